@@ -1,0 +1,1 @@
+"""The gateway client that kernel, server and command line share."""

@@ -1,0 +1,390 @@
+"""Everything that crosses a process border, as frozen typed records (msgpack on sockets, JSON on REST).
+
+Who says what to whom: the kernel sends :data:`ClientMessage` over one WebSocket and gets
+:data:`GatewayMessage`; the gateway gives a :class:`StartOrder` to a node agent and gets :class:`NodeReport`;
+the agent hands the order to its fork server. ``CellPayload`` is opaque to the broker: only the kernel
+writes it and only the rank reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from .resources import ResourceAsk
+
+PROTOCOL = 1
+#: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
+INLINE_LIMIT_BYTES = 1 << 20
+
+
+# ------------------------------------------------------------------------------------------ the cell
+class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A serialised object graph: inline (``stream`` and ``buffers``) or the name of a file in the run folder.
+
+    ``digest`` is the blake2b-128 hex digest of the graph file's bytes, or empty when inline.
+    """
+
+    stream: bytes = b""
+    buffers: list[bytes] = msgspec.field(default_factory=list)
+    file: str = ""
+    digest: str = ""
+
+
+class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a rank needs to run the cell. Paths are those of the kernel's host."""
+
+    source: str
+    #: execution count of the notebook cell; tracebacks say ``Cell In[count], line …``
+    count: int = 0
+    #: lines of the cell before ``source`` (the magic's own), so that line numbers are the cell's own
+    line_offset: int = 1
+    inputs: Graph = Graph()
+    #: ``--out``: return exactly these; None: found automatically
+    out: list[str] | None = None
+    #: names never returned (``--skip``)
+    skip: list[str] = msgspec.field(default_factory=list)
+    #: name → expression evaluated again in the rank instead of sending the value (device choices)
+    reevaluate: dict[str, str] = msgspec.field(default_factory=dict)
+    workdir: str = ""
+    #: (st_ino, st_mtime_ns) of ``workdir`` as the kernel sees it: a node that finds the same may use it
+    workdir_stamp: tuple[int, int] = (0, 0)
+    #: whether ``--workdir`` was given (then it must exist on the node)
+    workdir_asked: bool = False
+    #: entries that the notebook added to ``sys.path``
+    sys_path: list[str] = msgspec.field(default_factory=list)
+    #: relative path → source of local modules, for nodes that do not see ``workdir``
+    modules: dict[str, bytes] = msgspec.field(default_factory=dict)
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    #: pickled ambient state (random states, matplotlib settings), see docs/guide
+    ambient: bytes = b""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run did not succeed. ``pickled`` is the user's own exception where it can be pickled."""
+
+    ename: str
+    evalue: str
+    traceback: list[str] = msgspec.field(default_factory=list)
+    #: code of errors.py when the error is ours (killed for memory, segfault …); empty: the user's own
+    code: str = ""
+    mend: str = ""
+    pickled: bytes = b""
+
+
+class ValueInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One name that came back: its type's name and its size in bytes."""
+
+    name: str
+    type: str
+    bytes: int = 0
+
+
+class FileInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that the cell wrote; ``path`` is relative to the working directory or starts with ``run_dir/``."""
+
+    path: str
+    bytes: int = 0
+
+
+class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the run used its GPUs, from NVML (fractions 0..1); None fields: not known."""
+
+    peak_utilization: float | None = None
+    mean_utilization: float | None = None
+    peak_memory_bytes: int | None = None
+    total_memory_bytes: int | None = None
+    #: device memory still held by the run's processes after they ended (should be 0)
+    left_bytes: int | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run ended. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``, ``lost``."""
+
+    status: str
+    error: ErrorInfo | None = None
+    values: Graph | None = None
+    results: list[ValueInfo] = msgspec.field(default_factory=list)
+    #: sentences for the receipt ("loss came back detached", "lock was not returned: …")
+    notes: list[str] = msgspec.field(default_factory=list)
+    files: list[FileInfo] = msgspec.field(default_factory=list)
+    started_s: float | None = None
+    #: end of the last statement (unix seconds)
+    ended_s: float | None = None
+    #: all descendants gone
+    released_s: float | None = None
+    gpu_use: GpuUse | None = None
+    #: why the GPU was not touched, as far as the rank can tell ("`device` is cpu")
+    untouched_reason: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True):
+    """One numbered piece of output, in the order in which it was recorded (``n`` = 1, 2, …).
+
+    ``kind`` and ``data``: ``stream`` {name, text, rank?}; ``display`` and ``update_display`` {data, metadata,
+    transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
+    ``error`` {ename, evalue, traceback, rank?}.
+    """
+
+    n: int
+    at_s: float
+    kind: str
+    data: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------ kernel ⇄ gateway
+class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One submission. ``payload`` is a msgpack :class:`CellPayload`. The id comes from the client, so that
+    sending a request again after a lost connection cannot make a second run.
+    """
+
+    run: str
+    session: str
+    ask: ResourceAsk
+    payload: bytes
+    code: str = ""
+    #: top-level packages that the cell imports, checked before queueing
+    imports: list[str] = msgspec.field(default_factory=list)
+    name: str = ""
+    notebook: str = ""
+    cell: str = ""
+    priority: str = "normal"
+    queue: str = "default"
+    timeout_s: float | None = None
+    wait_s: float | None = None
+    #: seconds between an interrupt and the kill
+    grace_s: float = 5.0
+    on_disconnect: str = "continue"
+    fresh: bool = False
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a client may see of a run; the newest one replaces the older ones (``seq`` grows)."""
+
+    run: str
+    user: str
+    state: str
+    seq: int = 0
+    gpus: int = 1
+    ranks: int = 1
+    session: str = ""
+    name: str = ""
+    notebook: str = ""
+    cell: str = ""
+    priority: str = "normal"
+    queue: str = "default"
+    simulated: bool = False
+    submitted_at: float = 0.0
+    granted_at: float | None = None
+    running_at: float | None = None
+    #: lease gone: descendants reaped and the next run could be granted these GPUs
+    gone_at: float | None = None
+    finished_at: float | None = None
+    #: from last statement to lease gone
+    release_ms: float | None = None
+    position: int | None = None
+    #: why it waits, or how it ended, in words
+    reason: str = ""
+    hosts: list[str] = msgspec.field(default_factory=list)
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    gpu_name: str = ""
+    #: set once the lease is gone (values inline where they are small); only for the owner
+    outcome: Outcome | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First message on a session socket."""
+
+    protocol: int
+    session: str
+    version: str = ""
+    #: runs to go on with: id → number of the last event seen
+    resume: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    """Ask for a run; answered by :class:`Accepted` or :class:`Refused`."""
+
+    request: RunRequest
+
+
+class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    """``interrupt`` (KeyboardInterrupt, then kill after the grace; a queued run is cancelled) or ``kill``."""
+
+    run: str
+    signal: str = "interrupt"
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
+    """Follow a run from event number ``after`` + 1 on."""
+
+    run: str
+    after: int = 0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Sent by the client every few seconds and echoed: tells a kernel that ended from a network that is gone."""
+
+    at_s: float = 0.0
+
+
+class Bye(msgspec.Struct, frozen=True, tag="bye"):
+    """The client ends on purpose: its attached runs end now, without the reconnect grace."""
+
+
+ClientMessage = Hello | Submit | Signal | Subscribe | Heartbeat | Bye
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """Answer to :class:`Hello`: which cluster this is."""
+
+    protocol: int
+    version: str
+    user: str
+    simulated: bool
+    gpus_total: int
+    #: root of the store as the nodes see it
+    store: str
+    #: embedded (this machine's own) or attached to a Ray cluster somebody else runs
+    embedded: bool = True
+    python: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """The submission is committed."""
+
+    view: RunView
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The request about ``run`` was refused; ``code`` as in errors.py. An empty ``run``: the connection itself."""
+
+    run: str
+    code: str
+    message: str
+    mend: str = ""
+
+
+class Update(msgspec.Struct, frozen=True, tag="update"):
+    """The run's newest view."""
+
+    view: RunView
+
+
+class Events(msgspec.Struct, frozen=True, tag="events"):
+    """Consecutive events of one run."""
+
+    run: str
+    events: list[Event]
+
+
+GatewayMessage = Welcome | Accepted | Refused | Update | Events | Heartbeat
+
+
+# -------------------------------------------------------------------------------------- gateway ⇄ node
+class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Start the ranks of a run on one node."""
+
+    run: str
+    payload: bytes
+    #: the run's folder on the store, as this node sees it
+    folder: str
+    #: accelerator ids from Ray, for this node (all ranks together)
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    simulated: bool = False
+    ranks: int = 1
+    memory_bytes: int = 0
+    cpus: float | None = None
+    timeout_s: float | None = None
+    grace_s: float = 5.0
+    fresh: bool = False
+
+
+class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One card of a node as NVML (or the simulation) shows it."""
+
+    index: str
+    name: str = ""
+    uuid: str = ""
+    memory_bytes: int = 0
+    used_bytes: int = 0
+    utilization: float | None = None
+    simulated: bool = False
+
+
+class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node agent introduces itself; ``incarnation`` changes when the agent is started anew."""
+
+    node: str
+    host: str
+    incarnation: str
+    python: str
+    version: str
+    gpus: list[GpuInfo] = msgspec.field(default_factory=list)
+    memory_bytes: int = 0
+    cpus: int = 0
+    simulated: bool = False
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: one-line findings (a library left the preload list, NVML missing …)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class RunEvents(msgspec.Struct, frozen=True, tag="events"):
+    """Events of a run, recorded on the store already."""
+
+    run: str
+    events: list[Event]
+
+
+class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
+    """``running``: the cell begins. ``ended``: last statement done. ``released``: all descendants gone, the
+    lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
+    complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
+    """
+
+    run: str
+    phase: str
+    at_s: float
+    outcome: Outcome | None = None
+
+
+NodeMessage = RunEvents | RunPhase
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """What an agent tells the gateway, in order; unacknowledged reports are sent again (idempotent)."""
+
+    node: str
+    incarnation: str
+    messages: list[NodeMessage]
+
+
+class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run as its agent knows it, for a gateway that was started anew."""
+
+    run: str
+    phase: str
+    last_event: int = 0
+    at_s: float = 0.0
+    outcome: Outcome | None = None
+
+
+T = TypeVar("T")
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(message: Any) -> bytes:
+    """Encode one record (or list of records) as msgpack."""
+    return _ENCODER.encode(message)
+
+
+def decode(data: bytes | bytearray | memoryview, kind: type[T] | Any) -> T:
+    """Decode msgpack as ``kind`` (a record type, a union or a list of one); raises ``msgspec.DecodeError``."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind)
+    result: T = decoder.decode(data)
+    return result

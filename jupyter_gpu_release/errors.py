@@ -1,0 +1,158 @@
+"""Every error that we raise on purpose: facts in, a message out that names the thing, the reason and the mend.
+
+``code`` is the stable word that crosses processes (gateway replies, run outcomes); ``http_status`` is what
+the gateway answers with. The user's own exceptions are never wrapped in these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class GpuReleaseError(Exception):
+    """Root of all errors of this package. ``mend`` says what the reader can do about it."""
+
+    code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.mend}" if self.mend else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.mend))
+
+
+def _rebuild(cls: type[GpuReleaseError], message: str, mend: str) -> GpuReleaseError:
+    return cls(message, mend=mend)
+
+
+class OptionError(GpuReleaseError):
+    """An option is unknown, misspelt, contradictory, out of range or not built yet."""
+
+    code = "bad_option"
+    http_status = 400
+
+
+class RequestError(GpuReleaseError):
+    """A message to the gateway is malformed or too large."""
+
+    code = "bad_request"
+    http_status = 400
+
+
+class CannotSendError(GpuReleaseError):
+    """A name that the cell reads cannot be serialised; raised in the notebook, before queueing."""
+
+    code = "cannot_send"
+    http_status = 400
+
+
+class ImpossibleAskError(GpuReleaseError):
+    """The cluster could never grant this (more GPUs than it has, an unknown card); said at once."""
+
+    code = "impossible_ask"
+    http_status = 422
+
+
+class MissingPackageError(GpuReleaseError):
+    """The cell imports a package that the cluster's nodes do not have."""
+
+    code = "missing_package"
+    http_status = 422
+
+
+class AuthenticationError(GpuReleaseError):
+    """No token, a wrong one or an expired one."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
+class ForbiddenError(GpuReleaseError):
+    """Known user, but not allowed to do this (another user's run, a foreign Origin or Host)."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class NoSuchRunError(GpuReleaseError):
+    """No run of this id (or none that this user may see)."""
+
+    code = "no_such_run"
+    http_status = 404
+
+
+class ConflictError(GpuReleaseError):
+    """The thing exists already, or its state does not allow this."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class ProtocolError(GpuReleaseError):
+    """Gateway and client speak different protocol versions."""
+
+    code = "protocol_version"
+    http_status = 426
+
+
+class GatewayUnavailableError(GpuReleaseError):
+    """The gateway does not answer (down, wrong address, network)."""
+
+    code = "gateway_unavailable"
+    http_status = 503
+
+
+class ClusterError(GpuReleaseError):
+    """The Ray cluster cannot be started, reached or used."""
+
+    code = "cluster"
+    http_status = 503
+
+
+class StoreError(GpuReleaseError):
+    """The shared filesystem cannot be read or written, or holds something damaged."""
+
+    code = "store"
+    http_status = 507
+
+
+class RunLostError(GpuReleaseError):
+    """Process, node or cluster of the run died, so its names are gone."""
+
+    code = "lost"
+    http_status = 410
+
+
+class RunFailedError(GpuReleaseError):
+    """The run ended without an exception of the user's own (killed for memory, segfault, timeout)."""
+
+    code = "failed"
+    http_status = 410
+
+
+class RunCancelledError(GpuReleaseError):
+    """Somebody cancelled the run."""
+
+    code = "cancelled"
+    http_status = 410
+
+
+BY_CODE: dict[str, type[GpuReleaseError]] = {
+    cls.code: cls
+    for cls in (
+        OptionError, RequestError, CannotSendError, ImpossibleAskError, MissingPackageError,
+        AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
+        GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
+    )
+}  # fmt: skip
+
+
+def from_code(code: str, message: str, mend: str = "") -> GpuReleaseError:
+    """Build the error that ``code`` names; an unknown code gives the root class."""
+    return BY_CODE.get(code, GpuReleaseError)(message, mend=mend)

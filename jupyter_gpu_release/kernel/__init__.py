@@ -1,0 +1,1 @@
+"""The notebook side: magics, what travels, live output, receipt."""

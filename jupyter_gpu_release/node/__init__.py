@@ -1,0 +1,1 @@
+"""One GPU node: agent (Ray actor), fork server, supervisor, rank."""

@@ -1,0 +1,35 @@
+"""Every file name on the store, in one place.
+
+``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph``
+(kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``), ``code/`` (shipped
+modules). One writer per file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.run import is_run_id
+from ..errors import StoreError
+
+SCHEMA_VERSION = 1
+
+
+class RunPaths:
+    """Paths of one run below the store's root (or of a run folder given as such)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = folder / "manifest.json"
+        self.events = folder / "events.log"
+        self.inputs = folder / "inputs.graph"
+        self.values = folder / "values.graph"
+        self.files = folder / "files"
+        self.code = folder / "code"
+
+    @classmethod
+    def of(cls, store: Path, run: str) -> RunPaths:
+        """Paths of ``run`` in ``store``; refuses what is not a run id (it becomes a folder name)."""
+        if not is_run_id(run):
+            raise StoreError(f"{run!r} is not a run id", mend="list them with `jupyter gpu runs`")
+        return cls(store / "runs" / run)

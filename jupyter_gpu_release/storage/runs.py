@@ -1,0 +1,54 @@
+"""Run folders: made by the kernel (or the gateway), described by a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import StoreError
+from .atomic import make_private_folder, write_atomic
+from .layout import SCHEMA_VERSION, RunPaths
+
+
+def create_run_folder(store: Path, run: str) -> RunPaths:
+    """Make the folder of ``run`` (0700) with its ``files/``; fine when it is there already."""
+    paths = RunPaths.of(store, run)
+    make_private_folder(paths.files)
+    return paths
+
+
+def write_manifest(paths: RunPaths, manifest: dict[str, Any], *, durable: bool) -> None:
+    """Replace the manifest (plain JSON, ``schema_version`` added)."""
+    document = {"schema_version": SCHEMA_VERSION, **manifest}
+    write_atomic(paths.manifest, [msgspec.json.format(msgspec.json.encode(document), indent=1)], durable=durable)
+
+
+def read_manifest(paths: RunPaths) -> dict[str, Any]:
+    """Read the manifest; raises :class:`StoreError` when it is missing, damaged or of a newer version."""
+    try:
+        document: dict[str, Any] = msgspec.json.decode(paths.manifest.read_bytes(), type=dict)
+    except OSError as error:
+        raise StoreError(f"cannot read {paths.manifest}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{paths.manifest} is damaged: {error}") from error
+    version = document.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{paths.manifest} has schema_version {version}, this package reads up to {SCHEMA_VERSION}",
+            mend="upgrade jupyter_gpu_release",
+        )
+    return document
+
+
+def probe_store(store: Path) -> None:
+    """Write, read and remove a small file; raises :class:`StoreError` with path and reason."""
+    make_private_folder(store / "runs")
+    probe = store / f".probe-{id(store):x}"
+    write_atomic(probe, [b"probe"], durable=False)
+    try:
+        if probe.read_bytes() != b"probe":
+            raise StoreError(f"{probe} does not read back what was written")
+    finally:
+        probe.unlink(missing_ok=True)
