@@ -284,6 +284,19 @@ GatewayMessage = Welcome | Accepted | Refused | Update | Events | Heartbeat
 
 
 # -------------------------------------------------------------------------------------- gateway ⇄ node
+class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node agent is made with. ``runtime`` is a short local folder for its sockets."""
+
+    store: str
+    runtime: str
+    simulated: bool = False
+    #: libraries that the fork server imports; empty: the default list
+    preload: list[str] = msgspec.field(default_factory=list)
+    cluster: str = ""
+    ray_namespace: str = "jupyter_gpu_release"
+    gateway_actor: str = "gateway"
+
+
 class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start the ranks of a run on one node."""
 
