@@ -1,0 +1,107 @@
+"""State of this machine's own cluster: the folder ``JUPYTER_GPU_HOME`` and its connection file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ..errors import AuthenticationError, GatewayUnavailableError
+from ..storage.atomic import make_private_folder, write_atomic
+
+_DEFAULT = "~/.local/state/jupyter-gpu"
+
+
+class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to reach the embedded cluster; holds no secret (``token_file`` names the file that does)."""
+
+    url: str
+    token_file: str
+    store: str
+    simulated: bool = False
+    embedded: bool = True
+    cluster: str = ""
+    runtime: str = ""
+    #: the process that keeps the cluster's processes together, and its creation time (psutil ``create_time``)
+    keeper_pid: int = 0
+    keeper_created: float = 0.0
+    ray_address: str = ""
+    ray_version: str = ""
+    python: str = ""
+    version: str = ""
+    schema_version: int = 1
+
+
+class HomePaths:
+    """File names below ``JUPYTER_GPU_HOME`` (0700)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.connection = root / "connection.json"
+        self.token = root / "token"
+        self.ray_token = root / "ray-token"
+        self.ledger = root / "ledger.sqlite"
+        self.log = root / "log"
+        self.lock = root / "start.lock"
+        self.store = root / "store"
+        self.gateway_config = root / "gateway.json"
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> HomePaths:
+        """The home that ``JUPYTER_GPU_HOME`` names, else ``~/.local/state/jupyter-gpu``."""
+        named = (os.environ if environment is None else environment).get("JUPYTER_GPU_HOME")
+        return cls(Path(named or _DEFAULT).expanduser().absolute())
+
+    def create(self) -> None:
+        """Make the folder and its log folder (0700)."""
+        make_private_folder(self.root)
+        make_private_folder(self.log)
+
+    def read_connection(self) -> Connection | None:
+        """The connection file's content, or None when there is none; raises when it is damaged."""
+        try:
+            return msgspec.json.decode(self.connection.read_bytes(), type=Connection)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            raise GatewayUnavailableError(
+                f"cannot read {self.connection}: {error}", mend="remove it and run `jupyter gpu start`"
+            ) from error
+
+    def write_connection(self, connection: Connection) -> None:
+        """Replace the connection file in one step (0600)."""
+        self.create()
+        write_atomic(self.connection, [msgspec.json.format(msgspec.json.encode(connection), indent=1)])
+
+    def remove_connection(self) -> None:
+        """Forget the cluster; fine when nothing is there."""
+        self.connection.unlink(missing_ok=True)
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Write a token file (0600) in one step."""
+    make_private_folder(path.parent)
+    write_atomic(path, [secret.encode() + b"\n"])
+
+
+def read_secret(path: Path) -> str:
+    """Read a token file; refuses one that others may read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(4096)
+    except OSError as error:
+        raise AuthenticationError(
+            f"cannot read the token file {path}: {error.strerror}", mend="check the path, or set JUPYTER_GPU_TOKEN"
+        ) from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise AuthenticationError(
+            f"the token file {path} may be read by others (mode {stat.S_IMODE(mode):04o})", mend=f"chmod 600 {path}"
+        )
+    secret = content.decode(errors="replace").strip()
+    if not secret:
+        raise AuthenticationError(f"the token file {path} is empty", mend="run `jupyter gpu start` to make a new one")
+    return secret

@@ -1,0 +1,71 @@
+"""How a gateway is set up: written by the command line (0600), read by ``broker.deploy`` and the gateway actor."""
+
+from __future__ import annotations
+
+import msgspec
+
+RAY_NAMESPACE = "jupyter_gpu_release"
+GATEWAY_ACTOR = "gateway"
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a gateway needs to know. Holds no secret: tokens stay in their 0600 files."""
+
+    #: state folder of the cluster on the head node (``JUPYTER_GPU_HOME``); the ledger lives here
+    home: str
+    #: root of the store as the nodes see it
+    store: str
+    #: file with the one token of the embedded cluster (0600); its user is the Unix user of the gateway
+    token_file: str
+    #: short local folder for sockets (``/tmp/jgr-<8 hex>``)
+    runtime: str
+    #: ``host:port`` of Ray's GCS, always explicit
+    ray_address: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: what clients are told to connect to; empty: ``http://host:port``
+    public_url: str = ""
+    #: id of this cluster start (``JUPYTER_GPU_CLUSTER`` of its processes)
+    cluster: str = ""
+    simulated: bool = False
+    embedded: bool = True
+    #: libraries that the fork servers import; empty: the default list
+    preload: list[str] = msgspec.field(default_factory=list)
+    #: seconds that runs of a kernel whose connection closed are kept waiting for it
+    reconnect_grace_s: float = 30.0
+    #: names under which clients may reach the gateway besides ``host`` and loopback
+    allowed_hosts: list[str] = msgspec.field(default_factory=list)
+    #: SQLite file; empty: ``<home>/ledger.sqlite``
+    ledger: str = ""
+    #: class of the node agents (``module:Class``)
+    agent_entry: str = "jupyter_gpu_release.node.agent:NodeAgent"
+    #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)
+    python_path: list[str] = msgspec.field(default_factory=list)
+    reconcile_interval_s: float = 3.0
+    ray_namespace: str = RAY_NAMESPACE
+    gateway_actor: str = GATEWAY_ACTOR
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+
+class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one JSON line that ``python -m jupyter_gpu_release.broker.deploy`` prints.
+
+    ``ok`` false: ``code``, ``message`` and ``mend`` as in errors.py, exit status 1.
+    """
+
+    ok: bool
+    url: str = ""
+    created: bool = False
+    pid: int = 0
+    python: str = ""
+    ray_version: str = ""
+    version: str = ""
+    gpus_total: int = 0
+    nodes: int = 0
+    code: str = ""
+    message: str = ""
+    mend: str = ""
