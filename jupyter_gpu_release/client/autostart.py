@@ -1,0 +1,90 @@
+"""Starting this machine's own cluster from another process (kernel, Jupyter server): runs the command line, never Ray.
+
+``python -m jupyter_gpu_release.cli start --progress-json`` prints one JSON record a line: :class:`Progress`
+while it works, at last :class:`Ready` or :class:`Failed`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import msgspec
+
+from ..errors import ClusterError, from_code
+from .home import Connection
+
+
+class Progress(msgspec.Struct, frozen=True, tag_field="kind", tag="progress"):
+    """One step, in words for people ("starting Ray"), ``elapsed_s`` after the beginning."""
+
+    text: str
+    elapsed_s: float = 0.0
+
+
+class Ready(msgspec.Struct, frozen=True, tag_field="kind", tag="ready"):
+    """The cluster answers. ``started`` false: it ran already and is reused."""
+
+    connection: Connection
+    started: bool
+    gpus: int = 0
+    elapsed_s: float = 0.0
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):
+    """Nothing was started and nothing is left; ``code`` as in errors.py."""
+
+    code: str
+    message: str
+    mend: str = ""
+
+
+StartLine = Progress | Ready | Failed
+
+
+def start_local_cluster(
+    progress: Callable[[str], None],
+    *,
+    options: Sequence[str] = (),
+    python: str = sys.executable,
+    environment: dict[str, str] | None = None,
+) -> Ready:
+    """Start the embedded cluster (or find the running one) and call ``progress`` with each step's words.
+
+    Blocks for some seconds; an interrupt (KeyboardInterrupt) ends the attempt and leaves nothing. ``options``
+    are those of ``jupyter gpu start``. Raises :class:`GpuReleaseError` with the reason.
+    """
+    command = [python, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+    )
+    try:
+        return _follow(process, progress)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
+
+
+def _follow(process: subprocess.Popen[bytes], progress: Callable[[str], None]) -> Ready:
+    stdout: IO[bytes] | None = process.stdout
+    for raw in stdout or ():
+        line = msgspec.json.decode(raw, type=StartLine)
+        if isinstance(line, Ready):
+            return line
+        if isinstance(line, Failed):
+            raise from_code(line.code, line.message, line.mend)
+        progress(line.text)
+    said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+    raise ClusterError(
+        f"the start of the local cluster ended with status {process.wait()}: {said[-400:] or 'it said nothing'}",
+        mend="run `jupyter gpu start` in a terminal, then `jupyter gpu doctor`",
+    )
