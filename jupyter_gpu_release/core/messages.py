@@ -8,7 +8,7 @@ writes it and only the rank reads it.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -394,10 +394,13 @@ def encode(message: Any) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode(data: bytes | bytearray | memoryview, kind: type[T] | Any) -> T:
+@overload
+def decode(data: bytes | bytearray | memoryview, kind: type[T]) -> T: ...
+@overload
+def decode(data: bytes | bytearray | memoryview, kind: Any) -> Any: ...
+def decode(data: bytes | bytearray | memoryview, kind: Any) -> Any:
     """Decode msgpack as ``kind`` (a record type, a union or a list of one); raises ``msgspec.DecodeError``."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind)
-    result: T = decoder.decode(data)
-    return result
+    return decoder.decode(data)

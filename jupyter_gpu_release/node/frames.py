@@ -1,0 +1,120 @@
+"""Frames on the sockets rank → supervisor ⇄ agent: ``u32 length, u8 kind, body`` (msgpack records)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+import msgspec
+
+from ..core.messages import ErrorInfo, Outcome
+
+_HEAD = struct.Struct("<IB")
+HEAD_BYTES = _HEAD.size
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    ORDER = 1  #: agent → fork server: RankOrder
+    RETIRE = 2  #: agent → fork server: take no more orders, end with the last child
+    SIGNAL = 3  #: agent → supervisor: Command
+    OUTPUT = 4  #: rank → supervisor → agent: list[Output]
+    SYNC = 5  #: rank → supervisor: answer with one byte when all before this is forwarded
+    RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
+    ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
+    OUTCOME = 8  #: rank → supervisor: Outcome
+    PERSISTER = 9  #: rank → supervisor: pid that writes the values and is not waited for
+    PERSISTED = 10  #: persister → supervisor: Outcome, now with the values' file (or the error)
+    RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
+    FINAL = 12  #: supervisor → agent: Outcome; results durable
+    MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of output before it is numbered: ``kind`` and ``data`` as in core.messages.Event."""
+
+    at_s: float
+    kind: str
+    data: dict[str, object]
+
+
+class Command(msgspec.Struct, frozen=True):
+    """``interrupt`` or ``kill``, and the outcome's status when the run ends because of it."""
+
+    signal: str
+    status: str = "interrupted"
+
+
+class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rank to be forked."""
+
+    run: str
+    payload: bytes
+    folder: str
+    rank: int = 0
+    ranks: int = 1
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    simulated: bool = False
+    master_port: int = 0
+    memory_bytes: int = 0
+    cpus: float | None = None
+    timeout_s: float | None = None
+    grace_s: float = 5.0
+
+
+def pack(kind: Kind, body: bytes = b"") -> bytes:
+    """One frame."""
+    return _HEAD.pack(len(body), kind) + body
+
+
+def send(sock: socket.socket, kind: Kind, body: bytes = b"") -> None:
+    """Send one frame on a blocking socket."""
+    sock.sendall(pack(kind, body))
+
+
+def receive(sock: socket.socket) -> tuple[Kind, bytes] | None:
+    """Read one frame from a blocking socket; None at its end."""
+    head = _exactly(sock, HEAD_BYTES)
+    if head is None:
+        return None
+    length, kind = _HEAD.unpack(head)
+    body = _exactly(sock, length)
+    return None if body is None else (Kind(kind), body)
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        piece = sock.recv(count - len(parts))
+        if not piece:
+            return None
+        parts += piece
+    return bytes(parts)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; what is torn at the end is never yielded."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+        """Add ``data`` and yield the frames that are complete now."""
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= HEAD_BYTES:
+            length, kind = _HEAD.unpack_from(self._buffer, start)
+            end = start + HEAD_BYTES + length
+            if len(self._buffer) < end:
+                break
+            yield Kind(kind), bytes(self._buffer[start + HEAD_BYTES : end])
+            start = end
+        del self._buffer[:start]
+
+
+def died_outcome(status: str, ename: str, message: str, *, code: str = "failed", mend: str = "") -> Outcome:
+    """The outcome of a rank that could not report one itself."""
+    return Outcome(status=status, error=ErrorInfo(ename=ename, evalue=message, code=code, mend=mend))

@@ -1,0 +1,46 @@
+"""From one order to its ranks' orders, and from the ranks' outcomes back to one. Pure, but for the free port."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+
+import msgspec
+
+from ..core.messages import Outcome, StartOrder
+from .frames import RankOrder
+
+
+def rank_orders(order: StartOrder) -> list[RankOrder]:
+    """One order per rank; the GPUs are dealt out evenly, in order."""
+    share = len(order.gpu_ids) // max(order.ranks, 1)
+    port = _free_port() if order.ranks > 1 else 0
+    return [
+        RankOrder(
+            run=order.run, payload=order.payload, folder=order.folder, rank=rank, ranks=order.ranks,
+            gpu_ids=order.gpu_ids[rank * share : (rank + 1) * share], simulated=order.simulated, master_port=port,
+            memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s,
+        )
+        for rank in range(order.ranks)
+    ]  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
+    """Rank 0's outcome with the gang's times; another rank's failure becomes the run's when rank 0 has none."""
+    first = outcomes[0]
+    failed = [rank for rank, outcome in sorted(outcomes.items()) if outcome.status not in ("ok", "interrupted")]
+    changes: dict[str, object] = {
+        "ended_s": max((o.ended_s for o in outcomes.values() if o.ended_s), default=first.ended_s),
+        "released_s": max((o.released_s for o in outcomes.values() if o.released_s), default=None),
+    }
+    if failed and 0 not in failed:
+        culprit = outcomes[failed[0]]
+        changes |= {"status": culprit.status, "error": culprit.error}
+        changes["notes"] = [*first.notes, *culprit.notes, f"rank {failed[0]} of {len(outcomes)} failed"]
+    return msgspec.structs.replace(first, **changes) if len(outcomes) > 1 else first

@@ -1,0 +1,82 @@
+"""How a run used its GPUs, sampled off the event loop while it runs; feeds the receipt's verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..core.messages import GpuInfo, GpuUse, StartOrder
+from .gpus import Nvml
+
+SAMPLE_S = 0.5
+
+
+class _Samples:
+    """Running sums for one run."""
+
+    def __init__(self, order: StartOrder, before: list[GpuInfo]) -> None:
+        self.order = order
+        self.count = 0
+        self.sum = 0.0
+        self.peak: float | None = None
+        self.peak_memory = 0
+        self.before = {gpu.index: gpu.used_bytes for gpu in before}
+
+    def add(self, gpus: list[GpuInfo]) -> None:
+        """Take one reading of all cards."""
+        mine = [gpu for gpu in gpus if gpu.index in self.order.gpu_ids]
+        known = [gpu.utilization for gpu in mine if gpu.utilization is not None]
+        if known:
+            level = sum(known) / len(known)
+            self.sum += level
+            self.count += 1
+            self.peak = max(self.peak or 0.0, *known)
+        used = max((gpu.used_bytes - self.before.get(gpu.index, 0) for gpu in mine), default=0)
+        self.peak_memory = max(self.peak_memory, used)
+
+
+class UseMeter:
+    """Samples the GPUs of the runs in progress; idle (no thread, no NVML call) when there is none."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._runs: dict[str, _Samples] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, order: StartOrder) -> None:
+        """Start to sample for ``order`` (nothing to do for simulated GPUs and CPU stages)."""
+        if order.simulated or not order.gpu_ids:
+            return
+        with self._lock:
+            self._runs[order.run] = _Samples(order, self._nvml.gpus())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
+                self._thread.start()
+
+    def end(self, order: StartOrder) -> GpuUse | None:
+        """Stop sampling and return the use; ``left_bytes`` is what the device still holds beyond what it held before."""
+        with self._lock:
+            samples = self._runs.pop(order.run, None)
+            if samples is None:
+                return None
+            now = [gpu for gpu in self._nvml.gpus() if gpu.index in order.gpu_ids]
+        left = sum(max(0, gpu.used_bytes - samples.before.get(gpu.index, 0)) for gpu in now)
+        return GpuUse(
+            peak_utilization=samples.peak,
+            mean_utilization=samples.sum / samples.count if samples.count else None,
+            peak_memory_bytes=samples.peak_memory,
+            total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
+            left_bytes=left if now else None,
+        )
+
+    def _sample_forever(self) -> None:
+        while True:
+            time.sleep(SAMPLE_S)
+            with self._lock:
+                if not self._runs:
+                    self._thread = None
+                    return
+                gpus = self._nvml.gpus()
+                for samples in self._runs.values():
+                    samples.add(gpus)

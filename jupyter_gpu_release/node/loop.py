@@ -1,0 +1,89 @@
+"""Runs one cell in the shell under an event loop, as ipykernel does: top-level await, tasks, interrupts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.messages import CellPayload
+from .shell import RankShell
+
+#: how long tasks that the cell started and did not await may go on
+LEFT_OVER_S = 5.0
+
+
+@dataclass
+class CellEnd:
+    """How the cell ended: its exception (None: well) and whether an interrupt caused it."""
+
+    error: BaseException | None = None
+    interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+class CellLoop:
+    """An event loop for one cell."""
+
+    def __init__(self, shell: RankShell) -> None:
+        self._shell = shell
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._main: asyncio.Task[Any] | None = None
+        self._interrupted = False
+
+    def run(self, payload: CellPayload) -> CellEnd:
+        """Run the cell's source; never raises."""
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        end = CellEnd()
+        try:
+            end.error = self._loop.run_until_complete(self._execute(payload))
+            end.notes += self._finish_tasks()
+        except BaseException as error:  # noqa: BLE001 - an interrupt between the cell and here
+            end.error = error
+        end.interrupted = self._interrupted and isinstance(end.error, (KeyboardInterrupt, asyncio.CancelledError))
+        if isinstance(end.error, KeyboardInterrupt):
+            end.interrupted = True
+        return end
+
+    def _on_interrupt(self, _number: int, _frame: object) -> None:
+        self._interrupted = True
+        if self._main is not None and not self._main.done() and asyncio.current_task(self._loop) is None:
+            # the cell waits at an `await`: end it there
+            self._loop.call_soon_threadsafe(self._main.cancel)
+            return
+        raise KeyboardInterrupt
+
+    async def _execute(self, payload: CellPayload) -> BaseException | None:
+        self._main = asyncio.current_task()
+        shell = self._shell
+        failed_early: Any = None
+        transformed = payload.source
+        try:
+            transformed = shell.transform_cell(payload.source)
+        except Exception as error:  # noqa: BLE001 - a transformer of the user's own may raise anything
+            failed_early = (type(error), error, error.__traceback__)
+        # the magic's own lines come first, so that line numbers are those of the notebook's cell
+        shifted = "\n" * payload.line_offset + transformed
+        shell.displayhook.cell = transformed
+        result = await shell.run_cell_async(
+            payload.source, store_history=False, transformed_cell=shifted, preprocessing_exc_tuple=failed_early
+        )
+        shell.events.trigger("post_execute")
+        shell.events.trigger("post_run_cell", result)
+        raised: BaseException | None = result.error_before_exec or result.error_in_exec
+        return raised
+
+    def _finish_tasks(self) -> list[str]:
+        """Give tasks that nobody awaited a short while, then cancel them and say so."""
+        tasks = [task for task in asyncio.all_tasks(self._loop) if not task.done()]
+        if not tasks:
+            return []
+        _done, pending = self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEFT_OVER_S))
+        for task in pending:
+            task.cancel()
+        if not pending:
+            return []
+        self._loop.run_until_complete(asyncio.wait(pending, timeout=1.0))
+        return [f"{len(pending)} asyncio task(s) still ran after the cell and were cancelled: await them in the cell"]

@@ -1,0 +1,234 @@
+"""One run on this node: its ranks' connections, the numbering and recording of its events, its phases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..core.messages import (
+    Event,
+    Graph,
+    NodeMessage,
+    NodeRun,
+    Outcome,
+    RunEvents,
+    RunPhase,
+    StartOrder,
+    decode,
+    encode,
+)
+from ..errors import GpuReleaseError, StoreError
+from ..storage.events import EventWriter, read_events
+from ..storage.layout import RunPaths
+from . import gang
+from .fork_servers import ForkServer, ForkServers
+from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
+from .gpu_use import UseMeter
+
+_BATCH_S = 0.02
+
+
+class RunOnNode:
+    """Carries out one :class:`StartOrder`; ``tell`` gets the messages for the gateway, in order."""
+
+    def __init__(self, order: StartOrder, servers: ForkServers, meter: UseMeter, tell: Callable[[NodeMessage], None]):
+        self.order = order
+        self.phase = "starting"
+        self.outcome: Outcome | None = None
+        self._paths = RunPaths(Path(order.folder))
+        self._servers = servers
+        self._meter = meter
+        self._tell_gateway = tell
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._log: EventWriter | None = None
+        self._pending: list[Event] = []
+        self._count = 0
+        self._wake = asyncio.Event()
+        self._recorded = asyncio.Event()
+        self._final = asyncio.Event()
+        self._signalled: Command | None = None
+        self._at_s = time.time()
+        self._log_problem = ""
+
+    def view(self) -> NodeRun:
+        """This run for a gateway that was started anew."""
+        return NodeRun(self.order.run, self.phase, self._count, self._at_s, self.outcome)
+
+    def events(self, after: int) -> list[Event]:
+        """Recorded events above ``after``."""
+        return list(read_events(self._paths.events, after))
+
+    # ------------------------------------------------------------------------------ the run's life
+    async def carry_out(self) -> None:
+        """From the order to the durable end; never raises."""
+        recorder = asyncio.create_task(self._record_forever())
+        try:
+            await self._run_ranks()
+        except GpuReleaseError as error:
+            outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
+            await self._released(outcome)
+        except OSError as error:
+            await self._released(died_outcome("died", "NodeError", f"the rank could not be started: {error}"))
+        await self._finish()
+        recorder.cancel()
+
+    async def _run_ranks(self) -> None:
+        order = self.order
+        server = await self._servers.get(fresh=order.fresh)
+        try:
+            rank_orders = gang.rank_orders(order)
+            readers = [await self._connect(server, rank_order) for rank_order in rank_orders]
+            if self._signalled is not None:
+                self._send(self._signalled)
+            await asyncio.gather(*(self._follow(rank, reader) for rank, reader in enumerate(readers)))
+        finally:
+            for writer in self._writers.values():
+                writer.close()
+            await self._servers.done_with(server)
+
+    async def _connect(self, server: ForkServer, order: RankOrder) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 20)
+        sock: socket.socket = writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self._writers[order.rank] = writer
+        writer.write(pack(Kind.ORDER, encode(order)))
+        return reader
+
+    async def _follow(self, rank: int, reader: asyncio.StreamReader) -> None:
+        frames = FrameReader()
+        awaiting_file = False
+        while data := await reader.read(1 << 18):
+            for kind, body in frames.feed(data):
+                if kind is Kind.OUTPUT:
+                    self._number(rank, body)
+                elif kind is Kind.RUNNING:
+                    self._on_running(rank, decode(body, float))
+                elif kind is Kind.ENDED:
+                    self._on_ended(rank, decode(body, float))
+                elif kind is Kind.RELEASED:
+                    outcome = decode(body, Outcome)
+                    awaiting_file = outcome.values is not None and bool(outcome.values.file)
+                    await self._on_rank_released(rank, outcome)
+                elif kind is Kind.FINAL:
+                    awaiting_file = False
+                    self._on_persisted(decode(body, Outcome))
+        if rank not in self._outcomes:
+            lost = "the rank's supervisor ended without a word; the cell's names are gone"
+            await self._on_rank_released(rank, died_outcome("died", "CellProcessDied", lost))
+        if awaiting_file:
+            self._on_persisted(died_outcome("error", "StoreError", "the results' writer died before it was done"))
+
+    def _on_running(self, rank: int, at_s: float) -> None:
+        if rank == 0 and self.phase == "starting":
+            self._meter.begin(self.order)
+            self._phase("running", at_s)
+
+    def _on_ended(self, rank: int, at_s: float) -> None:
+        if rank == 0:
+            self._phase("ended", at_s)
+
+    async def _on_rank_released(self, rank: int, outcome: Outcome) -> None:
+        self._outcomes[rank] = outcome
+        if outcome.status != "ok" and len(self._outcomes) < self.order.ranks and self._signalled is None:
+            self._send(Command("interrupt", "error"), skip=self._outcomes)
+        if len(self._outcomes) == self.order.ranks:
+            await self._released(gang.merge(self._outcomes))
+
+    async def _released(self, outcome: Outcome) -> None:
+        use = self._meter.end(self.order)
+        if use is not None:
+            outcome = msgspec.structs.replace(outcome, gpu_use=use)
+        if outcome.released_s is None:
+            outcome = msgspec.structs.replace(outcome, released_s=time.time())
+        if self._log_problem:
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._log_problem])
+        self.outcome = outcome
+        self._phase("released", outcome.released_s or time.time())
+
+    def _on_persisted(self, outcome: Outcome) -> None:
+        assert self.outcome is not None
+        status = outcome.status if outcome.error is not None else self.outcome.status
+        self.outcome = msgspec.structs.replace(
+            self.outcome, values=outcome.values, results=outcome.results, error=outcome.error, status=status
+        )
+        self._final.set()
+
+    async def _finish(self) -> None:
+        """Make the results durable, then say so."""
+        assert self.outcome is not None
+        values = self.outcome.values
+        if values is not None and values.file:
+            await self._final.wait()
+        elif values is not None:
+            await asyncio.to_thread(self._write_small, values)
+        await self._flush()
+        if self._log is not None:
+            with contextlib.suppress(StoreError):
+                await asyncio.to_thread(self._log.close)
+        self._phase("final", time.time())
+
+    def _write_small(self, values: Graph) -> None:
+        from ..storage.graph_file import write_graph
+
+        try:
+            write_graph(self._paths.values, values.stream, values.buffers)
+        except StoreError as error:
+            assert self.outcome is not None
+            note = f"the results are not on the store: {error.message}"
+            self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, note])
+
+    # -------------------------------------------------------------------------------- signals
+    def signal(self, name: str, status: str) -> None:
+        """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
+        self._signalled = Command(name, status)
+        self._send(self._signalled)
+
+    def _send(self, command: Command, skip: dict[int, Outcome] | None = None) -> None:
+        for rank, writer in self._writers.items():
+            if not skip or rank not in skip:
+                with contextlib.suppress(OSError):
+                    writer.write(pack(Kind.SIGNAL, encode(command)))
+
+    # ------------------------------------------------------------------------------ recording
+    def _phase(self, phase: str, at_s: float) -> None:
+        self.phase, self._at_s = phase, at_s
+        self._take_pending()
+        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome))
+
+    def _number(self, rank: int, body: bytes) -> None:
+        for output in decode(body, list[Output]):
+            self._count += 1
+            data = {**output.data, "rank": rank} if rank else output.data
+            self._pending.append(Event(self._count, output.at_s, output.kind, data))
+        self._wake.set()
+
+    async def _record_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._take_pending()
+            await asyncio.sleep(_BATCH_S)
+
+    async def _flush(self) -> None:
+        self._take_pending()
+
+    def _take_pending(self) -> None:
+        """Record what is pending, then report it: recorded first, displayed second."""
+        self._wake.clear()
+        batch, self._pending = self._pending, []
+        if not batch:
+            return
+        try:
+            if self._log is None:
+                self._log = EventWriter(self._paths.events)
+            self._log.write(batch)
+        except StoreError as error:
+            self._log_problem = f"output is not recorded: {error.message}"
+        self._tell_gateway(RunEvents(self.order.run, batch))

@@ -1,0 +1,117 @@
+"""What the fork server imports before it forks, and the canary that proves a fork can use it.
+
+Key of a fork server: interpreter + installed packages. It must never *run* OpenMP, autograd, CUDA or a Python
+thread: after any OpenMP use in the parent, torch, autograd and KMeans hang in the child (measured).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import signal
+import site
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+DEFAULT = (
+    "numpy", "pandas", "scipy", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "sklearn.base", "torch",
+    "tqdm.auto", "tqdm.notebook", "ipywidgets", "PIL.Image", "cloudpickle",
+)  # fmt: skip
+CANARY_S = 5.0
+
+
+def import_all(names: list[str]) -> dict[str, str]:
+    """Import what is installed of ``names``; returns top-level name → why it could not be imported."""
+    failed: dict[str, str] = {}
+    for name in names:
+        top = name.partition(".")[0]
+        if importlib.util.find_spec(top) is None:
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - any library may fail in any way at import
+            failed[name] = f"{type(error).__name__}: {error}"
+    return failed
+
+
+def _use_numpy() -> None:
+    import numpy as np
+
+    matrix = np.ones((256, 256))
+    assert float((matrix @ matrix)[0, 0]) == 256.0
+
+
+def _use_torch() -> None:
+    import torch
+
+    weight = torch.ones(256, 256, requires_grad=True)
+    (weight @ weight).sum().backward()
+    assert weight.grad is not None
+
+
+def _use_sklearn() -> None:
+    import numpy as np
+    from sklearn.cluster import KMeans
+
+    points = np.arange(64.0).reshape(32, 2)
+    KMeans(n_clusters=2, n_init=1, max_iter=2).fit(points)
+
+
+_CANARIES: dict[str, Callable[[], None]] = {"numpy": _use_numpy, "torch": _use_torch, "sklearn": _use_sklearn}
+
+
+def culprits() -> list[str]:
+    """Top-level names of loaded libraries that do not work in a forked child (usually none)."""
+    loaded = [name for name in _CANARIES if name in sys.modules]
+    if _survives(loaded):
+        return []
+    return [name for name in loaded if not _survives([name])]
+
+
+def _survives(names: list[str]) -> bool:
+    """Fork, use each library in the child; whether that ended well within ``CANARY_S``."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for name in names:
+                _CANARIES[name]()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + CANARY_S
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def _package_folders() -> list[str]:
+    paths = sysconfig.get_paths()
+    folders = {paths["purelib"], paths["platlib"], *site.getsitepackages()}
+    if site.ENABLE_USER_SITE:
+        folders.add(site.getusersitepackages())
+    return sorted(folder for folder in folders if os.path.isdir(folder))
+
+
+def folders_stamp() -> tuple[tuple[str, int], ...]:
+    """Cheap: modification times of the package folders; unchanged means nothing was installed or removed."""
+    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in _package_folders())
+
+
+def packages_digest() -> str:
+    """Digest of interpreter and installed distributions (names, versions, times of their metadata folders)."""
+    digest = hashlib.blake2b(sys.executable.encode(), digest_size=16)
+    for folder in _package_folders():
+        for entry in sorted(Path(folder).iterdir()):
+            if entry.suffix in (".dist-info", ".egg-info", ".pth"):
+                digest.update(f"{entry.name}:{entry.stat().st_mtime_ns};".encode())
+    return digest.hexdigest()

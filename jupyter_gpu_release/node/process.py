@@ -1,0 +1,117 @@
+"""Linux process facts: who descends from whom, dying with a parent, adopting orphans, memory in use."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+RUN_MARKER = "JUPYTER_GPU_RUN"
+NODE_MARKER = "JUPYTER_GPU_NODE"
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's descendants become its children instead of init's."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
+    """Ask for ``death_signal`` when the parent *thread* ends; exits at once if ``parent`` is gone already."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of ``pid`` (of all its threads); empty when it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+    return found
+
+
+def descendants_of(pid: int) -> Iterator[int]:
+    """All living descendants of ``pid``, parents before children."""
+    queue = children_of(pid)
+    while queue:
+        child = queue.pop(0)
+        yield child
+        queue += children_of(child)
+
+
+def kill_each(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> int:
+    """Send ``number`` to each process that is still there; returns how many got it."""
+    hit = 0
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+            hit += 1
+    return hit
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Anonymous and shared memory of ``pid`` in RAM; cheap, but counts pages shared with its fork parent."""
+    total = 0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
+        for line in status:
+            if line.startswith((b"RssAnon:", b"RssShmem:")):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def own_bytes(pid: int) -> int:
+    """Proportional share of anonymous and shared memory of ``pid``; exact, but costs milliseconds."""
+    total = 0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+        for line in rollup:
+            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), wait_s: float = 2.0) -> int:
+    """SIGKILL every process of this user whose *initial* environment says ``marker=value``; returns how many."""
+    victims = []
+    for process in psutil.process_iter():
+        if process.pid in spare or process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(marker) == value:
+                process.kill()
+                victims.append(process)
+    psutil.wait_procs(victims, timeout=wait_s)
+    return len(victims)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether ``pid`` is no living process (zombies count as gone)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in (b"Z", b"X")
+
+
+def wait_until_gone(pid: int, limit_s: float) -> bool:
+    """Wait at most ``limit_s`` for ``pid`` to end; returns whether it did."""
+    deadline = time.monotonic() + limit_s
+    while not is_gone(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

@@ -1,0 +1,185 @@
+"""The rank: the forked process in which the cell runs, on its main thread, in a ready IPython shell."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import io
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..core.messages import CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
+from ..errors import GpuReleaseError, StoreError
+from ..storage.layout import RunPaths
+from . import process, workplace
+from .frames import Kind, RankOrder, died_outcome
+from .loop import CellLoop
+from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
+from .persister import fork_persister
+from .shell import RankShell, connect, use_inline_figures
+
+VALUES_FILE = "values.graph"
+
+
+def run_rank(order: RankOrder, sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
+    """Body of the rank's process; never returns, never raises."""
+    try:
+        os.setpgid(0, 0)
+        process.die_with_parent(supervisor, signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
+            Path("/proc/self/oom_score_adj").write_text("900")
+        outlet = Outlet(sock)
+        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
+        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
+        outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
+        _Rank(order, outlet, sock, shell).run()
+        os._exit(0)
+    finally:  # whatever went wrong above: no second copy of the fork server's loop
+        os._exit(70)
+
+
+class _Rank:
+    def __init__(self, order: RankOrder, outlet: Outlet, sock: socket.socket, shell: RankShell) -> None:
+        self._order = order
+        self._outlet = outlet
+        self._sock = sock
+        self._shell = shell
+        self._notes: list[str] = []
+        self._started: float | None = None
+        self._files: WrittenFiles | None = None
+
+    def run(self) -> None:
+        """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
+        try:
+            payload = self._prepare()
+        except KeyboardInterrupt:
+            self._finish(Outcome(status="interrupted", error=ErrorInfo("KeyboardInterrupt", "")))
+        except GpuReleaseError as error:
+            self._finish(died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend))
+        except Exception as error:  # noqa: BLE001 - the process entry point of foreign unpickling code
+            text = f"the inputs could not be loaded on the node: {type(error).__name__}: {error}"
+            mend = "hold the name at fault back with --skip NAME and make it inside the cell"
+            self._finish(died_outcome("error", "CannotLoadError", text, code="cannot_send", mend=mend))
+        else:
+            self._run_cell(payload)
+
+    def _prepare(self) -> CellPayload:
+        payload = decode(self._order.payload, CellPayload)
+        self._notes += workplace.enter(self._order, payload)
+        shell = self._shell
+        connect(shell, self._outlet, payload.count)
+        keep_order_with_subprocesses(self._outlet)
+        from .values import RankValues
+
+        stream, buffers = _open_inputs(payload, RunPaths(Path(self._order.folder)))
+        has_gpu = bool(self._order.gpu_ids) and not self._order.simulated
+        self._values = RankValues(shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
+        self._notes += self._values.load()
+        use_inline_figures(shell)
+        workplace.limit_threads(self._order)
+        self._files = WrittenFiles()
+        return payload
+
+    def _run_cell(self, payload: CellPayload) -> None:
+        loop = CellLoop(self._shell)
+        self._started = time.time()
+        self._outlet.frame(Kind.RUNNING, encode(self._started))
+        ended = loop.run(payload)
+        ended_s = time.time()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
+        self._outlet.frame(Kind.ENDED, encode(ended_s))
+        self._notes += ended.notes
+        status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
+        self._hand_over(status, error, ended_s)
+
+    def _describe(self, error: BaseException, interrupted: bool) -> ErrorInfo:
+        name = "KeyboardInterrupt" if interrupted else type(error).__name__
+        lines = self._shell.traceback_lines
+        shown: dict[str, Any] = {"ename": name, "evalue": str(error), "traceback": lines}
+        if self._order.rank:
+            shown["rank"] = self._order.rank
+        self._outlet.put("error", shown)
+        pickled = b""
+        if not interrupted:
+            with contextlib.suppress(Exception):
+                candidate = pickle.dumps(error.with_traceback(None))
+                pickled = candidate if len(candidate) < 1 << 16 else b""
+        return ErrorInfo(ename=name, evalue=str(error), traceback=lines, pickled=pickled)
+
+    def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
+        _flush_open_files()
+        outcome_facts: dict[str, Any] = {
+            "status": status, "error": error, "started_s": self._started, "ended_s": ended_s,
+            "files": self._written(), "untouched_reason": self._values.untouched_reason() or "",
+        }  # fmt: skip
+        if self._order.rank:
+            self._finish(Outcome(notes=self._notes, **outcome_facts))
+            return
+        try:
+            collected = self._values.collect()
+        except Exception as problem:  # noqa: BLE001 - reducers are foreign code; the run must still end well
+            note = f"nothing came back: {type(problem).__name__}: {problem}"
+            self._finish(Outcome(notes=[*self._notes, note], **outcome_facts))
+            return
+        outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
+        self._send_values(outcome, collected)
+
+    def _send_values(self, outcome: Outcome, collected: Any) -> None:
+        import msgspec
+
+        from ..core.messages import INLINE_LIMIT_BYTES
+
+        if collected.total_bytes <= INLINE_LIMIT_BYTES:
+            raw = [bytes(buffer) for buffer in collected.buffers]
+            self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
+            return
+        pid = fork_persister(outcome, lambda: _write(self._order, collected), VALUES_FILE, self._sock)
+        self._outlet.frame(Kind.PERSISTER, encode(pid))
+        self._finish(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._outlet.frame(Kind.OUTCOME, encode(outcome))
+        with contextlib.suppress(BaseException):  # the cell's own atexit handlers
+            atexit._run_exitfuncs()
+        self._outlet.flush()
+
+    def _written(self) -> list[FileInfo]:
+        if self._files is None or self._started is None:
+            return []
+        return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
+
+
+def _write(order: RankOrder, collected: Any) -> str:
+    from ..storage.graph_file import write_graph
+
+    return write_graph(RunPaths(Path(order.folder)).values, collected.stream, collected.buffers)
+
+
+def _open_inputs(payload: CellPayload, paths: RunPaths) -> tuple[bytes, list[Any]]:
+    graph = payload.inputs
+    if not graph.file:
+        return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
+    from ..storage.graph_file import open_graph
+
+    if Path(graph.file).name != graph.file:
+        raise StoreError(f"{graph.file!r} is no file name of a run folder")
+    opened = open_graph(paths.folder / graph.file, graph.digest)
+    return opened.stream, list(opened.buffers)
+
+
+def _flush_open_files() -> None:
+    """Files the cell left open: their buffers would be lost with the process."""
+    for thing in gc.get_objects():
+        if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            with contextlib.suppress(Exception):
+                thing.flush()

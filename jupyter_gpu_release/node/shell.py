@@ -1,0 +1,167 @@
+"""The IPython shell of a rank: built in the fork server, connected to its outlet in the rank."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import getpass
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.history import HistoryManager
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Any as AnyTrait
+from traitlets.config import Config
+
+from .output import Outlet
+
+
+def _textual(data: dict[str, Any]) -> dict[str, Any]:
+    """Binary representations as base64 text, as Jupyter's messages want them."""
+    return {
+        mime: base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
+        for mime, value in data.items()
+    }
+
+
+class RankDisplayPublisher(DisplayPublisher):
+    """Turns ``display``, updates and ``clear_output`` into events."""
+
+    outlet: Any = AnyTrait(None, allow_none=True)
+
+    def publish(  # noqa: D102
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        source: Any = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_kwargs: Any,
+    ) -> None:
+        if self.outlet is not None:
+            kind = "update_display" if update else "display"
+            body = {"data": _textual(data), "metadata": metadata or {}, "transient": transient or {}}
+            self.outlet.put(kind, body)
+
+    def clear_output(self, wait: bool = False) -> None:  # noqa: D102
+        if self.outlet is not None:
+            self.outlet.put("clear_output", {"wait": wait})
+
+
+class RankDisplayHook(DisplayHook):
+    """The last expression's value becomes a display event (its number belongs to the notebook)."""
+
+    cell = ""
+
+    def quiet(self) -> bool:
+        """Whether the cell ends in ``;`` (then the value is not shown)."""
+        return bool(self.semicolon_at_end_of_expression(self.cell))
+
+    def start_displayhook(self) -> None:  # noqa: D102
+        self._format: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+
+    def write_output_prompt(self) -> None:  # noqa: D102
+        pass
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:  # noqa: D102
+        self._format = (format_dict, md_dict or {})
+
+    def finish_displayhook(self) -> None:  # noqa: D102
+        data, metadata = self._format
+        if data:
+            self.shell.display_pub.publish(data, metadata)
+
+    def log_output(self, format_dict: dict[str, Any]) -> None:  # noqa: D102
+        pass
+
+
+class RankShell(InteractiveShell):
+    """A shell without terminal, history or prompts; errors become events."""
+
+    outlet: Outlet | None = None
+    traceback_lines: list[str]
+    _matplotlib_ready = False
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
+        self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)
+
+    def enable_gui(self, gui: Any = None) -> None:
+        """No GUI event loop here; ``%matplotlib inline`` asks for none."""
+
+    def init_virtualenv(self) -> None:
+        """The interpreter is the right one already."""
+
+    def raw_input(self, prompt: str = "") -> str:  # noqa: D102
+        return _no_input(prompt)
+
+
+def _no_input(prompt: str = "", *_args: Any, **_kwargs: Any) -> str:
+    raise RuntimeError(
+        "input() and getpass() cannot ask inside a GPU cell (nobody waits at the node): "
+        "ask in an ordinary cell before it and use the variable here"
+    )
+
+
+def build_shell() -> RankShell:
+    """Make the shell (about 100 ms; done once, before forking). No history database, no threads."""
+    HistoryManager.enabled = False
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "neutral"
+    config.InteractiveShell.cache_size = 0
+    # tqdm.auto and others ask the config whether a notebook is watching
+    config.IPKernelApp = Config({"connection_file": ""})
+    shell: RankShell = RankShell.instance(
+        config=config, displayhook_class=RankDisplayHook, display_pub_class=RankDisplayPublisher
+    )
+    shell.traceback_lines = []
+    shell.Completer.use_jedi = False
+    # one round through the machinery, so that its lazy imports are done before the forks
+    shell.run_cell("1 + 1", store_history=False)
+    return shell
+
+
+def connect(shell: RankShell, outlet: Outlet, count: int) -> None:
+    """Let the shell of this rank speak through ``outlet`` as cell number ``count``."""
+    shell.outlet = outlet
+    shell.display_pub.outlet = outlet
+    shell.execution_count = count
+    builtins.input = _no_input  # type: ignore[assignment]
+    getpass.getpass = _no_input
+    _route_comms(outlet)
+
+
+def _route_comms(outlet: Outlet) -> None:
+    """Widgets: comm messages become events that the notebook's kernel sends on."""
+    try:
+        import comm
+        from comm.base_comm import BaseComm, CommManager
+    except ImportError:
+        return
+
+    class RankComm(BaseComm):  # type: ignore[misc]
+        def publish_msg(
+            self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any
+        ) -> None:
+            content = {"data": data or {}, "comm_id": self.comm_id, **keys}
+            raw = [bytes(buffer) for buffer in buffers or []]
+            body = {"msg_type": msg_type, "content": content, "metadata": metadata or {}, "buffers": raw}
+            outlet.put("comm", body)
+
+    manager = CommManager()
+    comm.create_comm = RankComm
+    comm.get_comm_manager = lambda: manager
+
+
+def use_inline_figures(shell: RankShell) -> None:
+    """Connect matplotlib's inline backend to this shell, when matplotlib is loaded."""
+    import sys
+
+    if shell._matplotlib_ready or "matplotlib" not in sys.modules:
+        return
+    from matplotlib_inline.backend_inline import configure_inline_support
+
+    shell._matplotlib_ready = True
+    configure_inline_support(shell, "module://matplotlib_inline.backend_inline")

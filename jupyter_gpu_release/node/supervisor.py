@@ -1,0 +1,311 @@
+"""One supervisor per rank: a small process that outlives the rank and ends whatever the rank leaves behind.
+
+It is forked from the fork server, adopts orphans (subreaper), forks the rank, forwards its output, carries out
+interrupts and limits, and reports ``RELEASED`` only when no descendant is left (but for the persister,
+which holds no device).
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from ..core.messages import Outcome, decode, encode
+from . import process
+from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
+from .memory import MemoryLimit
+
+_SWEEP_S = 0.1
+_EXIT_GRACE_S = 2.0
+_PIPE_BYTES = 1 << 20
+_BACKLOG_BYTES = 8 << 20
+
+
+def supervise(order: RankOrder, agent: socket.socket, run_rank: Callable[..., NoReturn]) -> NoReturn:
+    """Body of the supervisor process; ``run_rank(order, sock)`` is the rank's body."""
+    process.become_subreaper()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ours, theirs = socket.socketpair()
+    pipes = [os.pipe(), os.pipe()]
+    me = os.getpid()
+    rank = os.fork()
+    if rank == 0:
+        ours.close()
+        agent.close()
+        for number, (read_end, write_end) in enumerate(pipes, start=1):
+            os.close(read_end)
+            os.dup2(write_end, number)
+            os.close(write_end)
+        run_rank(order, theirs, me)
+    theirs.close()
+    for _read_end, write_end in pipes:
+        os.close(write_end)
+    _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes]).run()
+    os._exit(0)
+
+
+class _Supervisor:
+    def __init__(self, order: RankOrder, agent: socket.socket, sock: socket.socket, rank: int, pipes: list[int]):
+        self._order = order
+        self._agent = agent
+        self._sock = sock
+        self._rank = rank
+        self._pipes = {
+            fd: (name, codecs.getincrementaldecoder("utf-8")("replace"))
+            for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
+        }
+        self._frames = FrameReader()
+        self._commands = FrameReader()
+        self._backlog = bytearray()
+        self._outcome: Outcome | None = None
+        self._persister = 0
+        self._running = self._ended = False
+        self._deadline: float | None = None  # kill at this monotonic time
+        self._timeout: float | None = None
+        self._status = ""  # why we interrupted or killed
+        self._memory = MemoryLimit(order.memory_bytes, order.ranks)
+        self._agent_gone = False
+
+    # ------------------------------------------------------------------------------ main loop
+    def run(self) -> None:
+        """Until the rank's end, then the release, then the persister's end."""
+        selector = selectors.DefaultSelector()
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        self._agent.setblocking(False)
+        self._sock.setblocking(False)
+        for fd in self._pipes:
+            os.set_blocking(fd, False)
+            selector.register(fd, selectors.EVENT_READ)
+        for file in (self._sock, self._agent, wake_read):
+            selector.register(file, selectors.EVENT_READ)
+        status = self._until_rank_ends(selector, wake_read)
+        self._drain()
+        self._release(status)
+        self._finish_persisting()
+        self._flush_backlog(wait_s=5.0)
+
+    def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
+        while True:
+            ready = {key.fd for key, _ in selector.select(_SWEEP_S)}
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 64)
+            if self._agent.fileno() in ready and not self._agent_gone:
+                self._read_commands()
+                if self._agent_gone:
+                    selector.unregister(self._agent)
+            if len(self._backlog) < _BACKLOG_BYTES:
+                self._drain()
+            self._flush_backlog()
+            self._check_limits()
+            pid, status = os.waitpid(self._rank, os.WNOHANG)
+            if pid:
+                return status
+
+    def _on_terminate(self, *_: object) -> None:
+        # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
+        self._kill_descendants()
+        os._exit(1)
+
+    # ---------------------------------------------------------------------------- forwarding
+    def _drain(self) -> None:
+        """Pass on what the rank wrote; text in the pipes is older than the next frame."""
+        while True:
+            try:
+                data = self._sock.recv(1 << 18)
+            except BlockingIOError:
+                data = b""
+            except OSError:
+                data = b""
+            for kind, body in self._frames.feed(data):
+                self._read_pipes()
+                self._take(kind, body)
+            if not data:
+                break
+        self._read_pipes()
+
+    def _read_pipes(self) -> None:
+        for fd, (name, decoder) in self._pipes.items():
+            text = ""
+            with contextlib.suppress(BlockingIOError, OSError):
+                while data := os.read(fd, _PIPE_BYTES):
+                    text += decoder.decode(data)
+            if text:
+                self._tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+
+    def _take(self, kind: Kind, body: bytes) -> None:
+        if kind is Kind.SYNC:
+            self._sock.setblocking(True)
+            self._sock.sendall(b"\0")
+            self._sock.setblocking(False)
+        elif kind is Kind.MARK:
+            self._memory.start(self._rank, decode(body, int))
+        elif kind is Kind.OUTCOME:
+            self._outcome = decode(body, Outcome)
+            self._deadline = time.monotonic() + _EXIT_GRACE_S
+        elif kind is Kind.PERSISTER:
+            self._persister = decode(body, int)
+        elif kind is Kind.PERSISTED:
+            self._tell(Kind.FINAL, body)
+        else:
+            if kind is Kind.RUNNING:
+                self._running = True
+                if self._order.timeout_s:
+                    self._timeout = time.monotonic() + self._order.timeout_s
+            elif kind is Kind.ENDED:
+                self._ended = True
+                self._deadline = self._timeout = None
+            self._tell(kind, body)
+
+    def _tell(self, kind: Kind, body: bytes) -> None:
+        if not self._agent_gone:
+            self._backlog += pack(kind, body)
+
+    def _flush_backlog(self, wait_s: float = 0.0) -> None:
+        deadline = time.monotonic() + wait_s
+        while self._backlog and not self._agent_gone:
+            try:
+                sent = self._agent.send(self._backlog)
+                del self._backlog[:sent]
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.002)
+            except OSError:
+                self._agent_gone = True
+
+    # ------------------------------------------------------------------------------- commands
+    def _read_commands(self) -> None:
+        try:
+            data = self._agent.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # the agent died
+            self._agent_gone = True
+            self._kill("lost")
+            return
+        for kind, body in self._commands.feed(data):
+            if kind is Kind.SIGNAL:
+                self._obey(decode(body, Command))
+
+    def _obey(self, command: Command) -> None:
+        if command.signal == "kill" or self._status:
+            self._kill(command.status)
+        else:
+            self._interrupt(command.status)
+
+    def _interrupt(self, status: str) -> None:
+        self._status = self._status or status
+        if self._ended:
+            return
+        self._deadline = time.monotonic() + self._order.grace_s
+        if self._running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._rank, signal.SIGINT)
+        else:
+            self._kill(status)
+
+    def _kill(self, status: str) -> None:
+        self._status = status
+        process.kill_each([self._rank])
+
+    def _check_limits(self) -> None:
+        now = time.monotonic()
+        if self._timeout is not None and now > self._timeout:
+            self._timeout = None
+            self._interrupt("timeout")
+        if self._deadline is not None and now > self._deadline:
+            process.kill_each([self._rank])
+        if not self._ended and self._memory.is_exceeded(now):
+            self._kill("memory")
+
+    # -------------------------------------------------------------------------------- release
+    def _release(self, wait_status: int) -> None:
+        left = self._kill_descendants()
+        outcome = self._outcome or self._died(wait_status)
+        if self._outcome is not None and self._status and outcome.status in ("ok", "error", "interrupted"):
+            outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
+        if left:
+            note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])
+        outcome = msgspec.structs.replace(outcome, released_s=time.time())
+        self._tell(Kind.RELEASED, encode(outcome))
+        self._flush_backlog(wait_s=0.0)
+
+    def _status_word(self, outcome: Outcome) -> str:
+        # a cell that ended by itself in the moment of the interrupt stays what it was
+        if outcome.status == "interrupted":
+            return self._status
+        return outcome.status
+
+    def _died(self, wait_status: int) -> Outcome:
+        if self._status == "memory":
+            return self._memory.outcome()
+        number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
+        if self._status and number in (signal.SIGKILL, 0):
+            words = {
+                "timeout": "the cell did not react to the interrupt at its --timeout and was killed",
+                "lost": "the node's agent ended, and the cell with it",
+            }
+            default = f"the cell did not react to the interrupt within {self._order.grace_s:.0f} s and was killed"
+            text = words.get(self._status, default)
+            return died_outcome(self._status, "KeyboardInterrupt", f"{text}; its names are gone")
+        if number:
+            name = signal.Signals(number).name
+            cause = {
+                "SIGKILL": "was killed (SIGKILL), by the system's out-of-memory killer or from outside",
+                "SIGSEGV": "crashed (SIGSEGV, a segmentation fault in native code)",
+                "SIGABRT": "aborted (SIGABRT, raised in native code)",
+            }.get(name, f"was ended by {name}")
+            return died_outcome("died", "CellProcessDied", f"the cell's process {cause}; its names are gone")
+        code = os.WEXITSTATUS(wait_status)
+        text = f"the cell's process ended by itself with exit code {code} (os._exit?); its names are gone"
+        return died_outcome("died", "CellProcessDied", text)
+
+    def _kill_descendants(self) -> int:
+        """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""
+        left: set[int] = set()
+        me = os.getpid()
+        while True:
+            victims = [pid for pid in process.descendants_of(me) if pid != self._persister]
+            alive = [pid for pid in victims if not process.is_gone(pid)]
+            left.update(pid for pid in alive if pid != self._rank)
+            process.kill_each(alive)
+            self._reap()
+            if not victims:
+                return len(left)
+            time.sleep(0.0005)
+
+    def _reap(self) -> None:
+        for pid in process.children_of(os.getpid()):
+            if pid != self._persister:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+    def _finish_persisting(self) -> None:
+        if not self._persister:
+            return
+        self._flush_backlog(wait_s=1.0)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(self._persister, os.WNOHANG)[0] == 0:
+                self._drain()
+                self._flush_backlog()
+                time.sleep(0.005)
+        self._drain()
