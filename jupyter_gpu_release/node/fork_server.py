@@ -16,18 +16,17 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.messages import decode
-from . import frames, process
-from .frames import Kind, RankOrder
+from ..core.messages import CellPayload
+from . import preload, process
+from .rank import run_rank
+from .shell import RankShell, build_shell
+from .supervisor import supervise
+from .values import RankValues
 
-if TYPE_CHECKING:
-    from .shell import RankShell
-
-_ORDER_LIMIT_S = 10.0
+_REFILL_S = 0.03
 
 
 class ServerConfig(msgspec.Struct, frozen=True):
@@ -38,6 +37,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
     agent_pid: int
     preload: list[str]
     exclude: list[str] = msgspec.field(default_factory=list)
+    #: pairs of supervisor and rank forked ahead of time
+    standby: int = 1
 
 
 def main() -> None:
@@ -53,18 +54,13 @@ def main() -> None:
     began = time.monotonic()
     shell, notes = _warm_up(config)
     _report(config, {"ready": True, "notes": notes, "seconds": round(time.monotonic() - began, 3)})
-    _serve(socket.socket(fileno=config.listen_fd), shell)
+    _Server(socket.socket(fileno=config.listen_fd), shell, config.standby).run()
 
 
 def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
-    from . import preload
-    from .shell import build_shell
-
     wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
     failed = preload.import_all(wanted)
     shell = build_shell()
-    from . import rank, values  # noqa: F401 - ranks shall find them imported
-
     _rehearse(shell)
     gc.collect()
     bad = preload.culprits()
@@ -75,6 +71,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
             os.set_inheritable(fd, True)
         os.execv(sys.executable, arguments)
     gc.freeze()
+    preload.use_huge_pages()
     notes = [f"{name} could not be preloaded: {why}" for name, why in failed.items()]
     notes += [f"{name} does not work after a fork and was not preloaded" for name in config.exclude]
     return shell, notes
@@ -82,9 +79,6 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
 
 def _rehearse(shell: RankShell) -> None:
     """One empty load and collect in a forked child would be too late: do the lazy imports now."""
-    from ..core.messages import CellPayload
-    from .values import RankValues
-
     scratch: dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}
     with contextlib.suppress(Exception):
         values = RankValues(scratch, CellPayload(source="x = 1"), b"", [], has_gpu=False)
@@ -99,85 +93,91 @@ def _report(config: ServerConfig, status: dict[str, object]) -> None:
         os.close(config.status_fd)
 
 
-def _serve(listener: socket.socket, shell: RankShell) -> None:
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    wake_read, wake_write = os.pipe()
-    for fd in (wake_read, wake_write):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
-    selector.register(wake_read, selectors.EVENT_READ)
-    supervisors: set[int] = set()
-    retired = False
-    while not (retired and not supervisors):
-        for key, _ in selector.select():
-            if key.fileobj is listener:
-                connection, _address = listener.accept()
-                pid = _take_order(connection, listener, selector, shell)
-                connection.close()
-                if pid is None:
-                    retired = True
-                    selector.unregister(listener)
-                    listener.close()
-                elif pid:
-                    supervisors.add(pid)
-            else:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake_read, 256)
-                _reap(supervisors)
+class _Server:
+    """Accepts connections and hands each to a pair of supervisor and rank; keeps ``standby`` pairs ready."""
 
+    def __init__(self, listener: socket.socket, shell: RankShell, standby: int) -> None:
+        self._listener = listener
+        self._shell = shell
+        self._wanted = standby
+        self._standby: list[tuple[int, socket.socket]] = []
+        self._supervisors: set[int] = set()
+        self._retired = False
+        self._wake_read, self._wake_write = os.pipe()
+        for fd in (self._wake_read, self._wake_write):
+            os.set_blocking(fd, False)
 
-def _take_order(
-    connection: socket.socket, listener: socket.socket, selector: selectors.BaseSelector, shell: RankShell
-) -> int | None:
-    """Fork a supervisor for the order on ``connection``: its pid, 0 for a bad order, None for RETIRE."""
-    connection.settimeout(_ORDER_LIMIT_S)
-    try:
-        frame = frames.receive(connection)
-        if frame is None:
-            return 0
-        kind, body = frame
-        if kind is Kind.RETIRE:
-            return None
-        order = decode(body, RankOrder)
-    except (OSError, msgspec.DecodeError, ValueError):
-        return 0
-    me = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        signal.set_wakeup_fd(-1)
-        process.die_with_parent(me, signal.SIGTERM)
-        listener.close()
-        selector.close()
-        _become_supervisor(order, connection, shell)
-    finally:
-        os._exit(71)
+    def run(self) -> None:
+        """Until retired and the last pair has ended (or the agent dies, which kills this process)."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGUSR1, self._on_retire)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._listener, selectors.EVENT_READ)
+        selector.register(self._wake_read, selectors.EVENT_READ)
+        self._fill()
+        while not (self._retired and not self._supervisors):
+            lacking = len(self._standby) < self._wanted and not self._retired
+            ready = selector.select(_REFILL_S if lacking else None)
+            for key, _ in ready:
+                if key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 256)
+                    self._reap()
+            if not ready and lacking:  # a quiet moment: the cell that just started has the cores to itself
+                self._fill()
 
+    def _on_retire(self, *_: object) -> None:
+        self._retired = True
+        while self._standby:
+            self._standby.pop()[1].close()
 
-def _become_supervisor(order: RankOrder, connection: socket.socket, shell: RankShell) -> None:
-    from .rank import run_rank
-    from .supervisor import supervise
+    def _accept(self) -> None:
+        connection, _address = self._listener.accept()
+        with connection:
+            if not self._retired:
+                _pid, control = self._standby.pop() if self._standby else self._fork_pair()
+                with control, contextlib.suppress(OSError):
+                    socket.send_fds(control, [b"\0"], [connection.fileno()])
 
-    def body(order: RankOrder, sock: socket.socket, supervisor: int) -> None:
-        run_rank(order, sock, supervisor, shell)
+    def _fill(self) -> None:
+        while len(self._standby) < self._wanted:
+            self._standby.append(self._fork_pair())
 
-    supervise(order, connection, body)  # type: ignore[arg-type]
-
-
-def _reap(supervisors: set[int]) -> None:
-    """Collect ended children; an orphan that came to us lost its supervisor and has no business to live."""
-    while True:
+    def _fork_pair(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair()
+        me = os.getpid()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            self._supervisors.add(pid)
+            return pid, ours
         try:
-            pid, _status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            break
-        if not pid:
-            break
-        supervisors.discard(pid)
-    process.kill_each(pid for pid in process.children_of(os.getpid()) if pid not in supervisors)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+            process.die_with_parent(me, signal.SIGTERM)
+            for _pid, control in self._standby:
+                control.close()
+            for closable in (ours, self._listener):
+                closable.close()
+            supervise(theirs, lambda sock, supervisor: run_rank(sock, supervisor, self._shell))
+        finally:
+            os._exit(71)
+
+    def _reap(self) -> None:
+        """Collect ended children; an orphan that came to us lost its supervisor and has no business to live."""
+        while True:
+            try:
+                pid, _status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            self._supervisors.discard(pid)
+            self._standby = [pair for pair in self._standby if pair[0] != pid]
+        process.kill_each(pid for pid in process.children_of(os.getpid()) if pid not in self._supervisors)
 
 
 if __name__ == "__main__":

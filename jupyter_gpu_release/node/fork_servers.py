@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from ..core.messages import AgentConfig
 from ..errors import ClusterError
 from . import preload, process
 from .fork_server import ServerConfig
-from .frames import Kind, pack
 
 READY_S = 120.0
 _SECRET = ("JUPYTER_GPU_TOKEN", "RAY_")
@@ -77,13 +77,10 @@ class ForkServer:
             return text.splitlines()[-1] if text else "no message"
         return "no message"
 
-    async def retire(self) -> None:
+    def retire(self) -> None:
         """Take no more orders; it ends when its last rank has."""
-        with contextlib.suppress(OSError):
-            _reader, writer = await asyncio.open_unix_connection(str(self.path))
-            writer.write(pack(Kind.RETIRE))
-            await writer.drain()
-            writer.close()
+        if self.alive:
+            self._popen.send_signal(signal.SIGUSR1)
 
     def kill(self) -> None:
         """End it now; its supervisors notice and end their ranks."""
@@ -119,21 +116,21 @@ class ForkServers:
         """The fork server to use now, ready."""
         self._sweep()
         if fresh:
-            server = self._spawn([])
+            server = self._spawn([], standby=0)
             self._retired.append(server)
         else:
             if self._packages_changed() and self._current is not None:
                 old, self._current = self._current, None
                 self._retired.append(old)
-                await old.retire()
+                old.retire()
             server = self.start()
         await server.ready()
         return server
 
-    async def done_with(self, server: ForkServer) -> None:
+    def done_with(self, server: ForkServer) -> None:
         """A run on ``server`` has ended; a one-off server ends with it."""
         if server is not self._current and server.alive:
-            await server.retire()
+            server.retire()
         self._sweep()
 
     def kill_all(self) -> None:
@@ -157,14 +154,14 @@ class ForkServers:
         self._digest = digest
         return changed
 
-    def _spawn(self, names: list[str]) -> ForkServer:
+    def _spawn(self, names: list[str], standby: int = 1) -> ForkServer:
         path = Path(self._config.runtime) / f"fs-{secrets.token_hex(4)}.sock"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen(64)
         status_read, status_write = os.pipe()
-        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names)
+        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names, standby=standby)
         argument = msgspec.json.encode(server_config).decode()
         with open(path.with_suffix(".log"), "wb", opener=_private) as log:
             popen = subprocess.Popen(

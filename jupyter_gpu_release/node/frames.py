@@ -18,8 +18,7 @@ HEAD_BYTES = _HEAD.size
 class Kind(IntEnum):
     """What a frame says."""
 
-    ORDER = 1  #: agent → fork server: RankOrder
-    RETIRE = 2  #: agent → fork server: take no more orders, end with the last child
+    ORDER = 1  #: agent → supervisor → rank: RankOrder
     SIGNAL = 3  #: agent → supervisor: Command
     OUTPUT = 4  #: rank → supervisor → agent: list[Output]
     SYNC = 5  #: rank → supervisor: answer with one byte when all before this is forwarded

@@ -33,6 +33,10 @@ class CellLoop:
         self._main: asyncio.Task[Any] | None = None
         self._interrupted = False
 
+    def warm_up(self) -> None:
+        """Run an empty cell: touches the pages that a cell writes to, before anybody waits for it."""
+        self._loop.run_until_complete(self._execute(CellPayload(source="None")))
+
     def run(self, payload: CellPayload) -> CellEnd:
         """Run the cell's source; never raises."""
         signal.signal(signal.SIGINT, self._on_interrupt)

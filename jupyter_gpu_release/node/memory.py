@@ -39,15 +39,13 @@ class MemoryLimit:
     def __init__(self, limit_bytes: int, ranks: int = 1) -> None:
         self._limit = limit_bytes // max(ranks, 1)
         self._baseline = 0
-        self._exact_baseline = 0
         self._next_look = 0.0
         self._used = 0
         self._started = False
 
-    def start(self, rank: int, baseline_bytes: int) -> None:
+    def start(self, baseline_bytes: int) -> None:
         """Count from here on; ``baseline_bytes`` is what the rank shares with the fork server."""
         self._baseline = baseline_bytes
-        self._exact_baseline = 0
         self._started = True
 
     def is_exceeded(self, now: float | None = None) -> bool:

@@ -91,7 +91,7 @@ class RunOnNode:
         finally:
             for writer in self._writers.values():
                 writer.close()
-            await self._servers.done_with(server)
+            self._servers.done_with(server)
 
     async def _connect(self, server: ForkServer, order: RankOrder) -> asyncio.StreamReader:
         reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 20)

@@ -15,41 +15,52 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..core.messages import CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
+import msgspec
+
+from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
 from ..errors import GpuReleaseError, StoreError
+from ..storage.graph_file import open_graph, write_graph
 from ..storage.layout import RunPaths
-from . import process, workplace
+from . import frames, process, workplace
 from .frames import Kind, RankOrder, died_outcome
 from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
 from .shell import RankShell, connect, use_inline_figures
+from .values import Collected, RankValues
 
 VALUES_FILE = "values.graph"
 
 
-def run_rank(order: RankOrder, sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
-    """Body of the rank's process; never returns, never raises."""
+def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
+    """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
     try:
         os.setpgid(0, 0)
         process.die_with_parent(supervisor, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
             Path("/proc/self/oom_score_adj").write_text("900")
+        loop = CellLoop(shell)
+        loop.warm_up()
+        frame = frames.receive(sock)
+        if frame is None:
+            os._exit(0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         outlet = Outlet(sock)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
         outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
-        _Rank(order, outlet, sock, shell).run()
+        _Rank(decode(frame[1], RankOrder), outlet, sock, shell, loop).run()
         os._exit(0)
     finally:  # whatever went wrong above: no second copy of the fork server's loop
         os._exit(70)
 
 
 class _Rank:
-    def __init__(self, order: RankOrder, outlet: Outlet, sock: socket.socket, shell: RankShell) -> None:
+    def __init__(self, order: RankOrder, outlet: Outlet, sock: socket.socket, shell: RankShell, loop: CellLoop) -> None:
         self._order = order
+        self._loop = loop
         self._outlet = outlet
         self._sock = sock
         self._shell = shell
@@ -78,8 +89,6 @@ class _Rank:
         shell = self._shell
         connect(shell, self._outlet, payload.count)
         keep_order_with_subprocesses(self._outlet)
-        from .values import RankValues
-
         stream, buffers = _open_inputs(payload, RunPaths(Path(self._order.folder)))
         has_gpu = bool(self._order.gpu_ids) and not self._order.simulated
         self._values = RankValues(shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
@@ -90,10 +99,9 @@ class _Rank:
         return payload
 
     def _run_cell(self, payload: CellPayload) -> None:
-        loop = CellLoop(self._shell)
         self._started = time.time()
         self._outlet.frame(Kind.RUNNING, encode(self._started))
-        ended = loop.run(payload)
+        ended = self._loop.run(payload)
         ended_s = time.time()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
@@ -134,11 +142,7 @@ class _Rank:
         outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
         self._send_values(outcome, collected)
 
-    def _send_values(self, outcome: Outcome, collected: Any) -> None:
-        import msgspec
-
-        from ..core.messages import INLINE_LIMIT_BYTES
-
+    def _send_values(self, outcome: Outcome, collected: Collected) -> None:
         if collected.total_bytes <= INLINE_LIMIT_BYTES:
             raw = [bytes(buffer) for buffer in collected.buffers]
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
@@ -159,9 +163,7 @@ class _Rank:
         return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
 
 
-def _write(order: RankOrder, collected: Any) -> str:
-    from ..storage.graph_file import write_graph
-
+def _write(order: RankOrder, collected: Collected) -> str:
     return write_graph(RunPaths(Path(order.folder)).values, collected.stream, collected.buffers)
 
 
@@ -169,8 +171,6 @@ def _open_inputs(payload: CellPayload, paths: RunPaths) -> tuple[bytes, list[Any
     graph = payload.inputs
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
-    from ..storage.graph_file import open_graph
-
     if Path(graph.file).name != graph.file:
         raise StoreError(f"{graph.file!r} is no file name of a run folder")
     opened = open_graph(paths.folder / graph.file, graph.digest)

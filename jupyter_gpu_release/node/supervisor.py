@@ -20,18 +20,23 @@ from typing import NoReturn
 import msgspec
 
 from ..core.messages import Outcome, decode, encode
-from . import process
+from . import frames, process
 from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
 from .memory import MemoryLimit
 
+_ORDER_LIMIT_S = 10.0
 _SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
 _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
 
-def supervise(order: RankOrder, agent: socket.socket, run_rank: Callable[..., NoReturn]) -> NoReturn:
-    """Body of the supervisor process; ``run_rank(order, sock)`` is the rank's body."""
+def supervise(control: socket.socket, run_rank: Callable[[socket.socket, int], NoReturn]) -> NoReturn:
+    """Body of the supervisor process; forks the rank at once, then waits for a connection to take an order from.
+
+    ``control`` brings the agent's connection as a descriptor; ``run_rank(sock, supervisor)`` is the rank's body. So a
+    pair can stand by before anybody asks, and the forks are not on the way to the first statement.
+    """
     process.become_subreaper()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,17 +46,36 @@ def supervise(order: RankOrder, agent: socket.socket, run_rank: Callable[..., No
     rank = os.fork()
     if rank == 0:
         ours.close()
-        agent.close()
+        control.close()
         for number, (read_end, write_end) in enumerate(pipes, start=1):
             os.close(read_end)
             os.dup2(write_end, number)
             os.close(write_end)
-        run_rank(order, theirs, me)
+        run_rank(theirs, me)
     theirs.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
+    agent, order = _await_order(control)
+    frames.send(ours, Kind.ORDER, encode(order))
     _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes]).run()
     os._exit(0)
+
+
+def _await_order(control: socket.socket) -> tuple[socket.socket, RankOrder]:
+    """Block until a connection comes; ends this process (and with it the rank) when none ever will."""
+    _token, fds, _flags, _address = socket.recv_fds(control, 1, 1)
+    if not fds:
+        os._exit(0)
+    control.close()
+    agent = socket.socket(fileno=fds[0])
+    agent.settimeout(_ORDER_LIMIT_S)
+    try:
+        frame = frames.receive(agent)
+        if frame is None or frame[0] is not Kind.ORDER:
+            os._exit(0)
+        return agent, decode(frame[1], RankOrder)
+    except (OSError, msgspec.DecodeError, ValueError):
+        os._exit(0)
 
 
 class _Supervisor:
@@ -105,10 +129,8 @@ class _Supervisor:
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 64)
-            if self._agent.fileno() in ready and not self._agent_gone:
-                self._read_commands()
-                if self._agent_gone:
-                    selector.unregister(self._agent)
+            if self._agent.fileno() in ready and not self._read_commands():
+                selector.unregister(self._agent)
             if len(self._backlog) < _BACKLOG_BYTES:
                 self._drain()
             self._flush_backlog()
@@ -154,7 +176,7 @@ class _Supervisor:
             self._sock.sendall(b"\0")
             self._sock.setblocking(False)
         elif kind is Kind.MARK:
-            self._memory.start(self._rank, decode(body, int))
+            self._memory.start(decode(body, int))
         elif kind is Kind.OUTCOME:
             self._outcome = decode(body, Outcome)
             self._deadline = time.monotonic() + _EXIT_GRACE_S
@@ -190,20 +212,22 @@ class _Supervisor:
                 self._agent_gone = True
 
     # ------------------------------------------------------------------------------- commands
-    def _read_commands(self) -> None:
+    def _read_commands(self) -> bool:
+        """Carry out what the agent says; False when the agent is gone."""
         try:
             data = self._agent.recv(1 << 16)
         except BlockingIOError:
-            return
+            return True
         except OSError:
             data = b""
-        if not data:  # the agent died
+        if not data:
             self._agent_gone = True
             self._kill("lost")
-            return
+            return False
         for kind, body in self._commands.feed(data):
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
+        return True
 
     def _obey(self, command: Command) -> None:
         if command.signal == "kill" or self._status:
