@@ -1,0 +1,266 @@
+"""Starting and ending this machine's own cluster; the work is done by a detached keeper process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ..client.autostart import Failed, Progress, Ready, StartLine
+from ..client.home import Connection, HomePaths, read_secret, write_secret
+from ..errors import AuthenticationError, ClusterError, ConflictError, ImpossibleAskError, from_code
+from ..storage.runs import probe_store
+from .hardware import read_hardware, usable_gpus
+from .plan import KeeperPlan, make_runtime_folder, read_plans
+from .processes import CLUSTER_MARKER, is_alive, keeper_alive, sweep
+
+DEFAULT_SIMULATED_GPUS = 4
+_STOP_LIMIT_S = 12.0
+_LOCK_LIMIT_S = 180.0
+
+Say = Callable[[str], None]
+
+
+class StopReport(msgspec.Struct, frozen=True):
+    """What ``stop`` ended: clusters and processes (the keeper counts too)."""
+
+    clusters: int = 0
+    processes: int = 0
+    detached: str = ""
+
+
+def start_embedded(
+    *,
+    gpus: int | None = None,
+    simulated: int | None = None,
+    store: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    home: HomePaths | None = None,
+    progress: Say,
+) -> Ready:
+    """Start the cluster, or find the running one (``started`` false).
+
+    Parameters
+    ----------
+    gpus, simulated
+        Number of real GPUs, or of simulated ones. Neither: all real ones, else 4 simulated.
+    store
+        Root of the store; default ``JUPYTER_GPU_STORE``, else ``<home>/store``.
+    progress
+        Called with each step in words.
+
+    Raises
+    ------
+    ImpossibleAskError
+        More real GPUs than there are.
+    ConflictError
+        A cluster of another shape runs already.
+    ClusterError, StoreError
+        Nothing was started and nothing is left.
+    """
+    home = home or HomePaths.from_environment()
+    home.create()
+    with _start_lock(home, progress) as lock_fd:
+        running = running_connection(home)
+        if running is not None:
+            return _reuse(running, gpus, simulated, store)
+        _clear_dead(home, progress)
+        plan = _plan(home, gpus, simulated, store, host, port, progress)
+        return _launch(plan, lock_fd, progress)
+
+
+def running_connection(home: HomePaths) -> Connection | None:
+    """The connection of a cluster whose keeper lives (or that is attached), else None."""
+    connection = home.read_connection()
+    if connection is None or not connection.embedded:
+        return connection
+    return connection if keeper_alive(connection.keeper_pid, connection.cluster) else None
+
+
+def stop_embedded(home: HomePaths) -> StopReport:
+    """End every cluster of ``home``, also one whose keeper is dead; doing it twice is fine."""
+    clusters, processes = 0, 0
+    connection = home.read_connection()
+    found = {plan.cluster: (plan.keeper_pid, plan.runtime) for plan in read_plans(home)}
+    if connection is not None and connection.embedded:
+        found.setdefault(connection.cluster, (connection.keeper_pid, connection.runtime))
+    for cluster, (keeper_pid, runtime) in found.items():
+        ended = _end_cluster(cluster, keeper_pid, runtime)
+        processes += ended
+        clusters += ended > 0
+    if connection is None or connection.embedded:
+        home.remove_connection()
+    return StopReport(clusters, processes)
+
+
+def _reuse(running: Connection, gpus: int | None, simulated: int | None, store: str | None) -> Ready:
+    asked_kind = None if gpus is None and simulated is None else simulated is not None
+    if asked_kind is not None and running.embedded and asked_kind != running.simulated:
+        has = "simulated" if running.simulated else "real"
+        raise ConflictError(f"a cluster with {has} GPUs runs already", mend="run `jupyter gpu stop` first")
+    if store is not None and Path(store).absolute() != Path(running.store):
+        raise ConflictError(
+            f"a cluster with the store {running.store} runs already", mend="run `jupyter gpu stop` first"
+        )
+    return Ready(running, started=False)
+
+
+def _plan(
+    home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
+) -> KeeperPlan:
+    count, is_simulated = _choose_gpus(gpus, simulated)
+    folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+    probe_store(folder)
+    _make_tokens(home, progress)
+    return KeeperPlan(
+        cluster=secrets.token_hex(8),
+        home=str(home.root),
+        runtime=str(make_runtime_folder()),
+        store=str(folder),
+        gpus=count,
+        simulated=is_simulated,
+        cpus=len(os.sched_getaffinity(0)),
+        host=host,
+        port=port,
+    )
+
+
+def _choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
+    if simulated is not None:
+        return simulated, True
+    hardware = read_hardware()
+    real = usable_gpus(hardware)
+    if gpus is None:
+        return (real, False) if real else (DEFAULT_SIMULATED_GPUS, True)
+    if gpus > real:
+        why = f" ({hardware.problem})" if hardware.problem else ""
+        raise ImpossibleAskError(
+            f"--gpus {gpus}: this machine has {real} usable NVIDIA GPUs{why}",
+            mend=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"--simulated-gpus {gpus}",
+        )
+    return gpus, False
+
+
+def _make_tokens(home: HomePaths, progress: Say) -> None:
+    """A new Ray token for each start; the gateway's stays the same unless others could read it."""
+    write_secret(home.ray_token, secrets.token_urlsafe(32))
+    try:
+        read_secret(home.token)
+    except AuthenticationError as error:
+        if home.token.exists():
+            progress(f"making a new gateway token: {error.message}")
+        write_secret(home.token, secrets.token_urlsafe(32))
+
+
+def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
+    read_fd, write_fd = os.pipe()
+    try:
+        keeper = _spawn_keeper(plan, write_fd, lock_fd)
+    except OSError as error:
+        os.close(read_fd)
+        shutil.rmtree(plan.runtime, ignore_errors=True)
+        raise ClusterError(f"cannot start a process: {error.strerror}") from error
+    finally:
+        os.close(write_fd)
+    ready = False
+    try:
+        result = _follow(read_fd, plan, progress)
+        ready = True
+        return result
+    finally:
+        if not ready:
+            _end_cluster(plan.cluster, keeper.pid, plan.runtime)
+            keeper.wait()
+
+
+def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
+    plan.write()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    environment[CLUSTER_MARKER] = plan.cluster
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli.keeper", f"{plan.runtime}/keeper.json"]
+    with (plan.paths.log / "keeper.log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, str(write_fd), str(lock_fd)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            pass_fds=(write_fd, lock_fd),
+            start_new_session=True,
+        )
+
+
+def _follow(read_fd: int, plan: KeeperPlan, progress: Say) -> Ready:
+    with os.fdopen(read_fd, "rb") as lines:
+        for raw in lines:
+            line = msgspec.json.decode(raw, type=StartLine)
+            if isinstance(line, Ready):
+                return line
+            if isinstance(line, Failed):
+                raise from_code(line.code, line.message, line.mend)
+            if isinstance(line, Progress):
+                progress(line.text)
+    raise ClusterError("the start was stopped", mend=f"see {plan.paths.log / 'keeper.log'}, then start again")
+
+
+def _clear_dead(home: HomePaths, progress: Say) -> None:
+    """End what a cluster left whose keeper is dead (killed, or the machine was restarted)."""
+    report = stop_embedded(home)
+    if report.processes:
+        progress(f"ended {report.processes} processes that an earlier cluster left behind")
+
+
+def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
+    ended = 0
+    if keeper_alive(keeper_pid, cluster):
+        os.kill(keeper_pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        while is_alive(keeper_pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        ended += 1
+    ended += sweep(cluster, keeper_pid, runtime)
+    folder = Path(runtime)
+    if folder.name.startswith("jgr-"):
+        shutil.rmtree(folder, ignore_errors=True)
+    return ended
+
+
+@contextmanager
+def _start_lock(home: HomePaths, progress: Say) -> Iterator[int]:
+    """Hold the start lock; waits for another start to end (its keeper holds the lock until it is ready)."""
+    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _acquire(descriptor, progress)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, progress: Say) -> None:
+    deadline = time.monotonic() + _LOCK_LIMIT_S
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not told:
+                progress("waiting for another start")
+                told = True
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"another start has been going on for {_LOCK_LIMIT_S:.0f} s", mend="run `jupyter gpu stop` first"
+            )
+        time.sleep(0.05)

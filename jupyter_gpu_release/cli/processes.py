@@ -1,0 +1,134 @@
+"""Which processes belong to a cluster, and ending them all.
+
+Three signs, because each fails somewhere: the environment marker (Ray's workers overwrite their environment
+with their title), the keeper's session (a cell may call ``setsid``) and descent (lost when a parent dies).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+_TERM_GRACE_S = 3.0
+_KILL_WAIT_S = 2.0
+
+
+def marker_of(pid: int) -> str:
+    """The cluster id in the environment of process ``pid``; empty when it has none or may not be read."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    prefix = f"{CLUSTER_MARKER}=".encode()
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return entry[len(prefix) :].decode(errors="replace")
+    return ""
+
+
+def keeper_alive(pid: int, cluster: str) -> bool:
+    """Whether ``pid`` is the keeper of ``cluster`` still, and not a process that got its number later."""
+    return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> list[psutil.Process]:
+    """Every living process of ``cluster`` except the caller, in the order of their ids."""
+    everyone = list(psutil.process_iter())
+    members = {process.pid: process for process in everyone if _is_marked(process.pid, cluster, runtime)}
+    # The session's number alone proves nothing (after a reboot it may be a terminal's): it must hold a marked one.
+    if keeper_pid > 0 and any(_session(pid) == keeper_pid for pid in members):
+        members.update({process.pid: process for process in everyone if _session(process.pid) == keeper_pid})
+    for process in list(members.values()):
+        members.update({child.pid: child for child in _descendants(process)})
+    members.pop(os.getpid(), None)
+    return [members[pid] for pid in sorted(members) if is_alive(pid)]
+
+
+def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = _TERM_GRACE_S) -> int:
+    """End ``processes`` (SIGTERM, after ``grace_s`` SIGKILL) and return how many were alive."""
+    alive = [process for process in processes if is_alive(process.pid)]
+    count = len(alive)
+    _signal(alive, "terminate")
+    alive = _wait_gone(alive, grace_s)
+    _signal(alive, "kill")
+    _wait_gone(alive, _KILL_WAIT_S)
+    return count
+
+
+def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
+    """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended."""
+    total = 0
+    for attempt in range(4):
+        found = cluster_processes(cluster, keeper_pid, runtime)
+        if not found:
+            break
+        total += end_processes(found, grace_s=grace_s if attempt == 0 else 0.0)
+    return total
+
+
+def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
+    return marker_of(pid) == cluster or (bool(runtime) and _is_ray_process_of(pid, runtime))
+
+
+def _is_ray_process_of(pid: int, runtime: str) -> bool:
+    """Whether it is one of Ray's Python processes (their titles replace their environment) with a log in ``runtime``."""
+    try:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            return False
+        return any(os.readlink(entry).startswith(runtime + "/") for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _signal(processes: Iterable[psutil.Process], method: str) -> None:
+    for process in processes:
+        try:
+            getattr(process, method)()
+        except psutil.Error:
+            continue
+
+
+def _wait_gone(processes: list[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait until all are gone (zombies count as gone) and return those that are not."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        _reap_children()
+        processes = [process for process in processes if process.is_running() and is_alive(process.pid)]
+        if not processes or time.monotonic() > deadline:
+            return processes
+        time.sleep(0.02)
+
+
+def _reap_children() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
