@@ -7,6 +7,7 @@ autograd or a thread of its own, and knows neither Ray nor gRPC.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -59,8 +60,8 @@ def main() -> None:
 
 def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
+    shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     failed = preload.import_all(wanted)
-    shell = build_shell()
     _rehearse(shell)
     gc.collect()
     bad = preload.culprits()
@@ -70,11 +71,21 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
         for fd in (config.listen_fd, config.status_fd):
             os.set_inheritable(fd, True)
         os.execv(sys.executable, arguments)
+    _forget_exit_handlers()
     gc.freeze()
     preload.use_huge_pages()
     notes = [f"{name} could not be preloaded: {why}" for name, why in failed.items()]
     notes += [f"{name} does not work after a fork and was not preloaded" for name in config.exclude]
     return shell, notes
+
+
+def _forget_exit_handlers() -> None:
+    """Ranks shall run only the handlers that their cell registers; the preloaded libraries' take 50 ms."""
+    atexit._clear()
+    if "multiprocessing.util" in sys.modules:  # its temporary folders belong to the cell
+        from multiprocessing import util
+
+        atexit.register(util._exit_function)  # type: ignore[attr-defined]
 
 
 def _rehearse(shell: RankShell) -> None:

@@ -30,8 +30,7 @@ class CellLoop:
         self._shell = shell
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self._main: asyncio.Task[Any] | None = None
-        self._interrupted = False
+        self._cancelled = False
 
     def warm_up(self) -> None:
         """Run an empty cell: touches the pages that a cell writes to, before anybody waits for it."""
@@ -39,28 +38,28 @@ class CellLoop:
 
     def run(self, payload: CellPayload) -> CellEnd:
         """Run the cell's source; never raises."""
-        signal.signal(signal.SIGINT, self._on_interrupt)
         end = CellEnd()
+        cell = self._loop.create_task(self._execute(payload))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            end.error = self._loop.run_until_complete(self._execute(payload))
+            end.error = self._run_interruptibly(cell)
             end.notes += self._finish_tasks()
         except BaseException as error:  # noqa: BLE001 - an interrupt between the cell and here
             end.error = error
-        end.interrupted = self._interrupted and isinstance(end.error, (KeyboardInterrupt, asyncio.CancelledError))
-        if isinstance(end.error, KeyboardInterrupt):
-            end.interrupted = True
+        end.interrupted = isinstance(end.error, KeyboardInterrupt) or (
+            self._cancelled and isinstance(end.error, asyncio.CancelledError)
+        )
         return end
 
-    def _on_interrupt(self, _number: int, _frame: object) -> None:
-        self._interrupted = True
-        if self._main is not None and not self._main.done() and asyncio.current_task(self._loop) is None:
-            # the cell waits at an `await`: end it there
-            self._loop.call_soon_threadsafe(self._main.cancel)
-            return
-        raise KeyboardInterrupt
+    def _run_interruptibly(self, cell: asyncio.Task[BaseException | None]) -> BaseException | None:
+        try:
+            return self._loop.run_until_complete(cell)
+        except KeyboardInterrupt:  # it waited at an `await`: end it there
+            self._cancelled = True
+            cell.cancel()
+            return self._loop.run_until_complete(cell)
 
     async def _execute(self, payload: CellPayload) -> BaseException | None:
-        self._main = asyncio.current_task()
         shell = self._shell
         failed_early: Any = None
         transformed = payload.source

@@ -21,7 +21,7 @@ from pathlib import Path
 
 DEFAULT = (
     "numpy", "pandas", "scipy", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "sklearn.base", "torch",
-    "tqdm.auto", "tqdm.notebook", "ipywidgets", "PIL.Image", "cloudpickle",
+    "tqdm", "ipywidgets", "PIL.Image", "cloudpickle",
 )  # fmt: skip
 CANARY_S = 5.0
 _HUGE = 2 << 20

@@ -87,7 +87,7 @@ class _Rank:
         payload = decode(self._order.payload, CellPayload)
         self._notes += workplace.enter(self._order, payload)
         shell = self._shell
-        connect(shell, self._outlet, payload.count)
+        connect(shell, self._outlet, payload.count, terminal=payload.terminal)
         keep_order_with_subprocesses(self._outlet)
         stream, buffers = _open_inputs(payload, RunPaths(Path(self._order.folder)))
         has_gpu = bool(self._order.gpu_ids) and not self._order.simulated

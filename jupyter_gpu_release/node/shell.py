@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import builtins
 import getpass
+import sys
+from types import ModuleType
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -111,8 +113,6 @@ def build_shell() -> RankShell:
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.cache_size = 0
-    # tqdm.auto and others ask the config whether a notebook is watching
-    config.IPKernelApp = Config({"connection_file": ""})
     shell: RankShell = RankShell.instance(
         config=config, displayhook_class=RankDisplayHook, display_pub_class=RankDisplayPublisher
     )
@@ -123,14 +123,22 @@ def build_shell() -> RankShell:
     return shell
 
 
-def connect(shell: RankShell, outlet: Outlet, count: int) -> None:
+def connect(shell: RankShell, outlet: Outlet, count: int, *, terminal: bool) -> None:
     """Let the shell of this rank speak through ``outlet`` as cell number ``count``."""
+    if not terminal:
+        _look_like_a_notebook()
     shell.outlet = outlet
     shell.display_pub.outlet = outlet
     shell.execution_count = count
     builtins.input = _no_input  # type: ignore[assignment]
     getpass.getpass = _no_input
     _route_comms(outlet)
+
+
+def _look_like_a_notebook() -> None:
+    """Rich, tqdm and others find out by these two signs whether a notebook shows what they draw."""
+    RankShell.__name__ = "ZMQInteractiveShell"
+    sys.modules.setdefault("ipykernel.zmqshell", ModuleType("ipykernel.zmqshell"))
 
 
 def _route_comms(outlet: Outlet) -> None:
@@ -157,11 +165,11 @@ def _route_comms(outlet: Outlet) -> None:
 
 def use_inline_figures(shell: RankShell) -> None:
     """Connect matplotlib's inline backend to this shell, when matplotlib is loaded."""
-    import sys
-
     if shell._matplotlib_ready or "matplotlib" not in sys.modules:
         return
+    import matplotlib
     from matplotlib_inline.backend_inline import configure_inline_support
 
+    matplotlib.interactive(True)
     shell._matplotlib_ready = True
     configure_inline_support(shell, "module://matplotlib_inline.backend_inline")
