@@ -1,0 +1,214 @@
+"""From options as written to one typed, checked record; all contradictions are found here, before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+from .options import OPTIONS, Option, Written
+
+if TYPE_CHECKING:
+    from .resources import ResourceAsk
+
+ON_DISCONNECT = ("continue", "cancel")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: set by the cluster itself in every cell
+_OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_RUN", "JUPYTER_GPU_CLUSTER"})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a ``%%gpu_train`` line asks for, checked. ``None``: found automatically, or no limit."""
+
+    ask: ResourceAsk
+    send: tuple[str, ...] | None = None
+    out: tuple[str, ...] | None = None
+    skip: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    wait_s: float | None = None
+    on_disconnect: str = "continue"
+    env: dict[str, str] = field(default_factory=dict)
+    export: tuple[str, ...] = ()
+    workdir: str | None = None
+    name: str = ""
+    fresh: bool = False
+    estimate: bool = False
+
+
+def build_options(written: Written) -> RunOptions:
+    """Check ``written`` as a whole; raises :class:`OptionError` for what is unbuilt, out of range or contradictory."""
+    _refuse_unbuilt(written)
+    send, out = _names(written, "in"), _names(written, "out")
+    skip = _names(written, "skip") or ()
+    for chosen, option in ((send, "in"), (out, "out")):
+        both = sorted(set(chosen or ()) & set(skip))
+        if both:
+            raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
+    return RunOptions(
+        ask=_ask(written),
+        send=send,
+        out=out,
+        skip=skip,
+        timeout_s=_seconds(written, "timeout", may_be_zero=False),
+        wait_s=_seconds(written, "wait", may_be_zero=True),
+        on_disconnect=_one_of(written, "on-disconnect", ON_DISCONNECT),
+        env=_env(written),
+        export=_keys(written, "export"),
+        workdir=_text(written, "workdir"),
+        name=_text(written, "name") or "",
+        fresh="fresh" in written,
+        estimate="estimate" in written,
+    )
+
+
+def _refuse_unbuilt(written: Written) -> None:
+    for name, values in written.items():
+        option = OPTIONS[name]
+        if not option.built and not all(value in option.harmless for value in values):
+            given = f"--{name} {values[0]}".rstrip()
+            raise OptionError(f"{given}: this version cannot do that yet ({option.help})", mend=_without(option))
+
+
+def _without(option: Option) -> str:
+    return f"leave --{option.name} out" + (f" (it is {option.harmless[0]} now)" if option.harmless else "")
+
+
+def _ask(written: Written) -> ResourceAsk:
+    from .resources import ResourceAsk
+
+    gpus, card = _gpus(_text(written, "gpus") or "1")
+    asked_card = _text(written, "gpu-type")
+    if card and asked_card and card.lower() != asked_card.lower():
+        raise OptionError(f"--gpus {card}:{gpus} and --gpu-type {asked_card} name two cards", mend="name one")
+    card = card or asked_card
+    least = _bytes(written, "min-gpu-memory")
+    if gpus == 0 and (card or least):
+        option = "min-gpu-memory" if least else "gpu-type"
+        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", mend=f"leave --{option} out")
+    return ResourceAsk(
+        gpus=gpus,
+        ranks=_ranks(written, gpus),
+        cpus=_cpus(written),
+        memory_bytes=_bytes(written, "memory"),
+        gpu_type=card,
+        min_gpu_memory_bytes=least,
+        labels=dict(_pair(text, "label") for text in written.get("label", ())),
+    )
+
+
+def _gpus(text: str) -> tuple[int, str | None]:
+    card, colon, number = text.rpartition(":")
+    if colon and not card:
+        raise OptionError(f"--gpus {text}: the card's name is missing", mend="write --gpus 2 or --gpus h100:2")
+    if re.fullmatch(r"[0-9]*\.[0-9]+", number):
+        raise OptionError(
+            f"--gpus {text}: GPUs are leased whole", mend="write --gpus 1; a card's use is in the receipt"
+        )
+    if not re.fullmatch(r"[0-9]{1,6}", number):
+        raise OptionError(f"--gpus {text}: not a number of GPUs", mend="write --gpus 2 or --gpus h100:2")
+    return int(number), card or None
+
+
+def _ranks(written: Written, gpus: int) -> int:
+    text = _text(written, "ranks") or "1"
+    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
+        raise OptionError(f"--ranks {text}: not a number of processes", mend="write --ranks 2")
+    ranks = int(text)
+    if gpus % ranks:
+        raise OptionError(
+            f"--gpus {gpus} cannot be divided among --ranks {ranks}",
+            mend=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
+        )
+    return ranks
+
+
+def _cpus(written: Written) -> float | None:
+    text = _text(written, "cpus")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or float(text) <= 0:
+        raise OptionError(f"--cpus {text}: not a number of cores", mend="write --cpus 4")
+    return float(text)
+
+
+def _bytes(written: Written, name: str) -> int | None:
+    from .resources import parse_bytes
+
+    text = _text(written, name)
+    return None if text is None else parse_bytes(text, option=f"--{name}")
+
+
+def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:
+    from .resources import parse_seconds
+
+    text = _text(written, name)
+    if text is None:
+        return None
+    seconds = parse_seconds(text, option=f"--{name}")
+    if seconds <= 0 and not may_be_zero:
+        raise OptionError(f"--{name} {text}: must be more than 0", mend=f"leave --{name} out for no limit")
+    return seconds
+
+
+def _one_of(written: Written, name: str, words: tuple[str, ...]) -> str:
+    word = _text(written, name) or words[0]
+    if word not in words:
+        raise OptionError(f"--{name} {word}: not one of {', '.join(words)}", mend=f"write --{name} {words[0]}")
+    return word
+
+
+def _text(written: Written, name: str) -> str | None:
+    values = written.get(name)
+    if not values:
+        return None
+    if not values[0].strip():
+        raise OptionError(f"--{name} is empty", mend=f"write --{name} {OPTIONS[name].metavar}")
+    return values[0].strip()
+
+
+def _comma_list(values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (part.strip() for part in value.split(",")) if word]
+
+
+def _names(written: Written, name: str) -> tuple[str, ...] | None:
+    if name not in written:
+        return None
+    names = _comma_list(written[name])
+    for word in names:
+        if not word.isidentifier():
+            raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b without spaces")
+    return tuple(dict.fromkeys(names))
+
+
+def _keys(written: Written, name: str) -> tuple[str, ...]:
+    keys = _comma_list(written.get(name, ()))
+    for key in keys:
+        _check_key(key, name)
+    return tuple(dict.fromkeys(keys))
+
+
+def _check_key(key: str, option: str) -> None:
+    if not _KEY.fullmatch(key):
+        raise OptionError(f"--{option} {key}: not the name of a variable", mend=f"write --{option} KEY")
+    if key in _OWN_VARIABLES:
+        raise OptionError(f"--{option} {key}: the cluster sets this one itself", mend=f"leave --{option} {key} out")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise OptionError(f"--{option} {text}: not KEY=VALUE", mend=f"write --{option} KEY=VALUE")
+    return key.strip(), value
+
+
+def _env(written: Written) -> dict[str, str]:
+    env = dict(_pair(text, "env") for text in written.get("env", ()))
+    for key in env:
+        _check_key(key, "env")
+    both = sorted(set(env) & set(_comma_list(written.get("export", ()))))
+    if both:
+        raise OptionError(f"{both[0]} is in --env and in --export", mend="leave it out of one of them")
+    return env

@@ -1,0 +1,242 @@
+"""The options of ``%%gpu_train``: one declarative table, read by the parser, ``%gpu_config`` and the reference."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import OptionError
+
+#: option name → its values as written, in the order given (a flag has one empty value)
+Written = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name without dashes, what its value looks like ("" for a flag) and what it means."""
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+    #: usable with ``%gpu_config`` and as a default in configuration files
+    configurable: bool = True
+    #: False: refused with a sentence, except for the values in ``harmless`` (what happens today anyway)
+    built: bool = True
+    harmless: tuple[str, ...] = ()
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option stands alone, without a value."""
+        return not self.metavar
+
+
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the card too; 0 = a CPU stage (1)"),
+        Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
+        Option("gpu-type", "TYPE", "card that the node must have, such as h100"),
+        Option("min-gpu-memory", "SIZE", "memory that each card must have, such as 40GiB"),
+        Option("cpus", "C", "processor cores for the cell (no reservation)"),
+        Option("memory", "SIZE", "host memory of the cell, enforced (a share of the node by its GPUs)"),
+        Option("label", "KEY=VALUE", "label that the node must carry; may be repeated", many=True),
+        Option("in", "NAMES", "names to send, instead of those found automatically", many=True, configurable=False),
+        Option("out", "NAMES", "names to return, instead of those found automatically", many=True, configurable=False),
+        Option("skip", "NAMES", "names that are neither sent nor returned", many=True),
+        Option("timeout", "TIME", "limit on running: then interrupt, results so far, end (none)"),
+        Option("wait", "TIME", "limit on queueing; 0 = only if free now (none)"),
+        Option("on-disconnect", "continue|cancel", "when contact with this living kernel is lost (continue)"),
+        Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
+        Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
+        Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
+        Option("name", "LABEL", "label of the run in lists", configurable=False),
+        Option("fresh", "", "a new interpreter instead of a fork of the warm one"),
+        Option("estimate", "", "show what would be sent, what is free, the place in the queue; run nothing",
+               configurable=False),
+        Option("min-gpus", "M", "elastic: start with at least M", built=False),
+        Option("nodes", "K", "spread over K nodes", built=False, harmless=("1",)),
+        Option("ps", "P", "parameter servers", built=False, harmless=("0",)),
+        Option("queue", "NAME", "queue to wait in", built=False, harmless=("default",)),
+        Option("priority", "low|normal|high", "place in the queue", built=False, harmless=("normal",)),
+        Option("keep", "TIME|auto", "keep the lease warm after the cell", built=False, harmless=("0", "0s")),
+        Option("async", "", "the cell returns at once", built=False),
+        Option("detach", "", "the run goes on without this kernel", built=False),
+        Option("restartable", "", "may be preempted and run again", built=False),
+        Option("retries", "N", "run again when the infrastructure failed", built=False, harmless=("0",)),
+        Option("cache", "", "reuse stored results of the same code and inputs", built=False),
+        Option("pip", "PACKAGES", "packages for the cell", built=False),
+        Option("environment", "NAME", "a named environment", built=False),
+        Option("pin", "", "never collect the run", built=False),
+        Option("gather", "NAMES", "values from all ranks as a list", many=True, built=False),
+        Option("rank-timeout", "TIME", "give up on a rank that hangs", built=False),
+    )
+}  # fmt: skip
+
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(=?)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A magic's line taken apart: the options as written, and what follows them."""
+
+    written: Written = field(default_factory=dict)
+    rest: str = ""
+
+
+def split_line(line: str) -> Line:
+    """Take the options off the front of a magic's line; the rest is left exactly as it was written.
+
+    Raises :class:`OptionError` for an option that is unknown, misspelt, given twice or without its value.
+    """
+    written: Written = {}
+    at = 0
+    while match := _OPTION.match(line, at):
+        option = find_option(match[1])
+        at = match.end()
+        value = ""
+        if option.is_flag:
+            if match[2]:
+                raise OptionError(f"--{option.name} takes no value", mend=f"write --{option.name} alone")
+        else:
+            value, at = _take_value(option, line, at)
+        add_value(written, option, value)
+    rest = line[at:].strip()
+    if rest == "--" or rest.startswith("-- "):
+        rest = rest[2:].lstrip()
+    return Line(written, rest)
+
+
+def _take_value(option: Option, line: str, at: int) -> tuple[str, int]:
+    while at < len(line) and line[at].isspace():
+        at += 1
+    match = _WORD.match(line, at)
+    if match is None and at < len(line):
+        raise OptionError(f"--{option.name}: a quote is not closed", mend="close it, or leave it out")
+    if match is None or match[0].startswith("--"):
+        raise OptionError(f"--{option.name} needs a value", mend=f"write --{option.name} {option.metavar}")
+    return "".join(shlex.split(match[0])), match.end()
+
+
+def find_option(name: str) -> Option:
+    """The option called ``name`` (dashes or underscores); raises :class:`OptionError` with a suggestion."""
+    option = OPTIONS.get(name.replace("_", "-").lower())
+    if option is None:
+        raise OptionError(f"--{name}: there is no such option", mend=suggest(name))
+    return option
+
+
+def suggest(name: str) -> str:
+    """``did you mean --gpus?`` for a misspelt option, or where to read about them all."""
+    known = [option.name for option in OPTIONS.values() if option.built]
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.5)
+    return f"did you mean --{close[0]}?" if close else "the options are listed by %gpu_train?"
+
+
+def add_value(written: Written, option: Option, value: str) -> None:
+    """Note one more value; raises :class:`OptionError` when the option can be given once only."""
+    values = written.setdefault(option.name, [])
+    if values and not option.many and values != [value]:
+        raise OptionError(f"--{option.name} is given twice, as {values[0]} and {value}", mend="leave one of them out")
+    if not values or option.many:
+        values.append(value)
+
+
+def refuse_rest(rest: str) -> OptionError:
+    """The error for something on a ``%%gpu_train`` line that is not an option."""
+    word = rest.split()[0]
+    if word.isdigit():
+        return OptionError(f"{word}: not an option", mend=f"did you mean --gpus {word}?")
+    name, _, value = word.lstrip("-").partition("=")
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), list(OPTIONS), n=1, cutoff=0.6)
+    mend = f"did you mean --{close[0]} {value}".rstrip() + "?" if close else "options begin with two dashes: --gpus 2"
+    return OptionError(f"{word}: not an option", mend=mend)
+
+
+def parse_settings(line: str) -> Written:
+    """Read ``gpus=2 memory=8GiB`` (``%gpu_config``); an empty value takes the setting back."""
+    written: Written = {}
+    for word in _words(line):
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise OptionError(f"{word}: not a setting", mend="write it like gpus=2 memory=8GiB, or `reset`")
+        option = _configurable(name.lstrip("-"))
+        add_value(written, option, "".join(shlex.split(value)))
+    return written
+
+
+def _words(line: str) -> Iterator[str]:
+    at = 0
+    while at < len(line):
+        if line[at].isspace():
+            at += 1
+        elif match := _WORD.match(line, at):
+            yield match[0]
+            at = match.end()
+        else:
+            raise OptionError(f"{line[at:]}: a quote is not closed", mend="close it, or leave it out")
+
+
+def _configurable(name: str) -> Option:
+    option = find_option(name)
+    if not option.configurable:
+        raise OptionError(f"{option.name} belongs to one cell", mend=f"write --{option.name} on the %%gpu_train line")
+    return option
+
+
+def from_mapping(defaults: Mapping[str, object]) -> Written:
+    """Read defaults from a configuration file: ``{"gpus": 2, "env": ["A=1", "B=2"], "fresh": True}``."""
+    written: Written = {}
+    for name, value in defaults.items():
+        option = _configurable(name)
+        values: Iterable[object] = value if isinstance(value, list | tuple) else [value]
+        for each in values:
+            if option.is_flag:
+                if _is_true(option, str(each)):
+                    add_value(written, option, "")
+            else:
+                add_value(written, option, str(each))
+    return written
+
+
+def _is_true(option: Option, text: str) -> bool:
+    word = text.strip().lower()
+    if word in ("", "1", "true", "yes", "on"):
+        return True
+    if word in ("0", "false", "no", "off"):
+        return False
+    raise OptionError(f"{option.name}={text}: not true or false", mend=f"write {option.name}=true")
+
+
+def overlay(*levels: Written) -> Written:
+    """Merge levels of options, the later ones winning; what a level says of the card replaces the lower ones'."""
+    merged: Written = {}
+    for level in levels:
+        names_card = "gpu-type" in level or any(":" in value for value in level.get("gpus", ()))
+        if level.get("gpus") == ["0"]:
+            _forget_card(merged)
+            merged.pop("min-gpu-memory", None)
+        elif names_card:
+            _forget_card(merged)
+        elif "gpus" in level:
+            _keep_card(merged)
+        merged.update({name: list(values) for name, values in level.items()})
+    return merged
+
+
+def _forget_card(merged: Written) -> None:
+    merged.pop("gpu-type", None)
+    if "gpus" in merged:
+        merged["gpus"] = [value.rpartition(":")[2] for value in merged["gpus"]]
+
+
+def _keep_card(merged: Written) -> None:
+    """A lower level's ``gpus=h100:2`` under a cell's ``--gpus 4`` still says which card."""
+    for value in merged.get("gpus", ()):
+        card = value.rpartition(":")[0]
+        if card:
+            merged.setdefault("gpu-type", [card])
