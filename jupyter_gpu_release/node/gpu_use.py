@@ -55,7 +55,7 @@ class UseMeter:
                 self._thread.start()
 
     def end(self, order: StartOrder) -> GpuUse | None:
-        """Stop sampling and return the use; ``left_bytes`` is what the device still holds beyond what it held before."""
+        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
         with self._lock:
             samples = self._runs.pop(order.run, None)
             if samples is None:

@@ -52,8 +52,8 @@ class Nvml:
         with contextlib.suppress(pynvml.NVMLError):
             utilization = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         return GpuInfo(
-            index=str(index), name=_text(pynvml.nvmlDeviceGetName(handle)), uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-            memory_bytes=int(memory.total), used_bytes=int(memory.used), utilization=utilization,
+            index=str(index), name=_text(pynvml.nvmlDeviceGetName(handle)),
+            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)), memory_bytes=int(memory.total), used_bytes=int(memory.used), utilization=utilization,
         )  # fmt: skip
 
     def driver_version(self) -> str:

@@ -44,8 +44,10 @@ class CellLoop:
         try:
             end.error = self._run_interruptibly(cell)
             end.notes += self._finish_tasks()
-        except BaseException as error:  # noqa: BLE001 - an interrupt between the cell and here
+        except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement
             end.error = error
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         end.interrupted = isinstance(end.error, KeyboardInterrupt) or (
             self._cancelled and isinstance(end.error, asyncio.CancelledError)
         )
@@ -53,6 +55,8 @@ class CellLoop:
 
     def _run_interruptibly(self, cell: asyncio.Task[BaseException | None]) -> BaseException | None:
         try:
+            # an interrupt that came earlier strikes here, where it is caught
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             return self._loop.run_until_complete(cell)
         except KeyboardInterrupt:  # it waited at an `await`: end it there
             self._cancelled = True

@@ -138,7 +138,7 @@ class RunOnNode:
     async def _on_rank_released(self, rank: int, outcome: Outcome) -> None:
         self._outcomes[rank] = outcome
         if outcome.status != "ok" and len(self._outcomes) < self.order.ranks and self._signalled is None:
-            self._send(Command("interrupt", "error"), skip=self._outcomes)
+            self._send(Command("interrupt"), skip=self._outcomes)
         if len(self._outcomes) == self.order.ranks:
             await self._released(gang.merge(self._outcomes))
 

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,24 +22,30 @@ from . import frames
 from .frames import Kind, Output
 
 FLUSH_S = 0.02
-_FLUSH_CHARS = 1 << 18
+#: after this long without output the next one is sent at once
+_QUIET_S = 0.1
+#: a cell that prints faster than it can be sent waits here
+_MOST_CHARS = 4 << 20
+_FLUSH, _SYNC, _FRAME = "flush!", "sync!", "frame!"
+_AWAITED = frozenset({_FLUSH, _SYNC, _FRAME})
 _SPAWNING = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "pty.spawn"})
 
 
 class Outlet:
-    """Collects output and sends it in batches of at most ``FLUSH_S``; thread-safe; falls silent after a fork."""
+    """Collects output; one thread sends it in batches of at most ``FLUSH_S``; falls silent after a fork.
+
+    Producers share no lock with that thread: an interrupt may strike between any two bytecodes of theirs, and a
+    lock left taken would silence the cell. They append to a deque and ring an eventfd, both atomic.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._pid = os.getpid()
-        self._lock = threading.RLock()
-        self._wake = threading.Event()
-        self._pending: list[Output] = []
-        self._text: list[str] = []
-        self._text_name = ""
-        self._text_chars = 0
-        self._last_flush = 0.0
-        threading.Thread(target=self._flush_forever, name="jgr-output", daemon=True).start()
+        self._queue: deque[tuple[float, str, Any]] = deque()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)
+        self._rung = False
+        self._chars = 0
+        threading.Thread(target=self._send_forever, name="jgr-output", daemon=True).start()
 
     @property
     def is_ours(self) -> bool:
@@ -47,66 +54,99 @@ class Outlet:
 
     def text(self, name: str, text: str) -> None:
         """Append text of the stream ``name``; consecutive text becomes one event."""
-        with self._lock:
-            if self._text_name != name:
-                self._close_text()
-                self._text_name = name
-            self._text.append(text)
-            self._text_chars += len(text)
-            full = self._text_chars > _FLUSH_CHARS
-            if full or (not self._wake.is_set() and time.monotonic() - self._last_flush > 5 * FLUSH_S):
-                self.flush()
-            else:
-                self._wake.set()
+        self._queue.append((time.time(), name, text))
+        self._chars += len(text)
+        if self._chars > _MOST_CHARS:
+            self.flush()
+        else:
+            self._ring()
 
     def put(self, kind: str, data: dict[str, Any]) -> None:
         """Append one event that is not text."""
-        with self._lock:
-            self._close_text()
-            self._pending.append(Output(time.time(), kind, data))
-            self._wake.set()
+        self._queue.append((time.time(), kind, data))
+        self._ring()
 
     def flush(self) -> None:
-        """Send what is there now."""
-        with self._lock:
-            self._close_text()
-            self._wake.clear()
-            self._last_flush = time.monotonic()
-            if self._pending:
-                batch, self._pending = self._pending, []
-                self._send(Kind.OUTPUT, encode(batch))
+        """Return when everything so far is sent."""
+        self._wait_for(_FLUSH, b"")
 
     def sync(self) -> None:
-        """Flush and wait until the supervisor has passed everything on."""
-        with self._lock:
-            self.flush()
-            self._send(Kind.SYNC)
-            self._sock.recv(1)
+        """Return when the supervisor has passed everything so far on."""
+        self._wait_for(_SYNC, b"")
 
     def frame(self, kind: Kind, body: bytes = b"") -> None:
-        """Flush, then send a frame of the run's life (RUNNING, ENDED, OUTCOME …)."""
-        with self._lock:
-            self.flush()
-            self._send(kind, body)
+        """Send a frame of the run's life (RUNNING, ENDED, OUTCOME …) after everything so far."""
+        self._wait_for(_FRAME, (kind, body))
 
-    def _send(self, kind: Kind, body: bytes = b"") -> None:
+    def _wait_for(self, what: str, detail: Any) -> None:
         if self.is_ours:
-            frames.send(self._sock, kind, body)
+            done = threading.Lock()
+            done.acquire()
+            self._queue.append((0.0, what, (detail, done)))
+            self._ring()
+            done.acquire()
 
-    def _close_text(self) -> None:
-        if self._text:
-            text = "".join(self._text)
-            self._pending.append(Output(time.time(), "stream", {"name": self._text_name, "text": text}))
-            self._text, self._text_chars = [], 0
+    def _ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            os.eventfd_write(self._bell, 1)
 
-    def _flush_forever(self) -> None:
+    # ----------------------------------------------------------- below: the sending thread only
+    def _send_forever(self) -> None:
+        last = 0.0
         while True:
-            self._wake.wait()
-            time.sleep(FLUSH_S)
+            os.eventfd_read(self._bell)
+            if time.monotonic() - last < _QUIET_S and not self._is_awaited():
+                time.sleep(FLUSH_S)
+            self._rung = False
             try:
-                self.flush()
+                self._send_queued()
             except OSError:
                 return
+            last = time.monotonic()
+
+    def _is_awaited(self) -> bool:
+        return bool(self._queue) and self._queue[-1][1] in _AWAITED
+
+    def _send_queued(self) -> None:
+        batch: list[Output] = []
+        self._chars = 0
+        for _ in range(len(self._queue)):
+            at_s, what, detail = self._queue.popleft()
+            if what in _AWAITED:
+                self._send_batch(batch)
+                self._send_awaited(what, *detail)
+            elif isinstance(detail, str):
+                _append_text(batch, at_s, what, detail)
+            else:
+                batch.append(Output(at_s, what, detail))
+        self._send_batch(batch)
+
+    def _send_batch(self, batch: list[Output]) -> None:
+        if batch:
+            for output in batch:
+                if output.kind == "stream":
+                    output.data["text"] = "".join(output.data["text"])  # type: ignore[arg-type]
+            frames.send(self._sock, Kind.OUTPUT, encode(batch))
+            batch.clear()
+
+    def _send_awaited(self, what: str, detail: Any, done: Any) -> None:
+        try:
+            if what == _SYNC:
+                frames.send(self._sock, Kind.SYNC)
+                self._sock.recv(1)
+            elif what == _FRAME:
+                frames.send(self._sock, *detail)
+        finally:
+            done.release()
+
+
+def _append_text(batch: list[Output], at_s: float, name: str, text: str) -> None:
+    last = batch[-1] if batch else None
+    if last is not None and last.kind == "stream" and last.data["name"] == name:
+        last.data["text"].append(text)  # type: ignore[attr-defined]
+    else:
+        batch.append(Output(at_s, "stream", {"name": name, "text": [text]}))
 
 
 class OutStream(io.TextIOBase):

@@ -46,6 +46,8 @@ def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn
         frame = frames.receive(sock)
         if frame is None:
             os._exit(0)
+        # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, signal.default_int_handler)
         outlet = Outlet(sock)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
@@ -103,7 +105,6 @@ class _Rank:
         self._outlet.frame(Kind.RUNNING, encode(self._started))
         ended = self._loop.run(payload)
         ended_s = time.time()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.frame(Kind.ENDED, encode(ended_s))
         self._notes += ended.notes

@@ -1,0 +1,282 @@
+"""Cells through the real fork server, supervisor and rank: what is shown, and how a cell can end."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from conftest import Node, Run
+
+from jupyter_gpu_release.node import process
+
+
+def _running(run: Run) -> bool:
+    return run.phase("running") is not None
+
+
+def test_text_keeps_its_order_with_subprocesses_and_streams(node: Node) -> None:
+    run = node.run(
+        "import os, sys, subprocess\n"
+        "print('one'); os.system('echo two'); print('three')\n"
+        "print('four', file=sys.stderr)\n"
+        "subprocess.run(['echo', 'five']); print('six')\n"
+        "!echo seven\n"
+        "print('eight')"
+    )
+    shown = [(event.data["name"], line) for event in run.events for line in event.data["text"].split()]
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    assert [line for _name, line in shown] == words
+    assert [name for name, line in shown if line == "four"] == ["stderr"]
+    assert [event.n for event in run.events] == list(range(1, len(run.events) + 1))
+
+
+def test_carriage_returns_and_descriptor_output_arrive_as_written(node: Node) -> None:
+    run = node.run("import os\nprint('10%\\r20%', end='\\r')\nos.write(1, b'raw\\n')\nos.write(2, b'err\\n')")
+    assert "10%\r20%\r" in run.text()
+    assert "raw\n" in run.text()
+    assert run.text("stderr") == "err\n"
+
+
+def test_a_hundred_thousand_lines_arrive_complete_and_in_few_events(node: Node) -> None:
+    run = node.run("for i in range(100_000):\n    print(i)")
+    assert run.text() == "".join(f"{i}\n" for i in range(100_000))
+    assert len(run.events) < 2000
+
+
+def test_displays_updates_and_clear_output_are_events_in_order(node: Node) -> None:
+    run = node.run(
+        "from IPython.display import display, clear_output, HTML\n"
+        "handle = display('a', display_id='mine')\n"
+        "handle.update('b')\n"
+        "clear_output(wait=True)\n"
+        "HTML('<b>x</b>')"
+    )
+    kinds = [event.kind for event in run.events]
+    assert kinds == ["display", "update_display", "clear_output", "display"]
+    assert run.events[0].data["transient"] == {"display_id": "mine"}
+    assert run.events[1].data["transient"] == {"display_id": "mine"}
+    assert run.events[2].data == {"wait": True}
+    assert run.events[3].data["data"]["text/html"] == "<b>x</b>"
+
+
+@pytest.mark.parametrize(("source", "shown"), [("1 + 1", True), ("1 + 1;", False), ("x = 1", False)])
+def test_the_last_value_is_shown_unless_a_semicolon_hides_it(node: Node, source: str, shown: bool) -> None:
+    assert bool(node.run(source).events) is shown
+
+
+def test_figures_are_shown_inline_when_the_cell_ends(node: Node) -> None:
+    run = node.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone")
+    pictures = [event for event in run.events if "image/png" in event.data.get("data", {})]
+    assert len(pictures) == 1
+
+
+def test_widgets_send_comm_messages_with_their_metadata(node: Node) -> None:
+    run = node.run("from tqdm.notebook import tqdm\nfor _ in tqdm(range(3)):\n    pass")
+    opened = [event.data for event in run.events if event.data.get("msg_type") == "comm_open"]
+    assert opened
+    assert all(data["metadata"].get("version") for data in opened)
+    assert any("application/vnd.jupyter.widget-view+json" in e.data.get("data", {}) for e in run.events)
+
+
+def test_errors_carry_the_cells_own_line_numbers_and_the_exception(node: Node) -> None:
+    run = node.run("a = 1\nb = 0\na / b", count=7)
+    error = run.outcome.error
+    assert error is not None
+    assert run.outcome.status == "error"
+    assert error.ename == "ZeroDivisionError"
+    text = "".join(error.traceback)
+    assert "In[7]" in text
+    assert "line 4" in text  # the magic is line 1
+    assert run.events[-1].kind == "error"
+
+
+def test_top_level_await_and_a_running_loop(node: Node) -> None:
+    run = node.run(
+        "import asyncio\n"
+        "async def double(x):\n    await asyncio.sleep(0)\n    return 2 * x\n"
+        "task = asyncio.get_running_loop().create_task(double(4))\n"
+        "print(await double(3))\n"
+        "left_over = asyncio.create_task(double(1)); left_over.add_done_callback(lambda t: print('late', t.result()))"
+    )
+    assert run.outcome.status == "ok"
+    assert run.text() == "6\nlate 2\n"
+
+
+def test_inner_cell_magics_run_and_keep_line_numbers(node: Node) -> None:
+    run = node.run("%%capture captured\nprint('inside')")
+    assert run.text() == ""
+    run = node.run("%%bash\necho from bash")
+    assert run.text() == "from bash\n"
+
+
+def test_input_gets_a_clear_error(node: Node) -> None:
+    run = node.run("input('name?')")
+    assert run.outcome.error is not None
+    assert "ordinary cell" in run.outcome.error.evalue
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import time\nwhile True:\n    time.sleep(0.01)", "import asyncio\nawait asyncio.sleep(100)"],
+    ids=["loop", "await"],
+)
+def test_an_interrupt_reaches_the_cell(node: Node, source: str) -> None:
+    run = node.start("print('go', flush=True)\n" + source)
+    run.wait_for(lambda r: "go" in r.text())
+    run.signal("interrupt")
+    outcome = run.wait(20)
+    assert outcome.status == "interrupted"
+    assert outcome.error is not None
+    assert outcome.error.ename == "KeyboardInterrupt"
+
+
+def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) -> None:
+    run = node.start("!echo started; sleep 1000\nprint('next line')")
+    run.wait_for(lambda r: "started" in r.text())
+    run.signal("interrupt")
+    assert run.wait(20).status == "ok"  # IPython goes on after an interrupted `!command`
+    assert run.text().split() == ["started", "^C", "next", "line"]
+
+
+def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) -> None:
+    run = node.start("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\ntime.sleep(100)",
+                     grace_s=0.3)  # fmt: skip
+    run.wait_for(lambda r: "deaf" in r.text())
+    run.signal("interrupt")
+    outcome = run.wait(20)
+    assert outcome.status == "interrupted"
+    assert outcome.error is not None
+    assert "killed" in outcome.error.evalue
+
+
+def test_a_second_interrupt_kills_at_once(node: Node) -> None:
+    run = node.start("import time\nwhile True:\n    try:\n        print('x', flush=True); time.sleep(100)\n"
+                     "    except KeyboardInterrupt:\n        print('no')", grace_s=100)  # fmt: skip
+    run.wait_for(lambda r: "x" in r.text())
+    run.signal("interrupt")
+    run.wait_for(lambda r: "no" in r.text())
+    run.signal("interrupt")
+    assert run.wait(10).status == "interrupted"
+
+
+def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:
+    for _ in range(5):
+        run = node.start("import time\ntime.sleep(100)")
+        run.wait_for(_running)
+        run.signal("interrupt")
+        assert run.wait(10).error == run.outcome.error
+        assert run.outcome.error is not None
+        assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
+        assert "killed" not in run.outcome.error.evalue
+
+
+def test_the_timeout_interrupts_and_salvages_nothing_less(node: Node) -> None:
+    outcome = node.run("import time\nkept = 5\ntime.sleep(100)", timeout_s=0.3).outcome
+    assert outcome.status == "timeout"
+    assert outcome.values is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import os\nos._exit(3)", "exit code 3"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+    ],
+)
+def test_a_process_that_died_says_why_and_that_names_are_gone(node: Node, source: str, words: str) -> None:
+    run = node.run("print('before', flush=True)\n" + source)
+    assert run.outcome.status == "died"
+    assert run.outcome.error is not None
+    assert words in run.outcome.error.evalue
+    assert "names are gone" in run.outcome.error.evalue
+    assert run.text().startswith("before")
+
+
+def test_a_greedy_cell_dies_alone_with_a_clear_message(node: Node) -> None:
+    bystander = node.start("import time\ntime.sleep(2)\nprint('well')")
+    outcome = node.run("x = bytearray(1 << 30)", memory_bytes=256 << 20).outcome
+    assert outcome.status == "memory"
+    assert outcome.error is not None
+    assert "--memory" in outcome.error.mend
+    assert bystander.wait().status == "ok"
+    assert bystander.text() == "well\n"
+
+
+def test_double_forked_grandchildren_do_not_outlive_the_release(node: Node) -> None:
+    run = node.run(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.write(1, f'{os.getpid()}\\n'.encode())\n"
+        "        time.sleep(1000)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "time.sleep(0.2)"
+    )
+    assert run.outcome.status == "ok"
+    assert any("left behind" in note for note in run.outcome.notes)
+    assert process.is_gone(int(run.text()))
+
+
+def test_ranks_of_a_gang_get_their_own_gpu_and_address(node: Node) -> None:
+    source = "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    run = node.run(source, ranks=4, gpu_ids=["3", "2", "1", "0"])
+    lines = {line for event in run.events for line in event.data["text"].splitlines()}
+    assert lines == {"0 4 3", "1 4 2", "2 4 1", "3 4 0"}
+
+
+def test_a_failing_rank_ends_the_others_and_is_named(node: Node) -> None:
+    run = node.start("import os, time\nif os.environ['RANK'] == '1':\n    1 / 0\ntime.sleep(1000)",
+                     ranks=2, gpu_ids=["0", "1"])  # fmt: skip
+    outcome = run.wait(20)
+    assert outcome.status == "error"
+    assert outcome.error is not None
+    assert outcome.error.ename == "ZeroDivisionError"
+    assert any("rank 1" in note for note in outcome.notes)
+
+
+def test_fresh_runs_in_a_new_interpreter(node: Node) -> None:
+    source = "import os; print(os.getppid())\nimport sys; print('pandas' in sys.modules)"
+    usual, fresh = node.run(source), node.run(source, fresh=True)
+    assert fresh.outcome.status == "ok"
+    assert fresh.text() != usual.text()
+
+
+def test_environment_and_secrets_of_the_node_stay_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = node.run("import os\nprint(os.environ['MINE'], sorted(k for k in os.environ if k.startswith('RAY_') or"
+                   " 'TOKEN' in k))", env={"MINE": "yes"})  # fmt: skip
+    assert run.text() == "yes []\n"
+
+
+def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
+    run = node.run("import os\nopen('left.txt', 'w').write('x' * 10)\nf = open('open.txt', 'w'); f.write('later')\n"
+                   "open(os.environ['GPU_RUN_DIR'] + '/model.bin', 'wb').write(b'12345')")  # fmt: skip
+    sizes = {file.path: file.bytes for file in run.outcome.files}
+    assert sizes == {"left.txt": 10, "open.txt": 5, "run_dir/model.bin": 5}
+
+
+def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Node(tmp_path_factory.mktemp("other"), ["json"])
+    run = other.start("import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                      "print(os.getpid(), child.pid, flush=True)\ntime.sleep(1000)")  # fmt: skip
+    run.wait_for(lambda r: r.text().endswith("\n"))
+    pids = [int(word) for word in run.text().split()]
+    other.loop.call_soon_threadsafe(other.servers.kill_all)
+    assert all(process.wait_until_gone(pid, 5) for pid in pids)
+    assert run.wait(10).status == "died"
+    other.close()
+
+
+def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
+    run = node.start("import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                     "print(os.getpid(), child.pid, os.getppid(), flush=True)\ntime.sleep(1000)")  # fmt: skip
+    run.wait_for(lambda r: r.text().endswith("\n"))
+    rank, child, supervisor = (int(word) for word in run.text().split())
+    os.kill(supervisor, 9)
+    assert run.wait(10).status == "died"
+    assert process.wait_until_gone(rank, 5)
+    assert process.wait_until_gone(child, 5)
+    assert node.run("print('still here')").text() == "still here\n"
