@@ -25,6 +25,8 @@ class RunOptions:
 
     ask: ResourceAsk
     send: tuple[str, ...] | None = None
+    #: ``--in +a``: in addition to what is found
+    send_more: tuple[str, ...] = ()
     out: tuple[str, ...] | None = None
     skip: tuple[str, ...] = ()
     timeout_s: float | None = None
@@ -41,15 +43,16 @@ class RunOptions:
 def build_options(written: Written) -> RunOptions:
     """Check ``written`` as a whole; raises :class:`OptionError` for what is unbuilt, out of range or contradictory."""
     _refuse_unbuilt(written)
-    send, out = _names(written, "in"), _names(written, "out")
-    skip = _names(written, "skip") or ()
-    for chosen, option in ((send, "in"), (out, "out")):
+    send, send_more = _send(written)
+    out, skip = _names(written, "out"), _names(written, "skip") or ()
+    for chosen, option in ((send, "in"), (send_more, "in"), (out, "out")):
         both = sorted(set(chosen or ()) & set(skip))
         if both:
             raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
     return RunOptions(
         ask=_ask(written),
         send=send,
+        send_more=send_more,
         out=out,
         skip=skip,
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
@@ -173,10 +176,20 @@ def _comma_list(values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (part.strip() for part in value.split(",")) if word]
 
 
+def _send(written: Written) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """``--in a,b``: exactly these; ``--in +a``: these too."""
+    words = _comma_list(written.get("in", ()))
+    more = [word[1:] for word in words if word.startswith("+")]
+    exact = [word for word in words if not word.startswith("+")]
+    only_more = bool(more) and not exact
+    return (None if only_more else _names({**written, "in": exact} if words else written, "in")), _checked(more, "in")
+
+
 def _names(written: Written, name: str) -> tuple[str, ...] | None:
-    if name not in written:
-        return None
-    names = _comma_list(written[name])
+    return _checked(_comma_list(written[name]), name) if name in written else None
+
+
+def _checked(names: list[str], name: str) -> tuple[str, ...]:
     for word in names:
         if not word.isidentifier():
             raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b without spaces")

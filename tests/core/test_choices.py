@@ -39,6 +39,12 @@ def test_everything_given():
     assert (options.workdir, options.name, options.fresh, options.estimate) == ("/data", "my run", True, True)
 
 
+def test_names_to_send_in_addition():
+    assert (read("--in +a").send, read("--in +a").send_more) == (None, ("a",))
+    assert (read("--in a,+b").send, read("--in a,+b").send_more) == (("a",), ("b",))
+    assert read("--in ''").send == ()
+
+
 def test_no_gpu_is_a_cpu_stage():
     assert read("--gpus 0 --ranks 3").ask.ranks == 3
 

@@ -1,0 +1,180 @@
+"""The line under a finished cell: what it took, for how long, how soon it was free, and what came back."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.messages import FileInfo, Outcome, RunView, ValueInfo
+from ..core.resources import format_bytes, format_seconds
+from ..core.verdict import judge
+
+_SHOWN_NAMES = 8
+_SHOWN_FILES = 6
+_SMALL_BYTES = 1024
+_COLOURS = {
+    "✓": "var(--jp-success-color1, #388e3c)",
+    "✗": "var(--jp-error-color1, #d32f2f)",
+    "■": "var(--jp-warn-color1, #f57c00)",
+}
+_HEADS = {
+    "ok": ("✓", ""),
+    "error": ("✗", "failed"),
+    "interrupted": ("■", "interrupted"),
+    "timeout": ("■", "stopped at its --timeout"),
+    "died": ("✗", "the cell's process died"),
+    "memory": ("✗", "ended for its memory"),
+    "lost": ("✗", "lost"),
+}
+_STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The parts of a receipt in reading order; ``warnings`` are loud, ``notes`` quiet."""
+
+    sign: str
+    parts: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Plain text, one line and one more for each warning and note."""
+        lines = [f"{self.sign} {' · '.join(self.parts)}"]
+        lines += [f"  ⚠ {warning}" for warning in self.warnings]
+        lines += [f"  · {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    @property
+    def html(self) -> str:
+        """The same for notebooks, in the colours of the reader's theme; no scripts."""
+        colour = _COLOURS[self.sign]
+        first = " · ".join(html.escape(part) for part in self.parts)
+        rows = [f'<span style="color:{colour};font-weight:600">{self.sign}</span> {first}']
+        for warning in self.warnings:
+            style = f"color:{_COLOURS['✗']};font-weight:600"
+            rows.append(f'<span style="{style}">⚠ {html.escape(warning)}</span>')
+        rows += [f'<span style="opacity:.75">· {html.escape(note)}</span>' for note in self.notes]
+        return boxed("<br>".join(rows), colour)
+
+    def bundle(self) -> dict[str, str]:
+        """The display data."""
+        return {"text/plain": self.text, "text/html": self.html}
+
+    def metadata(self) -> dict[str, Any]:
+        """The measured facts, for programs that read the notebook."""
+        return {"jupyter_gpu_release": self.facts}
+
+
+def boxed(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:
+    """Wrap HTML in the frame that status line and receipt share."""
+    style = (
+        f"border-left:3px solid {colour};padding:2px 8px;margin:2px 0;"
+        "font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px);"
+        "color:var(--jp-ui-font-color1, var(--vscode-foreground, inherit))"
+    )
+    return f'<div style="{style}">{content}</div>'
+
+
+def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None, notes: Sequence[str] = ()) -> Receipt:
+    """Write the receipt of an ended run; ``came_back``: what was bound (None: what the outcome lists)."""
+    outcome = view.outcome or Outcome(status=_STATES.get(view.state, "lost"))
+    sign, word = _HEADS.get(outcome.status, ("✗", outcome.status))
+    if outcome.status == "error" and outcome.error is not None:
+        word = f"failed: {outcome.error.ename}"
+    results = outcome.results if came_back is None else came_back
+    parts = [word, _gpus(view), *_times(view), _left(outcome)]
+    parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
+    verdicts = judge(view, outcome)
+    quiet = [verdict.text for verdict in verdicts if not verdict.loud]
+    return Receipt(
+        sign=sign,
+        parts=tuple(part for part in parts if part),
+        warnings=tuple(verdict.text for verdict in verdicts if verdict.loud),
+        notes=tuple(dict.fromkeys([*quiet, *outcome.notes, *notes])),
+        facts=_facts(view, outcome, results),
+    )
+
+
+def name_gpus(view: RunView) -> str:
+    """``2 simulated GPUs``, ``1 GPU (NVIDIA H100)``, ``no GPU``."""
+    if view.gpus == 0:
+        return "no GPU"
+    plural = "" if view.gpus == 1 else "s"
+    card = f" ({view.gpu_name})" if view.gpu_name and not view.simulated else ""
+    return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{card}"
+
+
+def _gpus(view: RunView) -> str:
+    if view.granted_at is None:
+        return "no GPU was taken"
+    ranks = f", {view.ranks} ranks" if view.ranks > 1 else ""
+    return name_gpus(view) + ranks
+
+
+def _times(view: RunView) -> list[str]:
+    parts = []
+    if view.granted_at is not None:
+        parts.append(f"queued {format_seconds(max(0.0, view.granted_at - view.submitted_at))}")
+        held = held_s(view)
+        if held is not None:
+            parts.append(f"held {format_seconds(held)}")
+    elif view.finished_at is not None:
+        parts.append(f"waited {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
+    if view.release_ms is not None:
+        parts.append(f"free {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
+    return parts
+
+
+def held_s(view: RunView) -> float | None:
+    """Seconds from the grant to the lease's end; None while it is held or when it never was."""
+    if view.granted_at is None or view.gone_at is None:
+        return None
+    return max(0.0, view.gone_at - view.granted_at)
+
+
+def _left(outcome: Outcome) -> str:
+    use = outcome.gpu_use
+    return "0 MiB left on the device" if use is not None and use.left_bytes == 0 else ""
+
+
+def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
+    if not results:
+        return "" if outcome.status == "ok" else "nothing came back"
+    return f"back: {_listed([_value(value) for value in results], _SHOWN_NAMES)}"
+
+
+def _value(value: ValueInfo) -> str:
+    size = f", {format_bytes(value.bytes)}" if value.bytes >= _SMALL_BYTES else ""
+    return f"{value.name} ({value.type}{size})"
+
+
+def _files(files: Sequence[FileInfo]) -> str:
+    if not files:
+        return ""
+    return f"files: {_listed([f'{file.path} ({format_bytes(file.bytes)})' for file in files], _SHOWN_FILES)}"
+
+
+def _listed(words: Sequence[str], most: int) -> str:
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
+
+def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dict[str, Any]:
+    rounded: Callable[[float | None], float | None] = lambda number: None if number is None else round(number, 3)  # noqa: E731
+    queued_s = None if view.granted_at is None else view.granted_at - view.submitted_at
+    return {
+        "run": view.run,
+        "status": outcome.status,
+        "gpus": view.gpus,
+        "simulated": view.simulated,
+        "queued_s": rounded(queued_s),
+        "held_s": rounded(held_s(view)),
+        "release_ms": rounded(view.release_ms),
+        "results": [{"name": value.name, "type": value.type, "bytes": value.bytes} for value in results],
+        "files": [file.path for file in outcome.files],
+    }

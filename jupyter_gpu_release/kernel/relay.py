@@ -1,0 +1,125 @@
+"""A run's recorded output, shown in the notebook as if the cell ran here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ..core.messages import Event
+
+_LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
+
+
+class Relay:
+    """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch."""
+
+    def __init__(self, shell: Any, before_output: Callable[[], None] = lambda: None) -> None:
+        self._shell = shell
+        self._before_output = before_output
+        self._mid_line: set[tuple[int, str]] = set()
+        #: a ``clear_output`` took away what was shown before it, a status line too
+        self.cleared = False
+        #: whether anything was shown
+        self.has_shown = False
+        #: errors of ranks (``ename``, ``evalue``, ``traceback``, ``rank``), for :meth:`show_other_errors`
+        self.errors: list[dict[str, Any]] = []
+
+    def show(self, events: Iterable[Event]) -> None:
+        """Show ``events``; text of consecutive events goes out in one piece."""
+        for kind, data in _merged(events):
+            if kind == "error":
+                self.errors.append(data)
+                continue
+            if kind != "comm":
+                self._before_output()
+                self.has_shown = True
+            self._show_one(kind, data)
+
+    def _show_one(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "stream":
+            self._write(data)
+        elif kind in ("display", "update_display"):
+            self._display(data, update=kind == "update_display")
+        elif kind == "clear_output":
+            self.cleared = True
+            self._shell.display_pub.clear_output(wait=bool(data.get("wait")))
+        elif kind == "comm":
+            self._comm(data)
+        elif kind == "note":
+            sys.stderr.write(f"{data.get('text', '')}\n")
+
+    def _write(self, data: dict[str, Any]) -> None:
+        name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)
+        target = sys.stderr if name == "stderr" else sys.stdout
+        target.write(self._prefixed(text, rank, name) if rank else text)
+
+    def _prefixed(self, text: str, rank: int, name: str) -> str:
+        if not text:
+            return text
+        prefix = f"[rank {rank}] "
+        key = (rank, name)
+        begun = key in self._mid_line
+        if text[-1] in "\r\n":
+            self._mid_line.discard(key)
+        else:
+            self._mid_line.add(key)
+        head = "" if begun or text[0] in "\r\n" else prefix
+        return head + _LINE_STARTS.sub(prefix, text)
+
+    def _display(self, data: dict[str, Any], *, update: bool) -> None:
+        self._shell.display_pub.publish(
+            data=data.get("data") or {},
+            metadata=data.get("metadata") or {},
+            transient=data.get("transient") or {},
+            update=update,
+        )
+
+    def _comm(self, data: dict[str, Any]) -> None:
+        """Send a widget's message on as this kernel's own (its metadata names the widget protocol's version)."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is None:
+            return
+        content = data.get("content") or {}
+        kernel.session.send(
+            kernel.iopub_socket,
+            data["msg_type"],
+            content,
+            metadata=data.get("metadata") or {},
+            parent=kernel.get_parent(),
+            ident=f"comm-{content.get('comm_id', '')}".encode(),
+            buffers=data.get("buffers") or None,
+        )
+
+    def show_other_errors(self, ename: str, evalue: str) -> None:
+        """Show the tracebacks of ranks whose error is not the one that the cell raises."""
+        for error in self.errors:
+            if error.get("rank") and (error.get("ename"), error.get("evalue")) != (ename, evalue):
+                lines = "\n".join(error.get("traceback") or [f"{error.get('ename')}: {error.get('evalue')}"])
+                sys.stderr.write(self._prefixed(f"{lines}\n", error["rank"], "stderr"))
+
+
+def _merged(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Kinds and data, neighbouring text of one stream and rank joined."""
+    texts: list[str] = []
+    stream: tuple[str, int] = ("", 0)
+    for event in events:
+        if event.kind == "stream":
+            this = (event.data.get("name", "stdout"), event.data.get("rank", 0))
+            if texts and this != stream:
+                yield "stream", _text(stream, texts)
+                texts = []
+            stream = this
+            texts.append(event.data.get("text", ""))
+            continue
+        if texts:
+            yield "stream", _text(stream, texts)
+            texts = []
+        yield event.kind, event.data
+    if texts:
+        yield "stream", _text(stream, texts)
+
+
+def _text(stream: tuple[str, int], texts: list[str]) -> dict[str, Any]:
+    return {"name": stream[0], "rank": stream[1], "text": "".join(texts)}

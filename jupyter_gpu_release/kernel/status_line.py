@@ -1,0 +1,70 @@
+"""One line under the cell that says where its run stands, and becomes the receipt in the end."""
+
+from __future__ import annotations
+
+import html
+import secrets
+import sys
+from typing import Any
+
+from .receipt import boxed
+
+
+class StatusLine:
+    """A display that is updated in place; in a terminal, a line on stderr."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._display_id = f"jgr-{secrets.token_hex(8)}"
+        self._in_notebook = getattr(shell, "kernel", None) is not None
+        self._text = ""
+        self._is_open = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a display stands in the notebook that :meth:`finish` would replace."""
+        return self._in_notebook and bool(self._text)
+
+    def say(self, text: str) -> None:
+        """Show ``text`` in place of what the line said before."""
+        if text == self._text:
+            return
+        if self._in_notebook:
+            bundle = {"text/plain": text, "text/html": boxed(html.escape(text))}
+            self._publish(bundle, {}, update=bool(self._text))
+        else:
+            self._say_in_terminal(text)
+        self._text = text
+
+    def step_aside(self) -> None:
+        """Leave the terminal's line to the cell's own output (nothing to do in a notebook)."""
+        if self._is_open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._is_open = False
+
+    def forget(self) -> None:
+        """What was shown is gone from the notebook (``clear_output``); the next text is a new display."""
+        self._text = ""
+
+    def finish(self, bundle: dict[str, str], metadata: dict[str, Any]) -> None:
+        """Replace the line by the receipt, or show it below when no line stands."""
+        self.step_aside()
+        if not self._in_notebook:
+            sys.stdout.flush()
+            print(bundle["text/plain"], file=sys.stderr)  # noqa: T201 - a terminal has no displays
+            return
+        self._publish(bundle, metadata, update=bool(self._text))
+        self._text = ""
+
+    def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
+        transient = {"display_id": self._display_id}
+        self._shell.display_pub.publish(data=bundle, metadata=metadata, transient=transient, update=update)
+
+    def _say_in_terminal(self, text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[2K{text}")
+            self._is_open = True
+        else:
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
