@@ -71,7 +71,7 @@ def start_embedded(
     """
     home = home or HomePaths.from_environment()
     home.create()
-    with _start_lock(home, progress) as lock_fd:
+    with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
             return _reuse(running, gpus, simulated, store)
@@ -122,7 +122,8 @@ def _plan(
     count, is_simulated = _choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     probe_store(folder)
-    _make_tokens(home, progress)
+    ensure_token(home, progress)
+    write_secret(home.ray_token, secrets.token_urlsafe(32))
     return KeeperPlan(
         cluster=secrets.token_hex(8),
         home=str(home.root),
@@ -152,9 +153,8 @@ def _choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
     return gpus, False
 
 
-def _make_tokens(home: HomePaths, progress: Say) -> None:
-    """A new Ray token for each start; the gateway's stays the same unless others could read it."""
-    write_secret(home.ray_token, secrets.token_urlsafe(32))
+def ensure_token(home: HomePaths, progress: Say) -> None:
+    """Make the gateway's token, unless there is one that nobody else could read."""
     try:
         read_secret(home.token)
     except AuthenticationError as error:
@@ -238,7 +238,7 @@ def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
 
 
 @contextmanager
-def _start_lock(home: HomePaths, progress: Say) -> Iterator[int]:
+def start_lock(home: HomePaths, progress: Say) -> Iterator[int]:
     """Hold the start lock; waits for another start to end (its keeper holds the lock until it is ready)."""
     descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,0 +1,155 @@
+"""The command line's grammar: commands, options, "did you mean", and what is named but not built yet."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .. import __version__
+from ..errors import OptionError
+
+#: commands and options whose names are fixed already and whose capability comes later
+_LATER_COMMANDS = {
+    "attach": "following a run from the command line",
+    "token": "tokens for several users",
+    "nodes": "draining nodes",
+    "report": "the report of GPU-hours",
+    "simulate": "simulating a trace",
+    "gc": "collecting old runs",
+    "reindex": "rebuilding the index of runs",
+}
+_LATER_OPTIONS = {
+    "--tls-cert": "TLS",
+    "--tls-key": "TLS",
+    "--queues": "queues with weights and quotas",
+}
+_LATER_RUNS = {"export": "exporting a run", "import": "importing a run"}
+
+_EPILOG = """\
+exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
+understood · 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises :class:`OptionError` instead of printing usage and exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message, mend=f"see `{self.prog} --help`")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words after ``jupyter gpu``; raises :class:`OptionError` for what is wrong with them."""
+    parser, commands = _build()
+    _check_command(words, commands)
+    arguments, rest = parser.parse_known_args(list(words))
+    if rest:
+        _refuse_rest(rest, commands.get(getattr(arguments, "command", ""), parser))
+    if getattr(arguments, "action", None) in _LATER_RUNS:
+        raise _not_built(f"runs {arguments.action}", _LATER_RUNS[arguments.action])
+    return arguments
+
+
+def print_help() -> None:
+    """Print the overview (``jupyter gpu`` without a command)."""
+    _build()[0].print_help()
+
+
+def _build() -> tuple[_Parser, dict[str, _Parser]]:
+    parser = _Parser(
+        prog="jupyter gpu",
+        description="The cluster that %%gpu_train cells run on: start and stop one on this machine, see who holds what.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jupyter_gpu_release {__version__}")
+    group = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands: dict[str, _Parser] = {}
+
+    def add(name: str, text: str) -> _Parser:
+        commands[name] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
+        return commands[name]
+
+    _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
+    add("stop", "end the cluster of this machine and every process that it started")
+    _add_json(add("status", "who holds which GPU, who waits and why"))
+    _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
+    add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument("run", metavar="RUN")
+    _add_json(add("doctor", "check everything and say what to do about what is wrong"))
+    return parser, commands
+
+
+def _add_start(parser: _Parser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--gpus", type=_count, metavar="N", help="use N real GPUs (all)")
+    kind.add_argument("--simulated-gpus", type=_count, metavar="N", help="N simulated GPUs (4 where there is no real)")
+    kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
+    parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
+    parser.add_argument(
+        "--store", metavar="PATH", help="root of the runs' folders (JUPYTER_GPU_STORE, else HOME/store)"
+    )
+    parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_json(parser: _Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document (schema_version 1)")
+
+
+def _add_runs(parser: _Parser) -> None:
+    _add_json(parser)
+    parser.add_argument("--limit", type=_count, default=20, metavar="N", help="at most N runs (20)")
+    parser.add_argument("action", nargs="?", choices=["show", *_LATER_RUNS], metavar="show", help="show one run")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="the run to show")
+
+
+def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
+    command = words[0] if words else ""
+    if not command or command.startswith("-") or command in commands:
+        return
+    if command in _LATER_COMMANDS:
+        raise _not_built(command, _LATER_COMMANDS[command])
+    close = difflib.get_close_matches(command, [*commands, *_LATER_COMMANDS], n=1)
+    mend = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {', '.join(commands)}"
+    raise OptionError(f"{command}: no such command", mend=mend)
+
+
+def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
+    word = rest[0].split("=")[0]
+    if word in _LATER_OPTIONS:
+        raise _not_built(word, _LATER_OPTIONS[word])
+    if not word.startswith("-"):
+        raise OptionError(f"{word}: not expected here", mend=f"see `{parser.prog} --help`")
+    known = [option for action in parser._actions for option in action.option_strings]
+    close = difflib.get_close_matches(word, known, n=1)
+    mend = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
+    raise OptionError(f"{word}: no such option of `{parser.prog}`", mend=mend)
+
+
+def _not_built(name: str, capability: str) -> OptionError:
+    return OptionError(f"{name}: {capability} is not built yet", mend="leave it out; CHANGELOG.md says what is there")
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
+        raise OptionError(f"{text}: not a number of at least 1", mend="write a whole number such as 2")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
+        raise OptionError(f"--port {text}: not a port", mend="write a number from 1 to 65535, or 0 for a free one")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or "://" in text or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise OptionError(
+            f"--address {text}: not HOST:PORT", mend="write it like 10.0.0.5:6379 (the port of Ray's GCS)"
+        )
+    return text

@@ -1,0 +1,55 @@
+"""``jupyter-gpu`` (``jupyter gpu …``): reads the command, runs it, turns errors into a message and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from ..errors import GpuReleaseError, OptionError
+from .arguments import parse, print_help
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; never lets a traceback out for an error of ours."""
+    try:
+        arguments = parse(sys.argv[1:] if words is None else words)
+        if arguments.command is None:
+            print_help()
+            return EXIT_USAGE
+        return _command(arguments.command)(arguments)
+    except OptionError as error:
+        return _explain(error, EXIT_USAGE)
+    except GpuReleaseError as error:
+        return _explain(error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # the reader (`| head`) has enough
+        sys.stderr.close()
+        return EXIT_OK
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    # imported when asked for: `jupyter gpu --help` must not wait for an HTTP client
+    if name in ("start", "stop"):
+        from . import cluster_commands
+
+        return {"start": cluster_commands.start, "stop": cluster_commands.stop}[name]
+    if name == "doctor":
+        from . import doctor
+
+        return doctor.run
+    from . import run_commands
+
+    return {"status": run_commands.status, "runs": run_commands.runs, "cancel": run_commands.cancel}[name]
+
+
+def _explain(error: GpuReleaseError, status: int) -> int:
+    sys.stderr.write(f"{error.message}\n")
+    if error.mend:
+        sys.stderr.write(f"  → {error.mend}\n")
+    return status
