@@ -30,7 +30,9 @@ class CellLoop:
         self._shell = shell
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
+        self._cell: asyncio.Task[BaseException | None] | None = None
         self._cancelled = False
+        shell.hidden_code = CellLoop._on_interrupt.__code__
 
     def warm_up(self) -> None:
         """Run an empty cell: touches the pages that a cell writes to, before anybody waits for it."""
@@ -39,10 +41,12 @@ class CellLoop:
     def run(self, payload: CellPayload) -> CellEnd:
         """Run the cell's source; never raises."""
         end = CellEnd()
-        cell = self._loop.create_task(self._execute(payload))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._cell = self._loop.create_task(self._execute(payload))
+        signal.signal(signal.SIGINT, self._on_interrupt)
         try:
-            end.error = self._run_interruptibly(cell)
+            # an interrupt that came earlier strikes here
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            end.error = self._loop.run_until_complete(self._cell)
             end.notes += self._finish_tasks()
         except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement
             end.error = error
@@ -53,15 +57,16 @@ class CellLoop:
         )
         return end
 
-    def _run_interruptibly(self, cell: asyncio.Task[BaseException | None]) -> BaseException | None:
-        try:
-            # an interrupt that came earlier strikes here, where it is caught
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            return self._loop.run_until_complete(cell)
-        except KeyboardInterrupt:  # it waited at an `await`: end it there
+    def _on_interrupt(self, _number: int, _frame: object) -> None:
+        """Raise where a task runs; elsewhere (inside the event loop) end the cell at its `await`.
+
+        Raising inside the loop's own code could lose a callback, and the cell would wait for ever.
+        """
+        if asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
             self._cancelled = True
-            cell.cancel()
-            return self._loop.run_until_complete(cell)
+            self._loop.call_soon_threadsafe(self._cell.cancel)
+        else:
+            raise KeyboardInterrupt
 
     async def _execute(self, payload: CellPayload) -> BaseException | None:
         shell = self._shell

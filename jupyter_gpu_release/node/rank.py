@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,6 +56,8 @@ def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn
         outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
         _Rank(decode(frame[1], RankOrder), outlet, sock, shell, loop).run()
         os._exit(0)
+    except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
+        os.write(2, traceback.format_exc().encode())
     finally:  # whatever went wrong above: no second copy of the fork server's loop
         os._exit(70)
 
@@ -114,6 +117,8 @@ class _Rank:
     def _describe(self, error: BaseException, interrupted: bool) -> ErrorInfo:
         name = "KeyboardInterrupt" if interrupted else type(error).__name__
         lines = self._shell.traceback_lines
+        if interrupted:  # at an `await` the cell was cancelled; users know that as an interrupt
+            lines = [line.replace("CancelledError", "KeyboardInterrupt") for line in lines]
         shown: dict[str, Any] = {"ename": name, "evalue": str(error), "traceback": lines}
         if self._order.rank:
             shown["rank"] = self._order.rank

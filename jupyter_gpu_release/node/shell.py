@@ -6,7 +6,7 @@ import base64
 import builtins
 import getpass
 import sys
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -85,6 +85,18 @@ class RankShell(InteractiveShell):
     outlet: Outlet | None = None
     traceback_lines: list[str]
     _matplotlib_ready = False
+
+    #: code of the function that raises KeyboardInterrupt: no frame of ours in the user's traceback
+    hidden_code: CodeType | None = None
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
+        etype, value, trace = super()._get_exc_info(exc_tuple)
+        before, last = None, trace
+        while last is not None and last.tb_next is not None:
+            before, last = last, last.tb_next
+        if before is not None and last.tb_frame.f_code is self.hidden_code:
+            before.tb_next = None
+        return etype, value, trace
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)
