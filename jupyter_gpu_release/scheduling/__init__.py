@@ -1,1 +1,1 @@
-"""Pure scheduling policy: frozen snapshot in, decisions out; no Ray, no clock, no I/O."""
+"""Who gets which GPUs: a pure function from a snapshot to decisions (no Ray, no clock, no I/O)."""

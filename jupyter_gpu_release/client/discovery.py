@@ -1,0 +1,105 @@
+"""Which gateway to talk to, and with which token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..errors import AuthenticationError, GatewayUnavailableError
+from .home import Connection, HomePaths, read_secret
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Target:
+    """A gateway. ``configured``: somebody named it, so nothing else may stand in for it when it is down."""
+
+    url: str
+    token: str = field(repr=False)
+    configured: bool = False
+    store: str = ""
+    embedded: bool = False
+    simulated: bool = False
+    connection: Connection | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the gateway is on this machine (then no proxy is asked)."""
+        return (urlsplit(self.url).hostname or "") in _LOOPBACK
+
+
+def find_gateway(
+    url: str | None = None,
+    token: str | None = None,
+    token_file: str | None = None,
+    store: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Target | None:
+    """Find the gateway: arguments (traits), then ``JUPYTER_GPU_URL`` / ``_TOKEN`` / ``_TOKEN_FILE`` / ``_STORE``,
+    then the connection file of this machine's own cluster.
+
+    Returns None when none is named and no embedded cluster is known here.
+
+    Raises
+    ------
+    AuthenticationError
+        A configured gateway without a token, or a token file that others may read.
+    GatewayUnavailableError
+        The URL is not one, or the connection file is damaged.
+    """
+    env = os.environ if environment is None else environment
+    named = url or env.get("JUPYTER_GPU_URL") or ""
+    home = HomePaths.from_environment(env)
+    secret = _given_token(token, token_file, env)
+    chosen_store = store or env.get("JUPYTER_GPU_STORE") or ""
+    if named:
+        return _configured(_checked_url(named), secret, chosen_store, home)
+    connection = home.read_connection()
+    return None if connection is None else _embedded(connection, chosen_store)
+
+
+def _given_token(token: str | None, token_file: str | None, env: Mapping[str, str]) -> str:
+    if token:
+        return token
+    if token_file:
+        return read_secret(Path(token_file).expanduser())
+    if env.get("JUPYTER_GPU_TOKEN"):
+        return env["JUPYTER_GPU_TOKEN"].strip()
+    named = env.get("JUPYTER_GPU_TOKEN_FILE")
+    return read_secret(Path(named).expanduser()) if named else ""
+
+
+def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
+    own = home.read_connection()
+    if own is not None and own.url.rstrip("/") == url:
+        found = _embedded(own, store)
+        return Target(url, secret or found.token, True, found.store, own.embedded, own.simulated, own)
+    if not secret:
+        raise AuthenticationError(
+            f"there is no token for the gateway {url}", mend="set JUPYTER_GPU_TOKEN or name a token file (mode 0600)"
+        )
+    return Target(url, secret, True, store)
+
+
+def _embedded(connection: Connection, store: str) -> Target:
+    secret = read_secret(Path(connection.token_file))
+    url = connection.url.rstrip("/")
+    return Target(url, secret, False, store or connection.store, connection.embedded, connection.simulated, connection)
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise GatewayUnavailableError(
+            f"{url!r} is not the address of a gateway", mend="write it like http://host:8765 (JUPYTER_GPU_URL)"
+        )
+    if parts.username or parts.password or parts.query:
+        raise GatewayUnavailableError(
+            "the gateway's URL holds a user name, a password or a query", mend="put the token into JUPYTER_GPU_TOKEN"
+        )
+    return url.rstrip("/")

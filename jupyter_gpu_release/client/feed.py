@@ -1,0 +1,119 @@
+"""What a client hears of one run: a thread-safe queue that survives interrupts and lost connections."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from ..core.messages import Accepted, Events, Refused, RunRequest, RunView, Update
+from ..core.run import RunState
+from ..errors import GpuReleaseError
+
+
+@dataclass(frozen=True)
+class ConnectionLost:
+    """The gateway cannot be reached; the session goes on trying unless ``final``."""
+
+    error: GpuReleaseError
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class ConnectionBack:
+    """The session is connected again; nothing was missed."""
+
+    away_s: float
+
+
+FeedItem = Accepted | Refused | Update | Events | ConnectionLost | ConnectionBack
+
+
+class RunFeed:
+    """Messages about one run in order: events once each and without a gap, views with growing ``seq``."""
+
+    def __init__(self, run: str, request: RunRequest | None, after: int, ask_again: Callable[[str, int], None]) -> None:
+        self.run = run
+        #: kept until it is acknowledged, to be sent again after a lost connection
+        self.request = request
+        #: number of the last event put into the feed
+        self.last_event = after
+        self.view: RunView | None = None
+        self.ended = False
+        self._ask_again = ask_again
+        self._gap_reported_after = -1
+        self._items: deque[FeedItem] = deque()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    # ------------------------------------------------------------------------------ the consumer's side
+    def get(self, timeout_s: float | None = None) -> FeedItem | None:
+        """The next item, or None after ``timeout_s``. A KeyboardInterrupt here loses nothing."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        items = self._items
+        while not items:
+            rest = None if deadline is None else deadline - time.monotonic()
+            if rest is not None and rest <= 0:
+                return None
+            try:
+                self._wake.get(timeout=rest)
+            except queue.Empty:
+                return None
+        # From here to `return` nothing is called, so that the interpreter takes no signal in between: the item is
+        # in the queue still, or with the caller.
+        item = items[0]
+        del items[0]
+        return item
+
+    # ------------------------------------------------------------------------- the session's side (one thread)
+    def put(self, item: FeedItem) -> None:
+        """Add an item and wake the consumer."""
+        self._items.append(item)
+        self._wake.put(None)
+
+    def on_accepted(self, message: Accepted) -> None:
+        """The submission is committed; a second acknowledgement (after a reconnect) is an update."""
+        first, self.request = self.request is not None, None
+        if first:
+            self.view = message.view
+            self.ended = RunState.of(message.view.state).is_terminal
+            self.put(message)
+        else:
+            self.on_update(Update(message.view))
+
+    def on_refused(self, message: Refused) -> None:
+        """The run is refused or unknown: nothing more will come."""
+        self.request = None
+        self.ended = True
+        self.put(message)
+
+    def on_update(self, message: Update) -> None:
+        """Pass on a view that is newer than the last."""
+        if self.view is not None and message.view.seq <= self.view.seq:
+            return
+        self.request = None
+        self.view = message.view
+        self.ended = RunState.of(message.view.state).is_terminal
+        self.put(message)
+
+    def on_events(self, message: Events) -> None:
+        """Pass on what is new; a gap is asked for again and the batch dropped."""
+        events = message.events
+        if not events or events[-1].n <= self.last_event:
+            return
+        if events[0].n > self.last_event + 1:
+            if self._gap_reported_after != self.last_event:
+                self._gap_reported_after = self.last_event
+                self._ask_again(self.run, self.last_event)
+            return
+        if events[0].n <= self.last_event:
+            message = msgspec.structs.replace(message, events=[event for event in events if event.n > self.last_event])
+        self.last_event = events[-1].n
+        self.put(message)
+
+    def on_reconnect(self) -> None:
+        """A gap may be asked for again on a new connection."""
+        self._gap_reported_after = -1

@@ -1,0 +1,298 @@
+"""The kernel's connection to the gateway: one WebSocket, kept alive and reopened in the background.
+
+Two daemon threads: one reads (and reconnects), one writes (and sends heartbeats), so that an interrupt in the
+caller's thread can never leave half a message on the wire.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import random
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..core.messages import (
+    PROTOCOL,
+    Accepted,
+    Bye,
+    Events,
+    GatewayMessage,
+    Heartbeat,
+    Hello,
+    Refused,
+    RunRequest,
+    Signal,
+    Submit,
+    Subscribe,
+    Update,
+    Welcome,
+    encode,
+)
+from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from .discovery import Target
+from .feed import ConnectionBack, ConnectionLost, FeedItem, RunFeed
+from .link import open_link, receive, send
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+__all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "RunFeed"]
+
+HEARTBEAT_S = 3.0
+#: no word from the gateway for so long: the connection is taken for dead
+SILENCE_S = 15.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 2.0, 30.0
+_live: weakref.WeakSet[GatewaySession] = weakref.WeakSet()
+
+
+class GatewaySession:
+    """One notebook's standing with a gateway. All methods may be called from any thread."""
+
+    def __init__(self, target: Target, session_id: str, *, silence_s: float = SILENCE_S) -> None:
+        self.target = target
+        self.session_id = session_id
+        self.welcome: Welcome | None = None
+        self._silence_s = silence_s
+        self._feeds: dict[str, RunFeed] = {}
+        self._kept_signals: list[Signal] = []
+        self._lock = threading.Lock()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._link: ClientConnection | None = None
+        self._threads: list[threading.Thread] = []
+        self._retry = threading.Event()
+        self._settled = threading.Event()
+        self._error: GpuReleaseError | None = None
+        self._lost_at: float | None = None
+        self._fatal = False
+        self._closed = False
+        _live.add(self)
+
+    # ------------------------------------------------------------------------------- the caller's side
+    @property
+    def connected(self) -> bool:
+        """Whether the session is welcome at the gateway just now."""
+        return self._link is not None
+
+    def connect(self, timeout_s: float = 10.0) -> Welcome:
+        """Connect (or wait for the connection); returns the gateway's welcome.
+
+        Raises the gateway's refusal, or :class:`GatewayUnavailableError` after ``timeout_s``.
+        """
+        self._start()
+        self._retry.set()
+        deadline = time.monotonic() + timeout_s
+        while not (self._settled.wait(min(1.0, max(0.0, deadline - time.monotonic())))):
+            if time.monotonic() >= deadline:
+                raise self._error or self._unanswered(timeout_s)
+        if self._fatal and self._error is not None:
+            raise self._error
+        if self.welcome is None:
+            raise self._unanswered(timeout_s)
+        return self.welcome
+
+    def submit(self, request: RunRequest) -> RunFeed:
+        """Ask for a run; the feed's first item is :class:`Accepted` or :class:`Refused`."""
+        feed = RunFeed(request.run, request, 0, self._subscribe)
+        self._add(feed)
+        self._outbox.put(encode(Submit(request)))
+        self._retry.set()
+        return feed
+
+    def follow(self, run: str, after: int = 0) -> RunFeed:
+        """Hear of a run from event ``after`` + 1 on (also one that this session did not submit)."""
+        feed = RunFeed(run, None, after, self._subscribe)
+        self._add(feed)
+        self._subscribe(run, after)
+        return feed
+
+    def signal(self, run: str, signal: str = "interrupt") -> None:
+        """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""
+        message = Signal(run, signal)
+        if self._link is None:
+            self._kept_signals.append(message)
+            self._retry.set()
+        else:
+            self._outbox.put(encode(message))
+
+    def drop(self, feed: RunFeed) -> None:
+        """Hear no more of a run (it goes on)."""
+        with self._lock:
+            if self._feeds.get(feed.run) is feed:
+                del self._feeds[feed.run]
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Say good-bye (the gateway ends this session's attached runs now) and end the threads."""
+        if self._closed:
+            return
+        self._closed = True
+        self._outbox.put(encode(Bye()))
+        self._outbox.put(None)
+        self._retry.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)
+
+    # --------------------------------------------------------------------------------------- threads
+    def _start(self) -> None:
+        with self._lock:
+            if self._threads or self._closed:
+                return
+            for work, name in ((self._read_forever, "gpu-session-read"), (self._write_forever, "gpu-session-write")):
+                thread = threading.Thread(target=work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _read_forever(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while not self._over():
+            try:
+                with open_link(self.target, timeout_s=10.0) as link:
+                    self._greet(link)
+                    delay_s = _FIRST_DELAY_S
+                    self._read(link)
+            except GpuReleaseError as error:
+                self._on_lost(error)
+            if not self._over():
+                self._retry.clear()
+                self._retry.wait(delay_s * random.uniform(0.8, 1.2))
+            delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds else _LONGEST_IDLE_DELAY_S)
+
+    def _write_forever(self) -> None:
+        beat_at = time.monotonic() + HEARTBEAT_S
+        while True:
+            try:
+                data = self._outbox.get(timeout=max(0.0, beat_at - time.monotonic()))
+            except queue.Empty:
+                data = encode(Heartbeat(time.time()))
+                beat_at = time.monotonic() + HEARTBEAT_S
+            link = self._link
+            if data is None:
+                if link is not None:
+                    link.close()
+                return
+            if link is not None:
+                send(link, data)
+
+    def _greet(self, link: ClientConnection) -> None:
+        """Hello, Welcome, and everything that was not acknowledged once more."""
+        with self._lock:
+            resume = {feed.run: feed.last_event for feed in self._feeds.values() if feed.request is None}
+        send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume)))
+        answer = receive(link, 10.0)
+        if isinstance(answer, Refused):
+            raise from_code(answer.code, answer.message, answer.mend)
+        if not isinstance(answer, Welcome):
+            raise GatewayUnavailableError(f"the gateway {self.target.url} greeted with {type(answer).__name__}")
+        self.welcome = answer
+        self._link = link
+        with self._lock:
+            feeds = list(self._feeds.values())
+            signals, self._kept_signals = self._kept_signals, []
+        for feed in feeds:
+            feed.on_reconnect()
+            if self._lost_at is not None:
+                feed.put(ConnectionBack(time.monotonic() - self._lost_at))
+            if feed.request is not None:
+                self._outbox.put(encode(Submit(feed.request)))
+            elif feed.run not in resume:
+                self._subscribe(feed.run, feed.last_event)
+        for signal in signals:
+            self._outbox.put(encode(signal))
+        self._lost_at = self._error = None
+        self._settled.set()
+
+    def _read(self, link: ClientConnection) -> None:
+        heard_at = time.monotonic()
+        while not self._closed:
+            message = receive(link, 1.0)
+            if message is not None:
+                heard_at = time.monotonic()
+                self._dispatch(message)
+            elif time.monotonic() - heard_at > self._silence_s:
+                raise GatewayUnavailableError(f"the gateway {self.target.url} fell silent")
+
+    def _dispatch(self, message: GatewayMessage) -> None:
+        if isinstance(message, Refused) and not message.run:
+            raise from_code(message.code, message.message, message.mend)
+        if isinstance(message, Heartbeat | Welcome):
+            return
+        run = message.view.run if isinstance(message, Accepted | Update) else message.run
+        feed = self._feeds.get(run)
+        if feed is None:
+            return
+        if isinstance(message, Events):
+            feed.on_events(message)
+        elif isinstance(message, Update):
+            feed.on_update(message)
+        elif isinstance(message, Accepted):
+            feed.on_accepted(message)
+        else:
+            feed.on_refused(message)
+        if feed.ended:
+            self.drop(feed)
+
+    def _on_lost(self, error: GpuReleaseError) -> None:
+        self._link = None
+        if self._closed:
+            return
+        self._error = error
+        self._fatal = not isinstance(error, GatewayUnavailableError)
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            with self._lock:
+                feeds = list(self._feeds.values())
+            for feed in feeds:
+                feed.put(ConnectionLost(error, self._fatal))
+        if self._fatal:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    # ------------------------------------------------------------------------------------ small parts
+    def _over(self) -> bool:
+        return self._closed or self._fatal
+
+    def _add(self, feed: RunFeed) -> None:
+        with self._lock:
+            self._feeds[feed.run] = feed
+        if self._fatal and self._error is not None:
+            feed.put(ConnectionLost(self._error, final=True))
+        elif self._lost_at is not None and self._error is not None:
+            feed.put(ConnectionLost(self._error))
+        self._start()
+
+    def _subscribe(self, run: str, after: int) -> None:
+        self._outbox.put(encode(Subscribe(run, after)))
+
+    def _unanswered(self, timeout_s: float) -> GatewayUnavailableError:
+        return GatewayUnavailableError(
+            f"the gateway {self.target.url} did not answer within {timeout_s:g} s", mend="`jupyter gpu doctor`"
+        )
+
+    def _forget_in_fork(self) -> None:
+        """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""
+        self._closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            with contextlib.suppress(OSError):
+                os.close(link.socket.detach())
+
+
+def _close_all() -> None:
+    for session in list(_live):
+        session.close(0.5)
+
+
+def _forget_all_in_fork() -> None:
+    for session in list(_live):
+        session._forget_in_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all_in_fork)

@@ -1,0 +1,86 @@
+"""What the policy sees and what it answers: frozen records only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..core.resources import ResourceAsk
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node. ``*_free`` is what no lease (and nobody outside) holds; ``schedulable``: may take new runs."""
+
+    node: str
+    host: str = ""
+    gpus_total: int = 0
+    gpus_free: int = 0
+    cpus_total: int = 0
+    cpus_free: int = 0
+    #: 0: not known
+    memory_bytes: int = 0
+    gpu_name: str = ""
+    #: memory of the smallest card; 0: not known
+    gpu_memory_bytes: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    schedulable: bool = True
+    #: why not, in words
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """A run that waits. ``ordinal`` grows with each submission."""
+
+    run: str
+    ask: ResourceAsk
+    ordinal: int
+    submitted_at: float
+    user: str = ""
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    nodes: tuple[NodeState, ...] = ()
+    queue: tuple[QueuedRun, ...] = ()
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A run's part on one node: this many GPUs, and CPUs for a run without GPUs."""
+
+    node: str
+    gpus: int
+    cpus: int = 0
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Start ``run`` on exactly these slots."""
+
+    run: str
+    placement: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """``run`` stays in the queue at ``position`` (1 = next), for ``reason`` in words."""
+
+    run: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Expire:
+    """``run`` has waited as long as it may (``--wait``)."""
+
+    run: str
+    reason: str
+
+
+Decision = Grant | Wait | Expire
