@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import socket
 import sys
 import threading
@@ -43,6 +44,7 @@ class Outlet:
         self._pid = os.getpid()
         self._queue: deque[tuple[float, str, Any]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)
+        self._urgent = os.eventfd(0, os.EFD_CLOEXEC)
         self._rung = False
         self._chars = 0
         threading.Thread(target=self._send_forever, name="jgr-output", daemon=True).start()
@@ -83,6 +85,7 @@ class Outlet:
             done = threading.Lock()
             done.acquire()
             self._queue.append((0.0, what, (detail, done)))
+            os.eventfd_write(self._urgent, 1)
             self._ring()
             done.acquire()
 
@@ -96,17 +99,14 @@ class Outlet:
         last = 0.0
         while True:
             os.eventfd_read(self._bell)
-            if time.monotonic() - last < _QUIET_S and not self._is_awaited():
-                time.sleep(FLUSH_S)
+            if time.monotonic() - last < _QUIET_S and select.select([self._urgent], [], [], FLUSH_S)[0]:
+                os.eventfd_read(self._urgent)
             self._rung = False
             try:
                 self._send_queued()
             except OSError:
                 return
             last = time.monotonic()
-
-    def _is_awaited(self) -> bool:
-        return bool(self._queue) and self._queue[-1][1] in _AWAITED
 
     def _send_queued(self) -> None:
         batch: list[Output] = []
