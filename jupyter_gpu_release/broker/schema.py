@@ -1,0 +1,73 @@
+"""The ledger's tables (SQLAlchemy Core)."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
+
+SCHEMA_VERSION = 1
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Column("user", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("ranks", Integer, nullable=False),
+    Column("session", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("notebook", String, nullable=False),
+    Column("cell", String, nullable=False),
+    Column("priority", String, nullable=False),
+    Column("queue", String, nullable=False),
+    Column("simulated", Integer, nullable=False),
+    Column("submitted_at", Float, nullable=False),
+    Column("granted_at", Float),
+    Column("running_at", Float),
+    Column("gone_at", Float),
+    Column("finished_at", Float),
+    Column("release_ms", Float),
+    Column("reason", String, nullable=False),
+    Column("gpu_name", String, nullable=False),
+    #: the whole view (msgpack), outcome apart
+    Column("view", LargeBinary, nullable=False),
+    Column("outcome", LargeBinary),
+    #: the whole request; null once the run is terminal
+    Column("request", LargeBinary),
+    Index("runs_by_age", "submitted_at"),
+    Index("runs_by_state", "state"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session", String, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("since", Float, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("lease", String, primary_key=True),
+    Column("run", String, nullable=False),
+    #: msgpack of the slots and GPU ids
+    Column("placement", LargeBinary, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("label", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("expires_at", Float),
+    Column("created_at", Float, nullable=False),
+)

@@ -1,0 +1,152 @@
+"""The stable, versioned documents for programs: ``jupyter gpu status --json`` and ``runs --json``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .messages import FileInfo, ValueInfo
+
+DOCUMENT_VERSION = 1
+
+
+class GatewayFacts(msgspec.Struct, frozen=True):
+    """The gateway itself."""
+
+    url: str
+    version: str
+    up: bool = True
+
+
+class GpuCounts(msgspec.Struct, frozen=True):
+    """``held``: by leases in any state; ``external``: taken in Ray by others than us."""
+
+    total: int
+    held: int
+    free: int
+    external: int
+
+
+class GpuRow(msgspec.Struct, frozen=True):
+    """One card. ``state``: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained``."""
+
+    index: str
+    uuid: str
+    name: str
+    memory_bytes: int
+    used_bytes: int
+    utilization: float | None
+    state: str
+    user: str | None = None
+    run: str | None = None
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One node with its cards; ``notes`` are one-line findings of its agent."""
+
+    id: str
+    host: str
+    gpus: list[GpuRow]
+    up: bool = True
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """A run that waits."""
+
+    run: str
+    user: str
+    queue: str
+    priority: str
+    gpus: int
+    position: int | None
+    reason: str
+    start_estimate_s: float | None = None
+
+
+class ActiveRow(msgspec.Struct, frozen=True):
+    """A run that is not terminal."""
+
+    run: str
+    user: str
+    state: str
+    gpus: int
+    notebook: str
+    queued_s: float
+    held_s: float
+    name: str = ""
+
+
+class StatusDocument(msgspec.Struct, frozen=True):
+    """``status --json``."""
+
+    schema_version: int
+    simulated: bool
+    gateway: GatewayFacts
+    gpus: GpuCounts
+    nodes: list[NodeRow]
+    queue: list[QueueRow]
+    runs: list[ActiveRow]
+
+
+class RunError(msgspec.Struct, frozen=True):
+    """Why a run did not succeed."""
+
+    ename: str
+    evalue: str
+    code: str = ""
+    mend: str = ""
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run, whatever its state. Times are unix seconds, durations seconds."""
+
+    run: str
+    user: str
+    state: str
+    gpus: int
+    ranks: int
+    name: str
+    notebook: str
+    cell: str
+    queue: str
+    priority: str
+    simulated: bool
+    submitted_at: float
+    granted_at: float | None
+    running_at: float | None
+    gone_at: float | None
+    finished_at: float | None
+    queued_s: float
+    held_s: float
+    release_ms: float | None
+    position: int | None
+    reason: str
+    hosts: list[str]
+    gpu_ids: list[str]
+    gpu_name: str
+    results: list[ValueInfo]
+    files: list[FileInfo]
+    error: RunError | None
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class RunsDocument(msgspec.Struct, frozen=True):
+    """``runs --json``, newest first."""
+
+    schema_version: int
+    runs: list[RunRow]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether the gateway can take runs: ``ready`` once recovery is over and a node agent is up."""
+
+    ready: bool
+    version: str
+    protocol: int
+    cluster: str
+    pid: int
+    nodes: int
+    agents: int
+    gpus_total: int
+    simulated: bool
+    problems: list[str] = msgspec.field(default_factory=list)
