@@ -61,7 +61,7 @@ def print_help() -> None:
 def _build() -> tuple[_Parser, dict[str, _Parser]]:
     parser = _Parser(
         prog="jupyter gpu",
-        description="The cluster that %%gpu_train cells run on: start and stop one on this machine, see who holds what.",
+        description="The cluster that %%%%gpu_train cells run on: start and stop it, see who holds what.",
         epilog=_EPILOG,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -90,9 +90,7 @@ def _add_start(parser: _Parser) -> None:
     kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
     parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
-    parser.add_argument(
-        "--store", metavar="PATH", help="root of the runs' folders (JUPYTER_GPU_STORE, else HOME/store)"
-    )
+    parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
     parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -149,7 +147,5 @@ def _port(text: str) -> int:
 def _address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not host or "://" in text or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise OptionError(
-            f"--address {text}: not HOST:PORT", mend="write it like 10.0.0.5:6379 (the port of Ray's GCS)"
-        )
+        raise OptionError(f"--address {text}: not HOST:PORT", mend="write it like 10.0.0.5:6379 (Ray's GCS)")
     return text

@@ -19,10 +19,11 @@ import msgspec
 from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection, HomePaths, read_secret, write_secret
 from ..errors import AuthenticationError, ClusterError, ConflictError, ImpossibleAskError, from_code
+from ..storage.atomic import make_private_folder
 from ..storage.runs import probe_store
 from .hardware import read_hardware, usable_gpus
 from .plan import KeeperPlan, make_runtime_folder, read_plans
-from .processes import CLUSTER_MARKER, is_alive, keeper_alive, sweep
+from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, sweep
 
 DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
@@ -36,7 +37,6 @@ class StopReport(msgspec.Struct, frozen=True):
 
     clusters: int = 0
     processes: int = 0
-    detached: str = ""
 
 
 def start_embedded(
@@ -121,6 +121,7 @@ def _plan(
 ) -> KeeperPlan:
     count, is_simulated = _choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+    make_private_folder(folder)
     probe_store(folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
@@ -223,18 +224,18 @@ def _clear_dead(home: HomePaths, progress: Say) -> None:
 
 
 def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
-    ended = 0
+    """End one cluster; returns the number of processes that it had."""
+    count = len(cluster_processes(cluster, keeper_pid, runtime))
     if keeper_alive(keeper_pid, cluster):
         os.kill(keeper_pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
         while is_alive(keeper_pid) and time.monotonic() < deadline:
             time.sleep(0.02)
-        ended += 1
-    ended += sweep(cluster, keeper_pid, runtime)
+    sweep(cluster, keeper_pid, runtime)
     folder = Path(runtime)
     if folder.name.startswith("jgr-"):
         shutil.rmtree(folder, ignore_errors=True)
-    return ended
+    return count
 
 
 @contextmanager

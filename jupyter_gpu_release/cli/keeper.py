@@ -28,7 +28,7 @@ from ..client.home import Connection
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, GpuReleaseError, from_code
 from .plan import KeeperPlan
-from .processes import sweep
+from .processes import reap_children, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -78,6 +78,7 @@ class Keeper:
         log(f"ending: {reason}")
         self._plan.paths.remove_connection()
         count = sweep(self._plan.cluster, os.getpid(), self._plan.runtime)
+        reap_children(1.0)
         if keep_logs:
             self._save_logs()
         shutil.rmtree(self._plan.runtime, ignore_errors=True)

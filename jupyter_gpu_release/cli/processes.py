@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+_DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TERM_GRACE_S = 3.0
 _KILL_WAIT_S = 2.0
 
@@ -57,26 +58,52 @@ def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> l
     return [members[pid] for pid in sorted(members) if is_alive(pid)]
 
 
-def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = _TERM_GRACE_S) -> int:
-    """End ``processes`` (SIGTERM, after ``grace_s`` SIGKILL) and return how many were alive."""
-    alive = [process for process in processes if is_alive(process.pid)]
-    count = len(alive)
-    _signal(alive, "terminate")
-    alive = _wait_gone(alive, grace_s)
-    _signal(alive, "kill")
-    _wait_gone(alive, _KILL_WAIT_S)
-    return count
+def marked_clusters() -> dict[str, list[int]]:
+    """Cluster id → its processes that carry the marker, for all clusters whose processes we may see."""
+    found: dict[str, list[int]] = {}
+    for pid in psutil.pids():
+        cluster = marker_of(pid)
+        if cluster and pid != os.getpid() and is_alive(pid):
+            found.setdefault(cluster, []).append(pid)
+    return found
 
 
 def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
-    """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended."""
+    """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended.
+
+    Ray's daemons go first and at once: they have nothing to save, and they would start the gateway and the
+    agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``.
+    """
     total = 0
     for attempt in range(4):
         found = cluster_processes(cluster, keeper_pid, runtime)
         if not found:
             break
-        total += end_processes(found, grace_s=grace_s if attempt == 0 else 0.0)
+        total += len(found)
+        daemons = [process for process in found if _is_ray_daemon(process)]
+        others = [process for process in found if process not in daemons]
+        _signal(daemons, "kill")
+        _signal(others, "terminate")
+        _signal(_wait_gone(others, grace_s if attempt == 0 else 0.0), "kill")
+        _wait_gone(found, _KILL_WAIT_S)
     return total
+
+
+def reap_children(timeout_s: float) -> None:
+    """Wait until this process has no children; what it leaves unreaped would stay where init reaps nothing."""
+    deadline = time.monotonic() + timeout_s
+    while psutil.Process().children() and time.monotonic() < deadline:
+        _reap()
+        time.sleep(0.01)
+
+
+def _is_ray_daemon(process: psutil.Process) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    program = Path(words[0]).name if words else ""
+    return program in _DAEMONS or any(word.endswith("/ray/dashboard/dashboard.py") for word in words[1:3])
 
 
 def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
@@ -84,7 +111,7 @@ def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
 
 
 def _is_ray_process_of(pid: int, runtime: str) -> bool:
-    """Whether it is one of Ray's Python processes (their titles replace their environment) with a log in ``runtime``."""
+    """Whether it is a Python process of Ray (its title replaced its environment) with a log in ``runtime``."""
     try:
         if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
             return False
@@ -119,14 +146,14 @@ def _wait_gone(processes: list[psutil.Process], timeout_s: float) -> list[psutil
     """Wait until all are gone (zombies count as gone) and return those that are not."""
     deadline = time.monotonic() + timeout_s
     while True:
-        _reap_children()
+        _reap()
         processes = [process for process in processes if process.is_running() and is_alive(process.pid)]
         if not processes or time.monotonic() > deadline:
             return processes
         time.sleep(0.02)
 
 
-def _reap_children() -> None:
+def _reap() -> None:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

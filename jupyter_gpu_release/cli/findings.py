@@ -1,0 +1,39 @@
+"""What a check of ``jupyter gpu doctor`` finds: one line, and what to do about it."""
+
+from __future__ import annotations
+
+import msgspec
+
+OK, NOTE, BROKEN = "ok", "note", "broken"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check. ``level``: ``ok``, ``note`` (worth knowing) or ``broken`` (exit status 1)."""
+
+    check: str
+    level: str
+    finding: str
+    mend: str = ""
+
+
+def ok(check: str, finding: str) -> Finding:
+    """Nothing to do."""
+    return Finding(check, OK, finding)
+
+
+def note(check: str, finding: str, mend: str = "") -> Finding:
+    """Worth knowing, not an error."""
+    return Finding(check, NOTE, finding, mend)
+
+
+def broken(check: str, finding: str, mend: str) -> Finding:
+    """Must be mended; ``mend`` says how."""
+    return Finding(check, BROKEN, finding, mend)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """``jupyter gpu doctor --json``."""
+
+    ok: bool
+    findings: list[Finding]
+    schema_version: int = 1
