@@ -1,0 +1,208 @@
+"""Names and their values as one graph, and back.
+
+A graph's stream is a sequence of pickles written with one memo: for each name a head ``(name, module)`` and, unless
+the name only holds a module, its value; then ``("", "")`` with a dict of further facts; then None. What values
+share stays shared across names; sizes are known per name; a load failure names its name.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import GpuReleaseError
+from .missing import TolerantUnpickler
+from .pickler import GraphPickler, digest
+from .rebuild import Realm, Rebuilder
+from .unpickler import GraphUnpickler
+
+__all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
+
+#: a global that a function reads: (True, value) to send it along
+Follow = Callable[[str], tuple[bool, Any]]
+
+
+@dataclass
+class Dump:
+    """A written graph. ``buffers`` point at live memory: use them before anything changes it."""
+
+    stream: bytes = b""
+    buffers: list[memoryview] = field(default_factory=list)
+    #: bytes that each name added
+    sizes: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    #: names in which a tensor was detached
+    detached: list[str] = field(default_factory=list)
+    modules: set[str] = field(default_factory=set)
+    codes: list[types.CodeType] = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
+
+    @property
+    def total_bytes(self) -> int:
+        """Stream and buffers."""
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+def dump(
+    values: Mapping[str, Any],
+    realm: Realm,
+    *,
+    follow: Follow | None = None,
+    facts: Callable[[], dict[str, Any]] = dict,
+) -> Dump:
+    """Write ``values`` (and, by ``follow``, globals that their functions read) as one graph.
+
+    A value that cannot be pickled is left out and named in ``failed``. ``facts`` is asked last.
+    """
+    try:
+        return _Writer(realm, follow).write(values, facts)
+    except _Torn:
+        return _Writer(realm, follow, careful=True).write(values, facts)
+
+
+class _Torn(Exception):
+    """A value failed half-way; what the stream and memo hold of it cannot be taken back."""
+
+
+class _Writer:
+    """``careful``: remembers the memo before each name, so that a failure can be taken back (slow for many objects)."""
+
+    def __init__(self, realm: Realm, follow: Follow | None, *, careful: bool = False) -> None:
+        self._file = io.BytesIO()
+        self._dump = Dump()
+        self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
+        self._follow = follow
+        self._careful = careful
+
+    def write(self, values: Mapping[str, Any], facts: Callable[[], dict[str, Any]]) -> Dump:
+        for name, value in values.items():
+            self._name(name, value)
+        if self._follow is not None:
+            self._follow_reads(set(values), self._follow)
+        self._pickler.dump(("", ""))
+        self._pickler.dump(facts())
+        self._pickler.dump(None)
+        self._dump.stream = self._file.getvalue()
+        self._dump.modules = self._pickler.modules
+        self._dump.codes = self._pickler.codes
+        self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
+        return self._dump
+
+    def _follow_reads(self, done: set[str], follow: Follow) -> None:
+        while more := [name for name in self._pickler.reads if name not in done]:
+            for name in more:
+                done.add(name)
+                wanted, value = follow(name)
+                if wanted:
+                    self._name(name, value)
+
+    def _name(self, name: str, value: Any) -> None:
+        before = self._file.tell(), len(self._dump.buffers)
+        memo = self._pickler.memo.copy() if self._careful else None
+        self._pickler.remarks.clear()
+        try:
+            self._value(name, value)
+        except Exception as error:
+            if memo is None:
+                raise _Torn from error
+            self._dump.failed[name] = error
+            self._take_back(before, memo)
+            return
+        added = sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
+        self._dump.sizes[name] = self._file.tell() - before[0] + added
+        if self._pickler.remarks:
+            self._dump.detached.append(name)
+
+    def _value(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and _is_importable(value):
+            self._pickler.modules.add(value.__name__)
+            self._pickler.dump((name, value.__name__))
+        else:
+            self._pickler.dump((name, ""))
+            self._pickler.dump(value)
+
+    def _take_back(self, before: tuple[int, int], memo: Any) -> None:
+        self._file.seek(before[0])
+        self._file.truncate()
+        del self._dump.buffers[before[1] :]
+        self._pickler.memo = memo
+        self._pickler.holders.clear()
+        self._pickler.seen_roots.clear()
+
+
+def _is_importable(module: types.ModuleType) -> bool:
+    return module.__name__ in sys.modules or getattr(module, "is_deferred", False) is True
+
+
+class LoadError(GpuReleaseError):
+    """A name's value cannot be rebuilt here (a package is missing or of another version)."""
+
+    code = "cannot_send"
+    http_status = 400
+
+
+@dataclass
+class Loaded:
+    """A read graph. ``modules``: name → name of the module it holds (not imported here). ``missing``: name → reason
+    for values that hold placeholders.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
+    """Rebuild all names of a graph.
+
+    At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
+    """
+    rebuilder = Rebuilder(realm)
+    reading = _Reading()
+    try:
+        loaded = reading.all_of(GraphUnpickler(io.BytesIO(stream), rebuilder, buffers))
+    except Exception as error:
+        if not realm.at_home:
+            raise _load_error(reading.name, error) from error
+        tolerant = TolerantUnpickler(io.BytesIO(stream), rebuilder, buffers)
+        loaded = reading.all_of(tolerant, tolerant.reasons)
+    rebuilder.finish(lambda value: digest(value, realm))
+    return loaded
+
+
+class _Reading:
+    """Reads names one after the other and knows which one it is at."""
+
+    name = ""
+
+    def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
+        loaded = Loaded()
+        while (head := unpickler.load()) is not None:
+            self.name, module = head
+            if module:
+                loaded.modules[self.name] = module
+                continue
+            value = unpickler.load()
+            if self.name:
+                loaded.values[self.name] = value
+            else:
+                loaded.facts = value
+            if reasons:
+                loaded.missing[self.name] = reasons[0]
+                reasons.clear()
+        return loaded
+
+
+def _load_error(name: str, error: Exception) -> LoadError:
+    if isinstance(error, ModuleNotFoundError):
+        reason = f"it needs the module {error.name}, which the cluster lacks"
+        mend = f"install it on the nodes, or hold the name back with --skip {name}"
+    else:
+        reason = f"{type(error).__name__}: {error}"
+        mend = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
+    return LoadError(f"`{name}` cannot be rebuilt on the node: {reason}", mend=mend)

@@ -1,0 +1,123 @@
+"""Who is who on both sides: notebook functions and classes carry an id, so that they come back as themselves.
+
+Classes use cloudpickle's own tracker (its internals; the version is pinned and tests hold it), functions one of
+the same kind here. :class:`Origins` remembers what a class or function looked like when it arrived, so that only
+what the cell changed of it travels back.
+"""
+
+from __future__ import annotations
+
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloudpickle import cloudpickle
+
+_FUNCTIONS_BY_ID: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
+_IDS_BY_FUNCTION: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
+
+#: values that nobody can change in place
+_ATOMS = (
+    str, bytes, int, float, complex, bool, type(None), type(...), types.FunctionType, types.BuiltinFunctionType,
+    property, classmethod, staticmethod, type, types.ModuleType, types.MemberDescriptorType,
+    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+)  # fmt: skip
+
+Digest = Callable[[Any], bytes | None]
+
+
+def class_id(cls: type) -> str:
+    """The id of a class that travels by value."""
+    found: str = cloudpickle._get_or_create_tracker_id(cls)
+    return found
+
+
+def class_of(ident: str) -> type | None:
+    """The class that has this id here."""
+    with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+        found: type | None = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(ident)
+    return found
+
+
+def function_id(function: types.FunctionType) -> str:
+    """The id of a notebook function; a closure has none (each trip makes it anew)."""
+    if function.__closure__ is not None:
+        return ""
+    ident = _IDS_BY_FUNCTION.get(function)
+    if ident is None:
+        ident = uuid.uuid4().hex
+        know_function(ident, function)
+    return ident
+
+
+def know_function(ident: str, function: types.FunctionType) -> None:
+    """From now on ``function`` is what this id means here."""
+    _IDS_BY_FUNCTION[function] = ident
+    _FUNCTIONS_BY_ID[ident] = function
+
+
+def function_of(ident: str) -> types.FunctionType | None:
+    """The function that has this id here."""
+    return _FUNCTIONS_BY_ID.get(ident) if ident else None
+
+
+class _Look:
+    """A mapping of attributes as it was: the values themselves, and digests of those that can be changed in place."""
+
+    def __init__(self, attributes: Mapping[str, Any], digest: Digest) -> None:
+        self._values = dict(attributes)
+        self._digests = {
+            name: digest(value) for name, value in attributes.items() if not _is_atom(value)
+        }
+
+    def changed(self, now: Mapping[str, Any], digest: Digest) -> list[str]:
+        return [name for name, value in now.items() if self._is_changed(name, value, digest)]
+
+    def removed(self, now: Mapping[str, Any]) -> list[str]:
+        return [name for name in self._values if name not in now]
+
+    def _is_changed(self, name: str, value: Any, digest: Digest) -> bool:
+        if name not in self._values or self._values[name] is not value:
+            return True
+        return name in self._digests and self._digests[name] != digest(value)
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, _ATOMS) or (type(value) is tuple and all(map(_is_atom, value)))
+
+
+class Origins:
+    """What arrived here by value, and how it looked then."""
+
+    def __init__(self) -> None:
+        self._looks: weakref.WeakKeyDictionary[Any, _Look] = weakref.WeakKeyDictionary()
+
+    def remember(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
+        """``thing`` (class or function) has just been rebuilt with these attributes."""
+        self._looks[thing] = _Look(attributes, digest)
+
+    def __contains__(self, thing: Any) -> bool:
+        return thing in self._looks
+
+    def changes(self, thing: Any, now: Mapping[str, Any], digest: Digest) -> tuple[list[str], list[str]] | None:
+        """Names changed and removed since it arrived; None when it was made here."""
+        look = self._looks.get(thing)
+        return None if look is None else (look.changed(now, digest), look.removed(now))
+
+
+def class_attributes(cls: type) -> dict[str, Any]:
+    """What of a class can have been changed by a cell (without what Python itself keeps there)."""
+    return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
+
+
+_PYTHONS_OWN = frozenset(
+    {"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__", "__annotate_func__"}
+)
+
+
+def function_attributes(function: types.FunctionType) -> dict[str, Any]:
+    """What of a function can have been changed by a cell."""
+    look: dict[str, Any] = {"__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+    return {**look, **{f".{name}": value for name, value in vars(function).items()}}

@@ -1,0 +1,156 @@
+"""The tolerant reader: what cannot be rebuilt here (package missing or of another version) becomes a placeholder.
+
+A placeholder knows how its object is made, so it can be sent on to the next GPU cell, where the package is.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from .rebuild import RECEIVERS, Rebuilder
+from .unpickler import writable
+
+
+class MissingGlobal:
+    """Stands for a class or function that cannot be imported here."""
+
+    def __init__(self, module: str, name: str, reason: str) -> None:
+        self.module = module
+        self.name = name
+        self.reason = reason
+
+    def __call__(self, *arguments: Any) -> MissingObject:
+        return MissingObject(self, arguments, None)
+
+    def __repr__(self) -> str:
+        return f"<{self.module}.{self.name}: not available in this kernel ({self.reason})>"
+
+
+class MissingObject:
+    """Stands for an object that cannot be rebuilt here; any use says why."""
+
+    def __init__(self, maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str = "") -> None:
+        #: ``how``: empty for a call, ``new`` for ``maker.__new__(maker, …)``
+        self.__dict__["_recipe"] = (maker, arguments, keywords, how)
+        self.__dict__["_state"] = None
+        self.__dict__["_items"] = ([], [])
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__["_state"] = state
+
+    def append(self, item: Any) -> None:
+        """Called while loading."""
+        self._items[0].append(item)
+
+    def extend(self, items: Any) -> None:
+        """Called while loading."""
+        self._items[0].extend(items)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._items[1].append((key, value))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        raise ModuleNotFoundError(f"{self!r} has no {name} here: use it in a %%gpu_train cell")
+
+    def __repr__(self) -> str:
+        maker = self._recipe[0]
+        while isinstance(maker, MissingObject):
+            maker = maker._recipe[0]
+        return f"<object that exists on the cluster only: {maker!r}>"
+
+
+def reduce_global(_pickler: Any, missing: MissingGlobal) -> Any:
+    """By name, for a receiver that has it."""
+    return find_global, (missing.module, missing.name)
+
+
+def reduce_object(_pickler: Any, missing: MissingObject) -> Any:
+    """By recipe, for a receiver that can follow it."""
+    recipe, (items, entries) = missing._recipe, missing._items
+    return follow_recipe, recipe, missing._state, iter(items) if items else None, iter(entries) if entries else None
+
+
+def find_global(module: str, name: str) -> Any:
+    """What a :class:`MissingGlobal` stands for."""
+    import importlib
+
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str) -> Any:
+    """What a :class:`MissingObject` stands for."""
+    if how == "new":
+        return maker.__new__(maker, *arguments, **(keywords or {}))
+    return maker(*arguments)
+
+
+class TolerantUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+    """Python's own unpickler with every step that runs foreign code guarded. Slow; used after a failure only."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
+    def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
+        super().__init__(file, buffers=writable(buffers))
+        self._rebuilder = rebuilder
+        self.reasons: list[str] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A global of the stream, or its placeholder."""
+        mine = RECEIVERS.get((module, name))
+        if mine:
+            return self._rebuilder.lookup(mine)
+        try:
+            return super().find_class(module, name)
+        except Exception as error:  # noqa: BLE001 - importing runs foreign code
+            return MissingGlobal(module, name, self._because(error))
+
+    def _because(self, error: Exception) -> str:
+        if isinstance(error, ModuleNotFoundError):
+            reason = f"no module named {error.name}"
+        else:
+            reason = f"{type(error).__name__}: {error}"
+        self.reasons.append(reason)
+        return reason
+
+    def _guarded(self, maker: Any, arguments: Any, keywords: Any, how: str) -> Any:
+        try:
+            if not isinstance(maker, MissingGlobal):
+                return follow_recipe(maker, arguments, keywords, how)
+        except Exception as error:  # noqa: BLE001 - reducers are foreign code
+            self._because(error)
+        return MissingObject(maker, arguments, keywords, how)
+
+    def load_reduce(self) -> None:  # noqa: D102
+        arguments = self.stack.pop()
+        self.stack[-1] = self._guarded(self.stack[-1], arguments, None, "")
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
+    def load_newobj(self) -> None:  # noqa: D102
+        arguments = self.stack.pop()
+        self.stack[-1] = self._guarded(self.stack[-1], arguments, None, "new")
+
+    dispatch[pickle.NEWOBJ[0]] = load_newobj
+
+    def load_newobj_ex(self) -> None:  # noqa: D102
+        keywords = self.stack.pop()
+        arguments = self.stack.pop()
+        self.stack[-1] = self._guarded(self.stack[-1], arguments, keywords, "new")
+
+    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
+
+    def load_build(self) -> None:  # noqa: D102
+        try:
+            super().load_build()
+        except Exception as error:  # noqa: BLE001 - __setstate__ is foreign code
+            self._because(error)
+
+    dispatch[pickle.BUILD[0]] = load_build

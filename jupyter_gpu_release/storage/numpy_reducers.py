@@ -1,0 +1,62 @@
+"""numpy arrays: views of one another stay views; the bytes go out of band (numpy's own protocol 5)."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from . import devices
+
+#: a view of at most this much less than its base takes the base along
+_SMALL_BASE_BYTES = 1 << 16
+
+
+def lookup(kind: type) -> Any:
+    """The reducer for a type of numpy, None for numpy's own way."""
+    return reduce_array if kind is np.ndarray else None
+
+
+def reduce_array(pickler: Any, array: Any) -> Any:
+    """An array that stands for one on a device, a view on another array, or a plain one."""
+    mark = devices.mark_of(array)
+    if mark is not None:
+        flat = np.ascontiguousarray(array)
+        return devices.place_array, (mark, array.dtype, array.shape, pickle.PickleBuffer(flat.reshape(-1).view("u1")))
+    base = array.base
+    if base is None or array.dtype.hasobject:
+        return NotImplemented
+    root = _root(base)
+    if root is None:
+        return NotImplemented
+    covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
+    if not covers and id(root) not in pickler.seen_roots:
+        return NotImplemented
+    pickler.seen_roots.add(id(root))
+    pickler.keep.append(root)
+    offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _root(base: Any) -> Any:
+    """The array that owns the memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
+    if type(base) is not np.ndarray:
+        return None
+    while type(base.base) is np.ndarray:
+        base = base.base
+    flags = base.flags
+    if not (flags.c_contiguous or flags.f_contiguous) or base.dtype.hasobject:
+        return None
+    return base
+
+
+def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A view on ``root``'s memory."""
+    if root.nbytes == 0:
+        return np.empty(shape, dtype)
+    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
+    view: Any = np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view

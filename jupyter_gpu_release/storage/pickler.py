@@ -1,0 +1,169 @@
+"""cloudpickle's pickler with a notebook's semantics: functions stay bound to the receiver's globals, classes stay
+themselves, buffers stay out of band.
+
+Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tracker and its class reducers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from cloudpickle import cloudpickle
+
+from . import rebuild, std_reducers
+from .identity import class_attributes, class_id, function_attributes, function_id
+from .rebuild import Realm
+
+#: smaller buffers travel inside the stream
+OUT_OF_BAND_BYTES = 512
+
+Reducer = Callable[["GraphPickler", Any], Any]
+_NOT_MINE = NotImplemented
+
+
+class GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes several values with one memo, so that what they share stays shared.
+
+    ``compact``: a fingerprint for comparing, not for loading: a class that arrived from outside is only its id and
+    what changed of it, and a tensor on a device is only a digest made there.
+    """
+
+    def __init__(self, file: io.BytesIO, realm: Realm, buffers: list[Any], *, compact: bool = False) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._keep)
+        self.realm = realm
+        self.compact = compact
+        self.buffers = buffers
+        #: names of notebook globals that functions read, in order of appearance
+        self.reads: dict[str, None] = {}
+        #: modules that by-reference things come from
+        self.modules: set[str] = set()
+        #: what functions by value import when called (code objects)
+        self.codes: list[types.CodeType] = []
+        #: sentences about the value being written
+        self.remarks: list[str] = []
+        #: owners of memory that the stream refers to by id, kept alive until the dump ends
+        self.keep: list[Any] = []
+        self.seen_roots: set[int] = set()
+        self.holders: dict[tuple[Any, str], Any] = {}
+        self._reducers: dict[type, Reducer | None] = {}
+        self.nested = False
+
+    def _keep(self, buffer: Any) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < OUT_OF_BAND_BYTES:
+            return True
+        self.buffers.append(raw)
+        return False
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for every object that is not of a plain built-in type."""
+        kind = type(obj)
+        if kind is types.FunctionType:
+            return self._reduce_function(obj)
+        try:
+            reducer = self._reducers[kind]
+        except KeyError:
+            reducer = self._reducers[kind] = self._find_reducer(kind)
+        return _NOT_MINE if reducer is None else reducer(self, obj)
+
+    def _find_reducer(self, kind: type) -> Reducer | None:
+        if issubclass(kind, type):
+            return GraphPickler._reduce_class
+        found: Reducer | None = std_reducers.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
+        if found is not None:
+            return found
+        if kind in (type(sys.stdout), type(sys.stderr)):
+            return std_reducers.reduce_stream
+        origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+        for library, lookup in std_reducers.LIBRARIES.items():
+            if library in origins and library in sys.modules:
+                reducer: Reducer | None = lookup(kind)
+                if reducer is not None:
+                    return reducer
+        return None
+
+    # ------------------------------------------------------------------------------- functions
+    def _reduce_function(self, function: types.FunctionType) -> Any:
+        if cloudpickle._should_pickle_by_reference(function):
+            self.modules.add(function.__module__)
+            return _NOT_MINE
+        if self.compact and function in self.realm.origins:
+            changes = self._changes(function, function_attributes)
+            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
+            return rebuild.known_class, (function_id(function) or id(function), function.__closure__), delta
+        self.codes.append(function.__code__)
+        where, foreign = self._where(function)
+        name = function.__name__
+        arguments = (function_id(function), function.__code__, where, name, function.__closure__)
+        slots = {
+            "__qualname__": function.__qualname__, "__module__": function.__module__, "__doc__": function.__doc__,
+            "__annotations__": function.__annotations__, "__defaults__": function.__defaults__,
+            "__kwdefaults__": function.__kwdefaults__,
+        }  # fmt: skip
+        changed, removed = self._changes(function, function_attributes)
+        state = (slots, dict(vars(function)), foreign, changed, removed)
+        return rebuild.make_function, arguments, state, None, None, rebuild.set_function
+
+    def _where(self, function: types.FunctionType) -> tuple[Any, dict[str, Any] | None]:
+        """Whose globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
+        space = function.__globals__
+        if space is self.realm.namespace:
+            self.reads.update(cloudpickle._extract_code_globals(function.__code__))
+            return None, None
+        module = sys.modules.get(space.get("__name__", ""))
+        if module is not None and vars(module) is space and module.__name__ != "__main__" and module.__spec__:
+            self.modules.add(module.__name__)
+            return module.__name__, None
+        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
+        self.keep.append(space)
+        names = cloudpickle._extract_code_globals(function.__code__)
+        return shared, {name: space[name] for name in names if name in space}
+
+    # --------------------------------------------------------------------------------- classes
+    def _reduce_class(self, cls: Any) -> Any:
+        reduced = cloudpickle._class_reduce(cls)
+        if reduced is NotImplemented:
+            self.modules.add(cls.__module__)
+            return _NOT_MINE
+        if len(reduced) == 2:  # NoneType and the like
+            return reduced
+        changed, removed = self._changes(cls, class_attributes)
+        if self.compact and cls in self.realm.origins:
+            now = vars(cls)
+            delta = {name: now[name] for name in changed}
+            return rebuild.known_class, (class_id(cls),), (delta, removed), None, None, rebuild.set_class
+        maker, arguments, (attributes, _slots), *_ = reduced
+        kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
+        state = (attributes, [name for name in changed if name in attributes], removed)
+        return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
+
+    def _changes(self, thing: Any, attributes: Callable[[Any], dict[str, Any]]) -> tuple[list[str], list[str]]:
+        """What the cell changed of a class or function that came from outside."""
+        if self.nested or thing not in self.realm.origins:
+            return [], []
+        return self.realm.origins.changes(thing, attributes(thing), self.digest_of) or ([], [])
+
+    def digest_of(self, value: Any) -> bytes | None:
+        """Digest of one attribute's value, for comparing within this process."""
+        return digest(value, self.realm)
+
+
+def digest(value: Any, realm: Realm) -> bytes | None:
+    """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled."""
+    file = io.BytesIO()
+    buffers: list[Any] = []
+    pickler = GraphPickler(file, realm, buffers, compact=True)
+    pickler.nested = True
+    try:
+        pickler.dump(value)
+    except Exception:  # noqa: BLE001 - reducers are foreign code
+        return None
+    total = hashlib.sha1(file.getbuffer(), usedforsecurity=False)
+    for buffer in buffers:
+        total.update(buffer)
+    return total.digest()

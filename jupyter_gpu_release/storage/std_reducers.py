@@ -1,0 +1,117 @@
+"""How things of the standard library travel that pickle and cloudpickle refuse, or take along in a surprising way."""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+import types
+import weakref
+from typing import Any
+
+from . import missing, rebuild
+
+
+def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
+    """A closure's cell: shared cells stay shared, and a closure may refer to itself."""
+    try:
+        contents = cell.cell_contents
+    except ValueError:
+        return rebuild.make_cell, ()
+    return rebuild.make_cell, (), contents, None, None, rebuild.set_cell
+
+
+def reduce_module(pickler: Any, module: types.ModuleType) -> Any:
+    """By name when it is imported, else by value (cloudpickle)."""
+    if module.__name__ not in sys.modules:
+        return NotImplemented
+    pickler.modules.add(module.__name__)
+    return rebuild.import_module, (module.__name__,)
+
+
+def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
+    """A weak reference to something (else) in the graph."""
+    target = reference()
+    return (rebuild.dead_weakref, ()) if target is None else (rebuild.make_weakref, (target,))
+
+
+def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
+    """The entries that are alive."""
+    return type(mapping), (dict(mapping),)
+
+
+def reduce_lru_cache(_pickler: Any, function: Any) -> Any:
+    """By reference when it can be imported (pickle's own way), else the function, with an empty cache."""
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__" and getattr(module, function.__name__, None) is function:
+        return NotImplemented
+    settings = function.cache_parameters()
+    return rebuild.make_lru_cache, (function.__wrapped__, settings["maxsize"], settings["typed"])
+
+
+def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
+    """Without its lock."""
+    return rebuild.make_cached_property, (prop.func, prop.attrname)
+
+
+def reduce_stream(_pickler: Any, stream: Any) -> Any:
+    """``sys.stdout`` and ``sys.stderr`` are the receiver's own."""
+    for name in ("stdout", "stderr"):
+        if stream is getattr(sys, name) or stream is getattr(sys, f"__{name}__"):
+            return rebuild.standard_stream, (name,)
+    return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) else NotImplemented
+
+
+def refuse_file(_pickler: Any, file: Any) -> Any:
+    """Open files stay where they are (cloudpickle would send a copy of what is in them)."""
+    if isinstance(file, io.TextIOWrapper) and any(file is s for s in (sys.__stdout__, sys.__stderr__)):
+        return reduce_stream(_pickler, file)
+    name = getattr(file, "name", "")
+    raise pickle.PicklingError(f"cannot pickle an open file ({name!r})")
+
+
+BY_TYPE: dict[type, Any] = {
+    types.CellType: reduce_cell,
+    types.ModuleType: reduce_module,
+    weakref.ref: reduce_weakref,
+    weakref.WeakValueDictionary: reduce_weak_mapping,
+    weakref.WeakKeyDictionary: reduce_weak_mapping,
+    functools._lru_cache_wrapper: reduce_lru_cache,
+    functools.cached_property: reduce_cached_property,
+    io.TextIOWrapper: refuse_file,
+    io.BufferedReader: refuse_file,
+    io.BufferedWriter: refuse_file,
+    io.BufferedRandom: refuse_file,
+    io.FileIO: refuse_file,
+    missing.MissingGlobal: missing.reduce_global,
+    missing.MissingObject: missing.reduce_object,
+}
+
+
+def _numpy(kind: type) -> Any:
+    from . import numpy_reducers
+
+    return numpy_reducers.lookup(kind)
+
+
+def _torch(kind: type) -> Any:
+    from . import torch_reducers
+
+    return torch_reducers.lookup(kind)
+
+
+def _jax(kind: type) -> Any:
+    from . import array_reducers
+
+    return array_reducers.lookup_jax(kind)
+
+
+def _cupy(kind: type) -> Any:
+    from . import array_reducers
+
+    return array_reducers.lookup_cupy(kind)
+
+
+#: library → the reducer for one of its types; asked only when the library is loaded
+LIBRARIES = {"numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy}

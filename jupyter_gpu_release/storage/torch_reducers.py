@@ -1,0 +1,240 @@
+"""torch: bytes out of band without a copy, views and shared storages kept, ``.grad`` kept, devices remembered.
+
+Loaded only where torch is (``storage.std_reducers.LIBRARIES``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+from typing import Any
+
+import torch
+
+from . import devices
+
+#: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
+_SMALL_STORAGE_BYTES = 1 << 20
+
+
+def lookup(kind: type) -> Any:
+    """The reducer for a type, None for torch's own way."""
+    if issubclass(kind, torch.Tensor):
+        return reduce_tensor if _is_plain(kind) else None
+    return _BY_TYPE.get(kind)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a tensor class keeps all its data where torch.Tensor does."""
+    usual = kind.__reduce_ex__ in (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
+    return usual and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def reduce_tensor(pickler: Any, tensor: Any) -> Any:
+    """A strided tensor as a view on its storage; other layouts go torch's own way, from host memory."""
+    if tensor.grad_fn is not None:
+        pickler.remarks.append("detached")
+        tensor = _kept(pickler, tensor.detach())
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        return _reduce_unusual(pickler, tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = _kept(pickler, tensor.resolve_conj().resolve_neg())
+    if pickler.compact and tensor.device.type != "cpu":
+        return _digest_reduce(pickler, tensor)
+    storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+    if _is_small_view(pickler, tensor, storage):
+        compact = _kept(pickler, tensor.detach().clone())
+        storage, offset = compact.untyped_storage(), 0
+        strides = compact.stride()
+    else:
+        strides = tensor.stride()
+    mark = devices.tensor_mark(tensor) if tensor.device.type == "cpu" else str(tensor.device)
+    holder = _StorageHolder.of(pickler, storage, mark)
+    arguments = (type(tensor), holder, tensor.dtype, offset, tuple(tensor.shape), tuple(strides), tensor.requires_grad)
+    attributes = devices.without_mark(tensor.__dict__) if tensor.__dict__ else None
+    grad = tensor.grad if tensor.is_leaf else None
+    if attributes or grad is not None:
+        return rebuild_tensor, arguments, (attributes, grad), None, None, set_tensor
+    return rebuild_tensor, arguments
+
+
+def _kept(pickler: Any, thing: Any) -> Any:
+    pickler.keep.append(thing)
+    return thing
+
+
+def _is_small_view(pickler: Any, tensor: Any, storage: Any) -> bool:
+    """Whether to send a copy of the view alone (a batch of a large data set, say)."""
+    total = storage.nbytes()
+    if total <= _SMALL_STORAGE_BYTES or tensor.nbytes * 2 >= total:
+        return False
+    return (storage.data_ptr(), str(storage.device)) not in pickler.holders
+
+
+def _reduce_unusual(pickler: Any, tensor: Any) -> Any:
+    if tensor.device.type == "meta":
+        return NotImplemented
+    if tensor.device.type == "cpu":
+        return torch.Tensor.__reduce_ex__(tensor, 5)
+    mark = str(tensor.device)
+    return move_unusual, (mark, _kept(pickler, tensor.detach().cpu()))
+
+
+class _StorageHolder:
+    """One per storage and dump: what the stream's memo knows a storage by."""
+
+    @staticmethod
+    def __graph_reduce__(_pickler: Any, holder: _StorageHolder) -> Any:
+        return _reduce_holder(holder)
+
+    def __init__(self, storage: Any, mark: str) -> None:
+        self.storage = storage
+        self.mark = mark
+
+    @staticmethod
+    def of(pickler: Any, storage: Any, mark: str) -> _StorageHolder:
+        key = (storage.data_ptr(), str(storage.device)) if storage.nbytes() else (id(storage), "")
+        found: _StorageHolder | None = pickler.holders.get(key)
+        if found is None:
+            found = pickler.holders[key] = _StorageHolder(storage, mark)
+        return found
+
+
+def _reduce_holder(holder: _StorageHolder) -> Any:
+    storage = holder.storage
+    size = storage.nbytes()
+    if size == 0:
+        return devices.place_storage, (holder.mark, b"", 0)
+    if storage.device.type != "cpu":
+        storage = storage.cpu()
+    memory: Any = (ctypes.c_char * size).from_address(storage.data_ptr())
+    memory.owner = storage  # the memory lives as long as anybody's view of it
+    return devices.place_storage, (holder.mark, pickle.PickleBuffer(memory), size)
+
+
+def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any, strides: Any, grad: bool) -> Any:
+    """A tensor over ``storage`` (made by ``devices.place_storage``)."""
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
+    mark = getattr(storage, devices.ATTRIBUTE, "")
+    if kind is torch.nn.Parameter:
+        tensor = torch.nn.Parameter(tensor, requires_grad=grad)
+    elif kind is not torch.Tensor:
+        tensor = torch.Tensor._make_subclass(kind, tensor, grad)
+    elif grad:
+        tensor.requires_grad_()
+    if mark:
+        setattr(tensor, devices.ATTRIBUTE, mark)
+    return tensor
+
+
+def set_tensor(tensor: Any, state: Any) -> None:
+    """Attributes and gradient, set once the tensor is known to the stream."""
+    attributes, grad = state
+    if attributes:
+        tensor.__dict__.update(attributes)
+    if grad is not None:
+        tensor.grad = grad
+
+
+def move_unusual(mark: str, tensor: Any) -> Any:
+    """A sparse or quantised tensor that lived on a device: on the host with a remark in its attributes."""
+    setattr(tensor, devices.ATTRIBUTE, mark)
+    return tensor
+
+
+# ------------------------------------------------------------------------------ storages and the rest
+def reduce_storage(pickler: Any, storage: Any) -> Any:
+    """A bare storage (rare): as its holder."""
+    mark = getattr(storage, devices.ATTRIBUTE, "") if storage.device.type == "cpu" else str(storage.device)
+    return give_storage, (_StorageHolder.of(pickler, storage, mark),)
+
+
+def reduce_typed_storage(_pickler: Any, storage: Any) -> Any:
+    """A typed storage (inside torch's own way for sparse tensors)."""
+    return make_typed_storage, (storage._untyped_storage, storage.dtype)
+
+
+def make_typed_storage(untyped: Any, dtype: Any) -> Any:
+    """A typed view of an untyped storage."""
+    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def give_storage(storage: Any) -> Any:
+    """The storage itself."""
+    return storage
+
+
+def reduce_device(_pickler: Any, device: Any) -> Any:
+    """``cuda`` comes home as ``cpu`` and goes back as what it was."""
+    return devices.place_torch_device, (devices.torch_device_mark(device) or str(device),)
+
+
+def reduce_generator(_pickler: Any, generator: Any) -> Any:
+    """A random generator with its state; one of a GPU comes home as a CPU one with the same seed."""
+    if generator.device.type != "cpu":
+        return make_seeded_generator, (generator.initial_seed(),)
+    return make_generator, (generator.get_state(),)
+
+
+def make_generator(state: Any) -> Any:
+    """A CPU generator in this state."""
+    generator = torch.Generator()
+    generator.set_state(state.clone())
+    return generator
+
+
+def make_seeded_generator(seed: int) -> Any:
+    """A CPU generator with this seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def reduce_script_module(_pickler: Any, module: Any) -> Any:
+    """TorchScript has its own format."""
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    return load_script_module, (pickle.PickleBuffer(file.getbuffer()),)
+
+
+def load_script_module(data: Any) -> Any:
+    """Read a TorchScript module into host memory."""
+    return torch.jit.load(io.BytesIO(data), map_location="cpu")
+
+
+# ------------------------------------------------------------------------- tensors on a device, compared there
+def _digest_reduce(pickler: Any, tensor: Any) -> Any:
+    """In a fingerprint a device tensor is the sum of its words times odd weights, computed on the device."""
+    grad = tensor.grad if tensor.is_leaf else None
+    facts = (str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), tensor.requires_grad)
+    return device_fingerprint, (tensor_sums(tensor), *facts, devices.without_mark(tensor.__dict__), grad)
+
+
+def device_fingerprint(*facts: Any) -> None:
+    """Only in fingerprints, which nobody loads."""
+    raise TypeError("a fingerprint is no graph")
+
+
+def tensor_sums(tensor: Any) -> list[int]:
+    """Weighted sums of a tensor's bytes, 64 MiB at a time, wherever the tensor lives."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    words = flat.view(torch.uint8)
+    sums: list[int] = []
+    step = 64 << 20
+    for start in range(0, words.numel(), step):
+        piece = words[start : start + step]
+        wide = piece[: piece.numel() // 8 * 8].view(torch.int64)
+        weights = torch.arange(1, 2 * wide.numel() + 1, 2, device=words.device) * 0x9E3779B97F4A7C1
+        tail = piece[wide.numel() * 8 :].to(torch.int64)
+        places = torch.arange(1, tail.numel() + 1, device=words.device)
+        sums += [int((wide * weights).sum()), int((tail * places).sum())]
+    return sums
+
+
+_BY_TYPE: dict[type, Any] = {
+    torch.UntypedStorage: reduce_storage,
+    torch.storage.TypedStorage: reduce_typed_storage,
+    torch.device: reduce_device,
+    torch.Generator: reduce_generator,
+    torch.jit.ScriptModule: reduce_script_module,
+    torch.jit.RecursiveScriptModule: reduce_script_module,
+}
