@@ -44,8 +44,6 @@ class CellLoop:
         self._cell = self._loop.create_task(self._execute(payload))
         signal.signal(signal.SIGINT, self._on_interrupt)
         try:
-            # an interrupt that came earlier strikes here
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             end.error = self._loop.run_until_complete(self._cell)
             end.notes += self._finish_tasks()
         except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement
@@ -92,6 +90,7 @@ class CellLoop:
         tasks = [task for task in asyncio.all_tasks(self._loop) if not task.done()]
         if not tasks:
             return []
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _done, pending = self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEFT_OVER_S))
         for task in pending:
             task.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import builtins
 import getpass
+import signal
 import sys
 from types import CodeType, ModuleType
 from typing import Any
@@ -97,6 +98,21 @@ class RankShell(InteractiveShell):
         if before is not None and last.tb_frame.f_code is self.hidden_code:
             before.tb_next = None
         return etype, value, trace
+
+    async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
+        """The cell's own code: the only part that an interrupt may strike.
+
+        Elsewhere IPython swallows it (its callbacks catch KeyboardInterrupt). One that came earlier strikes first.
+        """
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            return bool(await super().run_ast_nodes(*args, **kwargs))
+        except KeyboardInterrupt as error:
+            self.showtraceback()
+            kwargs["result"].error_in_exec = error
+            return True
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)
