@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks NAME --json`` (or ``all``); ratios side by side in one run, never a time limit."""

@@ -1,0 +1,112 @@
+"""The test bed: a cluster of its own (own home, own store) and real kernels, all gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.manager import start_new_kernel
+
+
+class Kernel:
+    """A real ipykernel with the extension loaded."""
+
+    def __init__(self, folder: Path, *, load: bool = True) -> None:
+        self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(folder))
+        if load:
+            self.run("%load_ext jupyter_gpu_release")
+
+    def run(self, code: str, limit_s: float = 180) -> list[dict[str, Any]]:
+        """Execute ``code``; returns its IOPub messages; raises with the traceback when the cell failed."""
+        messages: list[dict[str, Any]] = []
+        reply = self.client.execute_interactive(code, timeout=limit_s, output_hook=messages.append)
+        if reply["content"]["status"] != "ok":
+            raise RuntimeError("\n".join(reply["content"].get("traceback", [str(reply["content"])])))
+        return messages
+
+    def value(self, expression: str) -> Any:
+        """The value of a JSON-able expression in the kernel."""
+        reply = self.client.execute_interactive(
+            "import json", user_expressions={"v": f"json.dumps({expression})"}, timeout=60, output_hook=lambda _: None
+        )
+        answer = reply["content"]["user_expressions"]["v"]
+        if answer["status"] != "ok":
+            raise RuntimeError(str(answer))
+        return json.loads(eval(answer["data"]["text/plain"]))
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+class Bed:
+    """A running embedded cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.work.mkdir()
+        os.environ["JUPYTER_GPU_HOME"] = str(self.home)
+
+    def start(self) -> float:
+        """Start the cluster with 4 GPUs (simulated where there are none); returns the seconds that it took."""
+        began = time.monotonic()
+        self._cli("start")
+        return time.monotonic() - began
+
+    def connection(self) -> dict[str, Any]:
+        """The connection file."""
+        document: dict[str, Any] = json.loads((self.home / "connection.json").read_text())
+        return document
+
+    def status(self) -> dict[str, Any]:
+        """``jupyter gpu status --json``."""
+        document: dict[str, Any] = json.loads(self._cli("status", "--json"))
+        return document
+
+    def ray_environment(self) -> dict[str, str]:
+        """What a Ray driver of its own needs to join this cluster."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token")}
+
+    def stop(self) -> None:
+        self._cli("stop")
+
+    def _cli(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "jupyter_gpu_release.cli", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+
+@contextmanager
+def bed() -> Iterator[Bed]:
+    """A started cluster; stopped and removed on every way out."""
+    folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
+    made = Bed(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def kernel(folder: Path, *, load: bool = True) -> Iterator[Kernel]:
+    """A kernel that is shut down on every way out."""
+    made = Kernel(folder, load=load)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,66 @@
+"""What people write without us, on the same cluster: ``python -m benchmarks.competitors KIND ADDRESS COUNT``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ray
+
+
+def actor(count: int) -> list[float]:
+    """A hand-written actor with one GPU that imports torch."""
+
+    @ray.remote(num_gpus=1)
+    class Trainer:
+        def first_statement(self) -> float:
+            import torch
+
+            assert float(torch.ones(8).sum()) == 8.0
+            return time.time()
+
+    found = []
+    for _ in range(count):
+        began = time.time()
+        trainer = Trainer.remote()
+        found.append((ray.get(trainer.first_statement.remote()) - began) * 1000)
+        ray.kill(trainer)
+        time.sleep(1)
+    return found
+
+
+def ray_train(count: int) -> list[float]:
+    """Ray Train's TorchTrainer with one worker."""
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    found = []
+    for _ in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            mark = Path(folder) / "first"
+
+            def loop(config: dict[str, str]) -> None:
+                import torch
+
+                assert float(torch.ones(8).sum()) == 8.0
+                Path(config["mark"]).write_text(str(time.time()))
+
+            began = time.time()
+            TorchTrainer(
+                loop,
+                train_loop_config={"mark": str(mark)},
+                torch_config=TorchConfig(backend="gloo"),
+                scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"GPU": 1, "CPU": 0.1}),
+                run_config=RunConfig(storage_path=folder, name="bench"),
+            ).fit()
+            found.append((float(mark.read_text()) - began) * 1000)
+    return found
+
+
+if __name__ == "__main__":
+    kind, address, count = sys.argv[1:]
+    ray.init(address=address, namespace="bench", log_to_driver=False)
+    print(json.dumps({"actor": actor, "ray_train": ray_train}[kind](int(count))))

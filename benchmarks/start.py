@@ -1,0 +1,115 @@
+"""From the magic's call in a real kernel to the first remote statement; against a Ray actor and Ray Train."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from .bed import Bed, Kernel, bed, kernel
+from .footprint import idle_cpu_percent, load_cost, rank_private_mib
+from .report import Report
+
+# The first statement takes the time; the others prove that torch was imported and is usable by then.
+_CELL = """
+import time; t_first = time.time()
+import sys; torch_was_there = "torch" in sys.modules
+import torch; total = float(torch.ones(8).sum())
+"""
+_CALL = """
+import time
+t_call = time.time()
+get_ipython().run_cell_magic("gpu_train", {options!r}, {cell!r})
+assert torch_was_there and total == 8.0
+"""
+
+
+def run(*, quick: bool) -> Report:
+    """Measure; ``quick`` takes few repetitions."""
+    report = Report("start")
+    with bed() as cluster, kernel(cluster.work) as notebook:
+        first = _ours(notebook, "--gpus 1", 1)  # the first one starts the relay and fills caches
+        report.add("first_cell_of_a_kernel", first)
+        ours = report.add("first_statement", _ours(notebook, "--gpus 1", 10 if quick else 60))
+        report.add("gang4_first_statement", _gang(notebook, 3 if quick else 15))
+        _cuda(notebook, cluster, report)
+        actor = report.add("actor_first_statement", _driver(cluster, "actor", 2 if quick else 5))
+        report.ratios["actor"] = actor / ours
+        train = _driver(cluster, "ray_train", 1 if quick else 2)
+        report.ratios["ray_train"] = report.add("ray_train_first_statement", train) / ours
+        report.add("rank_private_memory", [rank_private_mib(notebook)], "MiB")
+        report.add("idle_cpu", [idle_cpu_percent(cluster, 3 if quick else 20)], "% of a core")
+        seconds, mib = load_cost(3 if quick else 7)
+        report.add("load_ext", [value * 1000 for value in seconds])
+        report.add("load_ext_memory", mib, "MiB")
+    report.add("first_cell_ever", [_first_ever()], "s")
+    return report
+
+
+def _ours(notebook: Kernel, options: str, count: int) -> list[float]:
+    """Milliseconds from the call to the first statement; nobody holds a GPU before the call."""
+    found = []
+    for _ in range(count):
+        notebook.run(_CALL.format(options=options, cell=_CELL))
+        found.append((notebook.value("t_first") - notebook.value("t_call")) * 1000)
+        time.sleep(0.25)
+    return found
+
+
+def _gang(notebook: Kernel, count: int) -> list[float]:
+    """Until the last of four ranks runs its first statement."""
+    cell = (
+        "import time; t_first = time.time()\nimport os; open(f'first-{os.environ[\"RANK\"]}', 'w').write(str(t_first))"
+    )
+    found = []
+    for _ in range(count):
+        code = "import time\nt_call = time.time()\nget_ipython().run_cell_magic('gpu_train', '--gpus 4 --ranks 4', %r)"
+        notebook.run(code % cell)
+        last = notebook.value("max(float(open(f'first-{rank}').read()) for rank in range(4))")
+        found.append((last - notebook.value("t_call")) * 1000)
+        time.sleep(0.25)
+    return found
+
+
+def _cuda(notebook: Kernel, cluster: Bed, report: Report) -> None:
+    if cluster.connection().get("simulated"):
+        return
+    cell = "import torch\ntorch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()\nimport time; t_cuda = time.time()"
+    found = []
+    for _ in range(5):
+        call = "import time\nt_call = time.time()\nget_ipython().run_cell_magic('gpu_train', '--gpus 1', %r)"
+        notebook.run(call % cell)
+        found.append((notebook.value("t_cuda") - notebook.value("t_call")) * 1000)
+    report.add("first_cuda_kernel", found)
+
+
+def _driver(cluster: Bed, kind: str, count: int) -> list[float]:
+    """Run the competitor in a Ray driver of its own on the same cluster."""
+    environment = {**os.environ, **cluster.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
+    address = cluster.connection()["ray_address"]
+    command = [sys.executable, "-m", "benchmarks.competitors", kind, address, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{kind}: {done.stderr[-2000:]}")
+    values: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return values
+
+
+def _first_ever() -> float:
+    """Nothing runs: a notebook's first cell starts the cluster itself (most of it is Ray's own start)."""
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
+    cluster = Bed(folder)
+    try:
+        with kernel(cluster.work) as notebook:
+            began = time.time()
+            notebook.run(_CALL.format(options="--gpus 1", cell=_CELL))
+            return float(notebook.value("t_first")) - began
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
