@@ -65,3 +65,12 @@ def _unpickled(info: ErrorInfo) -> BaseException | None:
 def _named(name: str) -> type[Exception]:
     """A stand-in for an exception class that cannot be had here."""
     return type(name if name.isidentifier() else "RemoteError", (Exception,), {"__module__": "jupyter_gpu_release"})
+
+
+def in_our_words(error: BaseException) -> BaseException:
+    """``error`` as the notebook shall show it: what has no rendering yet gets one without frames of ours."""
+    if hasattr(error, "_render_traceback_"):
+        return error
+    if isinstance(error, GpuReleaseError):
+        return without_traceback(error)
+    return with_traceback_lines(error, [f"\x1b[31m{type(error).__name__}\x1b[39m: {error}".rstrip(": ")])

@@ -16,20 +16,20 @@ class StatusLine:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._display_id = f"jgr-{secrets.token_hex(8)}"
-        self._in_notebook = getattr(shell, "kernel", None) is not None
+        self.is_in_notebook = getattr(shell, "kernel", None) is not None
         self._text = ""
         self._is_open = False
 
     @property
     def is_shown(self) -> bool:
         """Whether a display stands in the notebook that :meth:`finish` would replace."""
-        return self._in_notebook and bool(self._text)
+        return self.is_in_notebook and bool(self._text)
 
     def say(self, text: str) -> None:
         """Show ``text`` in place of what the line said before."""
         if text == self._text:
             return
-        if self._in_notebook:
+        if self.is_in_notebook:
             bundle = {"text/plain": text, "text/html": boxed(html.escape(text))}
             self._publish(bundle, {}, update=bool(self._text))
         else:
@@ -50,12 +50,16 @@ class StatusLine:
     def finish(self, bundle: dict[str, str], metadata: dict[str, Any]) -> None:
         """Replace the line by the receipt, or show it below when no line stands."""
         self.step_aside()
-        if not self._in_notebook:
+        if not self.is_in_notebook:
             sys.stdout.flush()
             print(bundle["text/plain"], file=sys.stderr)  # noqa: T201 - a terminal has no displays
             return
         self._publish(bundle, metadata, update=bool(self._text))
         self._text = ""
+
+    def finish_plain(self, text: str) -> None:
+        """End with a plain ``text`` in place of a receipt."""
+        self.finish({"text/plain": text, "text/html": boxed(html.escape(text))}, {})
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}

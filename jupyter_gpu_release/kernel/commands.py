@@ -1,0 +1,79 @@
+"""What the magics do: one function each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+from IPython.utils.text import DollarFormatter
+
+from ..core.options import OPTIONS, Written, refuse_rest, split_line
+from ..errors import OptionError
+from .place import locate
+from .submission import Cell
+from .tables import Table
+from .training import train
+
+if TYPE_CHECKING:
+    from .notebook import Notebook
+
+_DASHED = re.compile(r"-[A-Za-z][\w-]+")
+
+
+def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
+    """``%%gpu_train`` with ``body``, or ``%gpu_train`` with the statement on its ``line``."""
+    parts = split_line(line)
+    is_cell = body is not None
+    if parts.rest and (is_cell or _DASHED.match(parts.rest)):
+        raise refuse_rest(parts.rest)
+    if not is_cell and not parts.rest:
+        raise OptionError(
+            "there is nothing to run", mend="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
+        )
+    code = parts.rest if body is None else body
+    options = notebook.options(expanded(parts.written, notebook.shell.user_ns))
+    in_terminal = getattr(notebook.shell, "kernel", None) is None
+    cell = Cell(code, options, locate(notebook.shell, code, is_cell=is_cell), in_terminal)
+    if options.estimate:
+        from .estimate import estimate
+
+        estimate(notebook, cell)
+    else:
+        train(notebook, cell)
+
+
+def expanded(written: Written, names: Mapping[str, Any]) -> Written:
+    """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
+    return {name: [_expand(value, names) for value in values] for name, values in written.items()}
+
+
+def _expand(value: str, names: Mapping[str, Any]) -> str:
+    if "{" not in value and "$" not in value:
+        return value
+    try:
+        return str(DollarFormatter().vformat(value, args=[], kwargs=names))
+    except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
+        return value
+
+
+def configure(notebook: Notebook, line: str) -> None:
+    """``%gpu_config``: set, take back or show this notebook's defaults."""
+    if line.strip() == "reset":
+        notebook.defaults.reset()
+    elif line.strip():
+        notebook.defaults.change(line, notebook.file_defaults)
+    display(_settings_table(notebook))
+
+
+def _settings_table(notebook: Notebook) -> Table:
+    own, files = notebook.defaults.own, notebook.file_defaults
+    rows = []
+    for name in OPTIONS:
+        values = own.get(name) or files.get(name)
+        if values:
+            source = "%gpu_config" if name in own else "configuration file"
+            rows.append((name, ", ".join(values) or "yes", source))
+    title = "Defaults of %%gpu_train in this notebook" if rows else "No defaults are set: each cell gets 1 GPU"
+    return Table(title, ("option", "value", "from"), rows)

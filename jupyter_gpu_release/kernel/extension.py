@@ -1,0 +1,51 @@
+"""``%load_ext jupyter_gpu_release``: registers the magics and takes them away again. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any
+
+from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
+
+_loaded: dict[int, GpuMagics] = {}
+
+
+def load(shell: Any) -> None:
+    """Register the magics in ``shell``; a second call does nothing."""
+    if id(shell) in _loaded:
+        return
+    magics = GpuMagics(shell)
+    shell.register_magics(magics)
+    for name in UNBUILT_LINES:
+        shell.register_magic_function(unbuilt(name, "%"), "line", name)
+    for name in UNBUILT_CELLS:
+        shell.register_magic_function(unbuilt(name, "%%"), "cell", name)
+    _loaded[id(shell)] = magics
+
+
+def unload(shell: Any) -> None:
+    """Take the magics away and close the connection (attached runs end with it)."""
+    magics = _loaded.pop(id(shell), None)
+    if magics is None:
+        return
+    table = shell.magics_manager.magics
+    for kind in ("line", "cell"):
+        ours = [*GpuMagics.magics[kind], *UNBUILT_LINES, *UNBUILT_CELLS]
+        for name in ours:
+            table[kind].pop(name, None)
+    magics.close()
+
+
+_pid = os.getpid()
+
+
+def _close_all() -> None:
+    """A kernel that ends says good-bye, so that its runs end now and not after the reconnect grace."""
+    if os.getpid() != _pid:
+        return
+    for magics in _loaded.values():
+        magics.close()
+
+
+atexit.register(_close_all)

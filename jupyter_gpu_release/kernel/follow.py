@@ -1,0 +1,165 @@
+"""Following one run from its submission until its names can be used."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..core.messages import Accepted, Events, Refused, RunView, Update
+from ..core.run import RunState
+from ..errors import GatewayUnavailableError, RunLostError, from_code
+from .interrupts import Interrupts
+from .receipt import name_gpus
+from .relay import Relay
+from .status_line import StatusLine
+
+if TYPE_CHECKING:
+    from ..client.session import FeedItem, GatewaySession, RunFeed
+
+TICK_S = 0.25
+_QUIET_S = 0.3
+_GIVE_UP_S = 60.0
+_LOST = "connection to the gateway lost, the run goes on; reconnecting …"
+
+
+class Following:
+    """Shows what a run does and passes interrupts on; ends when its names can be used and its lease is gone."""
+
+    def __init__(self, shell: Any, session: GatewaySession, feed: RunFeed, interrupts: Interrupts) -> None:
+        self.line = StatusLine(shell)
+        self.relay = Relay(shell, self._before_output)
+        self._session = session
+        self._feed = feed
+        self._interrupts = interrupts
+        self._passed_on = 0
+        self._is_accepted = False
+        self._lost_at: float | None = None
+        self._begun_at = time.monotonic()
+        self.view = RunView(run=feed.run, user="", state="submitted")
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the gateway has committed the run."""
+        return self._is_accepted
+
+    def until_usable(self) -> RunView:
+        """Block until the run's names can be used; returns its newest view.
+
+        Raises what the gateway refuses it with, :class:`RunLostError` when the cluster died, and
+        :class:`GatewayUnavailableError` when the gateway stays away too long (the run may go on).
+        """
+        try:
+            while not is_usable(self.view):
+                item = self._feed.get(TICK_S)
+                if item is not None:
+                    self._take(item)
+                self._pass_interrupts_on()
+                self._watch_connection()
+                if self._has_given_up_waiting():
+                    break
+                self._say_state()
+        finally:
+            self._session.drop(self._feed)
+        return self.view
+
+    def _take(self, item: FeedItem) -> None:
+        if isinstance(item, Events):
+            self.relay.show(item.events)
+            if self.relay.cleared:
+                self.line.forget()
+        elif isinstance(item, Accepted | Update):
+            self.view = item.view
+            self._is_accepted = True
+            self._lost_at = None
+        elif isinstance(item, Refused):
+            error = from_code(item.code, item.message, item.mend)
+            raise RunLostError(item.message, mend=item.mend) if self._is_accepted else error
+        else:
+            self._take_connection(item)
+
+    def _take_connection(self, item: FeedItem) -> None:
+        from ..client.session import ConnectionLost
+
+        if not isinstance(item, ConnectionLost):
+            self._lost_at = None
+        elif item.final:
+            raise item.error
+        elif self._lost_at is None:
+            self._lost_at = time.monotonic()
+
+    def _pass_interrupts_on(self) -> None:
+        while self._passed_on < self._interrupts.count:
+            self._passed_on += 1
+            if self.view.gone_at is None:
+                self._session.signal(self._feed.run, "interrupt" if self._passed_on == 1 else "kill")
+
+    def _has_given_up_waiting(self) -> bool:
+        """An interrupt ends the wait for the results' writing; while contact is lost, a second one ends any wait."""
+        if self.view.gone_at is not None and self._interrupts.count:
+            return True
+        return self._lost_at is not None and self._interrupts.count > 1
+
+    def _watch_connection(self) -> None:
+        if self._lost_at is None:
+            return
+        from .connection import is_alive
+
+        run = self._feed.run
+        if not is_alive(self._session.target):
+            raise RunLostError(
+                f"this machine's own cluster ended while run {run} was {self.view.state}; your variables are as before",
+                mend="run the cell again: that starts the cluster anew",
+            )
+        if time.monotonic() - self._lost_at > _GIVE_UP_S:
+            raise GatewayUnavailableError(
+                f"the gateway {self._session.target.url} has not answered for {_GIVE_UP_S:.0f} s; "
+                f"run {run} may still go on, your variables are as before",
+                mend=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
+            )
+        self.line.say(_LOST)
+
+    def _say_state(self) -> None:
+        """Quick runs pass without a word; the line appears when there is something to wait for."""
+        if self._lost_at is not None or self.relay.cleared:
+            return
+        if self.line.is_shown or time.monotonic() - self._begun_at > _QUIET_S:
+            self.line.say(describe(self.view))
+
+    def close_line(self, text: str) -> None:
+        """End the status line with what went wrong, where one stands."""
+        self.line.step_aside()
+        if self.line.is_shown:
+            self.line.finish_plain(f"✗ {text}")
+
+    def _before_output(self) -> None:
+        """The line stands above the cell's output, so it must be there first."""
+        if self.relay.cleared:
+            return
+        if self.line.is_in_notebook and not self.line.is_shown:
+            self.line.say(describe(self.view))
+        self.line.step_aside()
+
+
+def is_usable(view: RunView) -> bool:
+    """Whether the cell may return: the lease is gone, and what came back is inline or durable (or nothing is)."""
+    if RunState.of(view.state).is_terminal:
+        return True
+    if view.gone_at is None or view.outcome is None:
+        return False
+    values = view.outcome.values
+    return values is None or not values.file
+
+
+def describe(view: RunView) -> str:
+    """The state of a run in the words of the status line."""
+    gpus = name_gpus(view)
+    if view.gone_at is not None:
+        return f"{gpus} free again · writing the results …"
+    if view.state in ("submitted", "queued", "preempted"):
+        position = f" · position {view.position}" if view.position else ""
+        reason = f" · {view.reason}" if view.reason else ""
+        return f"waiting for {gpus}{position}{reason}"
+    where = f" on {', '.join(view.hosts)}" if view.hosts else ""
+    ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
+    verb = {"starting": "starting", "releasing": "ended, giving back", "persisting": "ended"}.get(view.state, "running")
+    return f"{verb}{where} · {gpus}{ids}"

@@ -1,0 +1,139 @@
+"""The magics: each reads its line and hands over; no logic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+
+from ..core.options import OPTIONS
+from ..errors import GpuReleaseError, OptionError
+
+if TYPE_CHECKING:
+    from .notebook import Notebook
+
+#: promised names whose capability is not built yet
+UNBUILT_LINES = ("gpu_queue", "gpu_wait", "gpu_attach", "gpu_detach", "gpu_release")
+UNBUILT_CELLS = ("gpu_sweep",)
+_Magic = TypeVar("_Magic", bound=Callable[..., Any])
+
+
+def _in_our_words(magic: _Magic) -> _Magic:
+    """Errors of ours show message and mend, no frames; the cell fails all the same."""
+
+    @wraps(magic)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return magic(*args, **keywords)
+        except GpuReleaseError as error:
+            shown: BaseException = error
+        except KeyboardInterrupt as error:
+            shown = error
+        from .failures import in_our_words
+
+        raise in_our_words(shown)
+
+    return cast(_Magic, call)
+
+
+@magics_class
+class GpuMagics(Magics):  # type: ignore[misc]
+    """``%%gpu_train`` and its companions."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._notebook: Notebook | None = None
+
+    @property
+    def notebook(self) -> Notebook:
+        """This kernel's side; made (and its modules imported) when it is first needed."""
+        if self._notebook is None:
+            from .notebook import Notebook
+
+            self._notebook = Notebook(self.shell)
+        return self._notebook
+
+    def close(self) -> None:
+        """End the connection to the gateway."""
+        if self._notebook is not None:
+            self._notebook.close()
+
+    @no_var_expand  # type: ignore[untyped-decorator]
+    @line_cell_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_train(self, line: str, cell: str | None = None) -> None:  # noqa: D102 - written below, from the table
+        from .commands import run_cell
+
+        run_cell(self.notebook, line, cell)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_status(self, line: str) -> None:
+        """Show the cluster: cards, who holds them, who waits and why."""
+        from .commands import show_status
+
+        show_status(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_runs(self, line: str) -> None:
+        """List your newest runs; ``%gpu_runs 50`` shows more of them."""
+        from .commands import show_runs
+
+        show_runs(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_cancel(self, line: str) -> None:
+        """End a run: ``%gpu_cancel RUN`` (a waiting one leaves the queue, a running one is interrupted)."""
+        from .commands import cancel_run
+
+        cancel_run(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_logs(self, line: str) -> None:
+        """Show a run's recorded output again, text and displays: ``%gpu_logs RUN`` or ``%gpu_logs last``."""
+        from .commands import replay
+
+        replay(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_config(self, line: str) -> None:
+        """Set this notebook's defaults.
+
+        ``%gpu_config gpus=2 memory=8GiB`` sets, ``%gpu_config memory=`` takes one back, ``%gpu_config reset`` all,
+        ``%gpu_config`` shows them.
+        """
+        from .commands import configure
+
+        configure(self.notebook, line)
+
+
+def _manual() -> str:
+    rows = []
+    for option in OPTIONS.values():
+        head = f"--{option.name} {option.metavar}".rstrip()
+        rows.append(f"  {head:<28} {option.help}{'' if option.built else ' [not built yet]'}")
+    return (
+        "Run the cell (or one line) on the team's GPU cluster; its results come back as ordinary objects.\n\n"
+        "  %%gpu_train [options]            the cell below\n"
+        "  %gpu_train [options] statement   one line\n\nOptions:\n" + "\n".join(rows)
+    )
+
+
+GpuMagics.gpu_train.__doc__ = _manual()
+
+
+def unbuilt(name: str, sign: str) -> Callable[..., None]:
+    """A magic that says that it is not built yet."""
+
+    @_in_our_words
+    def refuse(line: str, cell: str = "") -> None:
+        raise OptionError(f"{sign}{name}: this version cannot do that yet", mend="%gpu_train? lists what it can")
+
+    refuse.__doc__ = "Not built yet."
+    return refuse

@@ -1,0 +1,48 @@
+"""This kernel's side of everything: settings, defaults, names, and the link to the gateway; one per shell."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from ..core.choices import RunOptions, build_options
+from ..core.options import Written, from_mapping, overlay
+from .connection import ClusterLink
+from .namespace import Namespace
+from .settings import GpuRelease, NotebookDefaults, load_settings
+
+
+class Notebook:
+    """What the magics work with. Nothing is read or connected before it is needed."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.defaults = NotebookDefaults()
+        self.link = ClusterLink(shell)
+
+    @cached_property
+    def settings(self) -> GpuRelease:
+        """The configuration files' content (read once; ``%config GpuRelease`` shows and changes it)."""
+        settings = load_settings(self.shell)
+        self.shell.configurables.append(settings)
+        return settings
+
+    @cached_property
+    def names(self) -> Namespace:
+        """The notebook's names."""
+        return Namespace(self.shell)
+
+    @property
+    def file_defaults(self) -> Written:
+        """Default options from configuration files."""
+        return from_mapping(self.settings.defaults)
+
+    def options(self, written: Written) -> RunOptions:
+        """The options of one cell, over this notebook's defaults."""
+        return build_options(overlay(self.file_defaults, self.defaults.own, written))
+
+    def close(self) -> None:
+        """End the connection (attached runs end with it) and forget the settings."""
+        self.link.close()
+        if "settings" in self.__dict__ and self.settings in self.shell.configurables:
+            self.shell.configurables.remove(self.settings)

@@ -1,0 +1,90 @@
+"""Where a cell stands: its notebook, its number, its line in what the user typed, its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """Facts about the cell that is being run. ``line_offset``: lines of the cell above the body."""
+
+    notebook: str = ""
+    cell: str = ""
+    count: int = 0
+    line_offset: int = 1
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """The folder in which the cell shall run, and what the kernel sees there (for nodes to compare)."""
+
+    path: str = ""
+    stamp: tuple[int, int] = (0, 0)
+    asked: bool = False
+
+
+def locate(shell: Any, body: str, *, is_cell: bool) -> Place:
+    """Find out where the code being run comes from; works in kernels and in a plain IPython."""
+    parent = _parent(shell)
+    raw = parent.get("content", {}).get("code") or _last_input(shell)
+    return Place(
+        notebook=find_notebook(shell.user_ns),
+        cell=str(parent.get("metadata", {}).get("cellId") or ""),
+        count=shell.execution_count,
+        line_offset=_lines_above(raw, body, is_cell=is_cell),
+    )
+
+
+def find_notebook(names: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:
+    """The notebook's path as the client tells it (Jupyter server, VS Code), or ``""``."""
+    code_editor = names.get("__vsc_ipynb_file__")
+    if isinstance(code_editor, str) and code_editor:
+        return code_editor
+    return (os.environ if environment is None else environment).get("JPY_SESSION_NAME", "")
+
+
+def find_workdir(asked: str | None) -> Workdir:
+    """The kernel's own folder (``%cd`` counts), or the one that ``--workdir`` names."""
+    try:
+        path = Path.cwd()
+    except FileNotFoundError:
+        path = Path.home()
+    if asked is not None:
+        path = path / Path(asked).expanduser()
+    try:
+        found = path.stat()
+    except OSError:
+        return Workdir(str(path) if asked else "", asked=asked is not None)
+    return Workdir(str(path), (found.st_ino, found.st_mtime_ns), asked is not None)
+
+
+def _parent(shell: Any) -> dict[str, Any]:
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return {}
+    parent: dict[str, Any] = kernel.get_parent() or {}
+    return parent
+
+
+def _last_input(shell: Any) -> str:
+    inputs = getattr(getattr(shell, "history_manager", None), "input_hist_raw", None) or [""]
+    return str(inputs[-1])
+
+
+def _lines_above(raw: str, body: str, *, is_cell: bool) -> int:
+    """A cell's body begins below its ``%%gpu_train`` line, which other magics or blank lines may precede."""
+    if is_cell:
+        for number, line in enumerate(raw.split("\n"), start=1):
+            if line.lstrip().startswith("%%gpu_train"):
+                return number
+        return 1
+    first = body.split("\n", 1)[0]
+    for number, line in enumerate(raw.split("\n")):
+        if first and first in line:
+            return number
+    return 0

@@ -1,0 +1,140 @@
+"""From a cell to a request: its names collected, large inputs on the store, one record for the gateway."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..core.choices import RunOptions
+from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, Graph, RunRequest, encode
+from ..core.run import new_run_id
+from ..errors import OptionError, StoreError
+from .namespace import Choice, Prepared
+from .place import Place, find_workdir
+
+if TYPE_CHECKING:
+    from ..storage.layout import RunPaths
+
+INPUTS_FILE = "inputs.graph"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell (or line) to run: its code without the magic's line, its options, where it stands."""
+
+    body: str
+    options: RunOptions
+    place: Place
+    in_terminal: bool = False
+
+
+@dataclass
+class Submission:
+    """A request ready to be sent, and the folder that was made for it (None: nothing is on the store)."""
+
+    request: RunRequest
+    prepared: Prepared
+    paths: RunPaths | None = field(default=None)
+
+    def withdraw(self) -> None:
+        """Take the inputs back from the store: the run did not happen."""
+        if self.paths is not None:
+            shutil.rmtree(self.paths.folder, ignore_errors=True)
+
+
+def choice_of(options: RunOptions) -> Choice:
+    """What the options say about names."""
+    return Choice(
+        include=None if options.send is None else list(options.send),
+        include_more=list(options.send_more),
+        out=None if options.out is None else list(options.out),
+        skip=list(options.skip),
+    )
+
+
+def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
+    """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen."""
+    if own:
+        return Path(own).expanduser()
+    store = Path(named_by_gateway)
+    if configured and not store.is_dir():
+        raise StoreError(
+            f"the cell's inputs are too large for a message, and the store {store} cannot be seen from this kernel",
+            mend="mount the shared filesystem here and name its path in JUPYTER_GPU_STORE",
+        )
+    return store
+
+
+def make_submission(cell: Cell, prepared: Prepared, session: str, store: Path) -> Submission:
+    """Write large inputs to the store and build the request; nothing is left there when that fails."""
+    run = new_run_id()
+    inputs, paths = _place_inputs(prepared, store, run)
+    return Submission(_request(cell, prepared, session, run, inputs), prepared, paths)
+
+
+def _place_inputs(prepared: Prepared, store: Path, run: str) -> tuple[Graph, RunPaths | None]:
+    if prepared.total_bytes <= INLINE_LIMIT_BYTES:
+        return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
+    from ..storage.graph_file import write_graph
+    from ..storage.runs import create_run_folder
+
+    paths = create_run_folder(store, run)
+    try:
+        digest = write_graph(paths.inputs, prepared.stream, prepared.buffers)
+    except BaseException:
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        raise
+    return Graph(file=INPUTS_FILE, digest=digest), paths
+
+
+def _request(cell: Cell, prepared: Prepared, session: str, run: str, inputs: Graph) -> RunRequest:
+    options, place = cell.options, cell.place
+    workdir = find_workdir(options.workdir)
+    payload = CellPayload(
+        source=cell.body,
+        count=place.count,
+        line_offset=place.line_offset,
+        inputs=inputs,
+        out=prepared.out,
+        skip=prepared.skip,
+        reevaluate=prepared.reevaluate,
+        workdir=workdir.path,
+        workdir_stamp=workdir.stamp,
+        workdir_asked=workdir.asked,
+        sys_path=prepared.sys_path,
+        modules=prepared.modules,
+        env={**exported(options.export), **options.env},
+        terminal=cell.in_terminal,
+        ambient=prepared.ambient,
+    )
+    return RunRequest(
+        run=run,
+        session=session,
+        ask=options.ask,
+        payload=encode(payload),
+        code=cell.body,
+        imports=prepared.imports,
+        name=options.name,
+        notebook=place.notebook,
+        cell=place.cell,
+        timeout_s=options.timeout_s,
+        wait_s=options.wait_s,
+        on_disconnect=options.on_disconnect,
+        fresh=options.fresh,
+        versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
+    )
+
+
+def exported(keys: tuple[str, ...]) -> dict[str, str]:
+    """The kernel's own values of ``--export`` variables; raises :class:`OptionError` for one that is not set."""
+    for key in keys:
+        if key not in os.environ:
+            raise OptionError(
+                f"--export {key}: this kernel has no such environment variable", mend=f"set it, or write --env {key}=…"
+            )
+    return {key: os.environ[key] for key in keys}

@@ -1,0 +1,327 @@
+"""A real WebSocket gateway that plays scripts instead of running cells, and real kernels that talk to it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from jupyter_client import KernelManager
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+from jupyter_gpu_release.core.messages import (
+    PROTOCOL,
+    Accepted,
+    Bye,
+    CellPayload,
+    ClientMessage,
+    ErrorInfo,
+    Event,
+    Events,
+    Graph,
+    Heartbeat,
+    Hello,
+    Outcome,
+    Refused,
+    RunRequest,
+    RunView,
+    Signal,
+    Submit,
+    Update,
+    ValueInfo,
+    Welcome,
+    decode,
+    encode,
+)
+from jupyter_gpu_release.core.run import RunState
+
+TOKEN = "a-token-for-tests"
+
+
+class FakeRun:
+    """One submission, played by a script: a function that gets this and says what happens."""
+
+    def __init__(self, gateway: FakeGateway, request: RunRequest) -> None:
+        self.gateway = gateway
+        self.request = request
+        self.payload: CellPayload = decode(request.payload, CellPayload)
+        self.signals: queue.Queue[str] = queue.Queue()
+        self.view = RunView(
+            run=request.run, user="ann", state="queued", gpus=request.ask.gpus, ranks=request.ask.ranks,
+            simulated=True, submitted_at=time.time(), session=request.session,
+        )  # fmt: skip
+        self._events = 0
+
+    def update(self, state: str, **facts: Any) -> None:
+        self.view = msgspec.structs.replace(self.view, state=state, seq=self.view.seq + 1, **facts)
+        self.gateway.send(Update(self.view))
+
+    def start(self) -> None:
+        self.update("running", granted_at=time.time(), running_at=time.time(), hosts=["box"], gpu_ids=["0"])
+
+    def emit(self, *pairs: tuple[str, dict[str, Any]]) -> None:
+        events = []
+        for kind, data in pairs:
+            self._events += 1
+            events.append(Event(self._events, time.time(), kind, data))
+        self.gateway.send(Events(self.request.run, events))
+
+    def say(self, text: str, **more: Any) -> None:
+        self.emit(("stream", {"name": "stdout", "text": text, **more}))
+
+    def end(self, status: str = "ok", state: str = "", **facts: Any) -> None:
+        states = {"ok": "succeeded", "lost": "lost"}
+        outcome = Outcome(status=status, started_s=time.time() - 1, ended_s=time.time(), **facts)
+        now = time.time()
+        word = state or states.get(status, "failed")
+        self.update(word, outcome=outcome, gone_at=now, finished_at=now, release_ms=9.0, reason="")
+
+    def fail(self, error: ErrorInfo, status: str = "error", **facts: Any) -> None:
+        self.end(status, error=error, **facts)
+
+    def give_back(self, stream: bytes, buffers: list[bytes], results: list[ValueInfo]) -> None:
+        self.end(values=Graph(stream=stream, buffers=buffers), results=results)
+
+
+class FakeGateway:
+    """Plays ``scripts[--name of the run]``; remembers what it was told."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.scripts: dict[str, Callable[[FakeRun], None]] = {}
+        self.runs: list[FakeRun] = []
+        self.hellos: list[Hello] = []
+        self.byes = 0
+        self.said_bye = threading.Event()
+        self.refuse_all: Refused | None = None
+        self.embedded = True
+        self._connections: list[ServerConnection] = []
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.server: Server = serve(self._serve, "127.0.0.1", 0, compression=None, max_size=None)
+        self.port = self.server.socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def script(self, name: str) -> Callable[[Callable[[FakeRun], None]], Callable[[FakeRun], None]]:
+        def keep(play: Callable[[FakeRun], None]) -> Callable[[FakeRun], None]:
+            self.scripts[name] = play
+            return play
+
+        return keep
+
+    def send(self, message: Any) -> None:
+        with self._lock:
+            for connection in self._connections:
+                connection.send(encode(message))
+
+    def drop_connections(self) -> None:
+        with self._lock:
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close()
+
+    def close(self) -> None:
+        self.drop_connections()
+        self.server.shutdown()
+        for thread in [*self._threads, self._thread]:
+            thread.join(10)
+
+    def _serve(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        if connection.request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            connection.close(1008, "no token")
+            return
+        try:
+            for data in connection:
+                assert isinstance(data, bytes)
+                self._take(connection, decode(data, ClientMessage))
+        except ConnectionClosed:
+            return
+
+    def _take(self, connection: ServerConnection, message: Any) -> None:
+        if isinstance(message, Hello):
+            self.hellos.append(message)
+            connection.send(encode(self._welcome()))
+            with self._lock:
+                self._connections.append(connection)
+        elif isinstance(message, Submit):
+            self._submit(message.request)
+        elif isinstance(message, Signal):
+            self.find(message.run).signals.put(message.signal)
+        elif isinstance(message, Heartbeat):
+            connection.send(encode(message))
+        elif isinstance(message, Bye):
+            self.byes += 1
+            self.said_bye.set()
+
+    def _welcome(self) -> Any:
+        return self.refuse_all or Welcome(PROTOCOL, "0", "ann", True, 4, str(self.store), embedded=self.embedded)
+
+    def _submit(self, request: RunRequest) -> None:
+        if any(run.request.run == request.run for run in self.runs):
+            return
+        run = FakeRun(self, request)
+        self.runs.append(run)
+        thread = threading.Thread(target=self._play, args=(run,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _play(self, run: FakeRun) -> None:
+        script = self.scripts.get(run.request.name)
+        if script is None:
+            self.send(Accepted(run.view))
+            run.start()
+            run.end()
+        else:
+            script(run)
+
+    def find(self, run: str) -> FakeRun:
+        return next(each for each in self.runs if each.request.run == run)
+
+
+class Outputs(list[dict[str, Any]]):
+    """The iopub messages of one execution, with the reply's content."""
+
+    reply: dict[str, Any]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [message["msg_type"] for message in self]
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(m["content"]["text"] for m in self if m["msg_type"] == "stream" and m["content"]["name"] == name)
+
+    def plain(self) -> list[str]:
+        """The text of the displays as they stand in the end (updates and clearing carried out)."""
+        shown: list[tuple[str | None, str]] = []
+        for message in self:
+            content = message["content"]
+            if message["msg_type"] == "clear_output":
+                shown = []
+            if message["msg_type"] not in ("display_data", "update_display_data"):
+                continue
+            key, text = content["transient"].get("display_id"), content["data"].get("text/plain", "")
+            if message["msg_type"] == "display_data":
+                shown.append((key, text))
+            else:
+                shown = [(k, text if k == key else t) for k, t in shown]
+        return [text for _, text in shown]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        found = [message["content"] for message in self if message["msg_type"] == "error"]
+        assert len(found) == 1, self.kinds
+        return found[0]
+
+    @property
+    def traceback(self) -> str:
+        return "\n".join(self.error["traceback"])
+
+
+class Kernel:
+    """A real kernel in its own process."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(env={**os.environ, **environment}, cwd=str(folder))
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(self, code: str, timeout_s: float = 30.0, **keywords: Any) -> Outputs:
+        return self.finish(self.client.execute(code, **keywords), timeout_s)
+
+    def start(self, code: str) -> str:
+        return self.client.execute(code)
+
+    def finish(self, message_id: str, timeout_s: float = 30.0) -> Outputs:
+        outputs = Outputs()
+        while True:
+            message = self.client.get_iopub_msg(timeout=timeout_s)
+            if message["parent_header"].get("msg_id") != message_id:
+                continue
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                break
+            if message["msg_type"] not in ("status", "execute_input"):
+                outputs.append(message)
+        while True:
+            reply = self.client.get_shell_msg(timeout=timeout_s)
+            if reply["parent_header"].get("msg_id") == message_id:
+                outputs.reply = reply["content"]
+                return outputs
+
+    def value(self, expression: str) -> str:
+        """``repr`` of an expression in the kernel."""
+        found = self.run(f"print(repr({expression}), end='')")
+        assert found.reply["status"] == "ok", found.reply
+        return found.text()
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[FakeGateway]:
+    """A gateway on a port of its own."""
+    store = tmp_path / "store"
+    store.mkdir()
+    fake = FakeGateway(store)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """Environment in which nothing of this machine's user is read or written."""
+    folders = {
+        name: str(tmp_path / name.lower())
+        for name in ("JUPYTER_GPU_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "MPLCONFIGDIR")
+    }
+    return {**folders, "JUPYTER_GPU_URL": "", "JUPYTER_GPU_TOKEN": "", "JUPYTER_GPU_STORE": ""}
+
+
+@pytest.fixture
+def environment(home: dict[str, str], gateway: FakeGateway) -> dict[str, str]:
+    """Environment of a kernel that is to use the fake gateway."""
+    return {**home, "JUPYTER_GPU_URL": gateway.url, "JUPYTER_GPU_TOKEN": TOKEN}
+
+
+@pytest.fixture
+def kernel(environment: dict[str, str], tmp_path: Path) -> Iterator[Kernel]:
+    """A kernel with the extension loaded."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    started = Kernel(environment, folder)
+    try:
+        assert started.run("%load_ext jupyter_gpu_release").reply["status"] == "ok"
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture
+def make_kernel(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Kernel]]:
+    """Kernels with environments of the test's own."""
+    made: list[Kernel] = []
+
+    def make(environment: dict[str, str]) -> Kernel:
+        made.append(Kernel(environment, tmp_path))
+        return made[-1]
+
+    yield make
+    for kernel in made:
+        kernel.close()
+
+
+def is_final(view: RunView) -> bool:
+    return RunState.of(view.state).is_terminal

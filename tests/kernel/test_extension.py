@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+_LOAD = """
+import json, os, sys, time
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before, started = resident(), time.perf_counter()
+shell.run_line_magic("load_ext", "jupyter_gpu_release")
+took, grew = time.perf_counter() - started, resident() - before
+heavy = [n for n in ("ray", "torch", "numpy", "httpx", "pydantic", "websockets", "msgspec") if n in sys.modules]
+magics = shell.magics_manager.magics
+print(json.dumps({"took": took, "grew": grew, "heavy": heavy, "line": list(magics["line"]), "cell": list(magics["cell"])}))
+"""
+
+
+def in_python(code: str, home: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def loaded(home: dict[str, str]) -> dict[str, object]:
+    facts: dict[str, object] = json.loads(in_python(_LOAD, home).splitlines()[-1])
+    return facts
+
+
+def test_loading_is_light(loaded: dict[str, object]):
+    assert loaded["heavy"] == []
+    assert loaded["grew"] < 40 << 20
+    assert loaded["took"] < 2.0  # the goal is 0.15 s; a slow test machine must not fail here
+
+
+def test_every_magic_is_there(loaded: dict[str, object]):
+    lines = {"gpu_train", "gpu_status", "gpu_runs", "gpu_cancel", "gpu_logs", "gpu_config"}
+    lines |= {"gpu_queue", "gpu_wait", "gpu_attach", "gpu_detach", "gpu_release"}
+    assert lines <= set(loaded["line"])
+    assert {"gpu_train", "gpu_sweep"} <= set(loaded["cell"])
+
+
+def test_loading_twice_and_unloading(home: dict[str, str]):
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+import jupyter_gpu_release
+shell = InteractiveShell.instance()
+names = lambda: sorted(n for kind in ("line", "cell") for n in shell.magics_manager.magics[kind] if n.startswith("gpu_"))
+jupyter_gpu_release.load_ipython_extension(shell)
+jupyter_gpu_release.load_ipython_extension(shell)
+first = names()
+jupyter_gpu_release.unload_ipython_extension(shell)
+assert names() == [], names()
+jupyter_gpu_release.unload_ipython_extension(shell)
+jupyter_gpu_release.load_ipython_extension(shell)
+assert names() == first and first
+"""
+    in_python(code, home)

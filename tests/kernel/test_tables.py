@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from jupyter_gpu_release.kernel.tables import Table, runs_table, status_tables
+
+STATUS = {
+    "schema_version": 1,
+    "simulated": True,
+    "gateway": {"url": "http://127.0.0.1:1", "version": "0", "up": True},
+    "gpus": {"total": 4, "held": 1, "free": 3, "external": 0},
+    "nodes": [
+        {
+            "id": "n", "host": "box",
+            "gpus": [
+                {"index": 0, "name": "sim", "memory_bytes": 8 << 30, "used_bytes": 1 << 30, "utilization": 0.4,
+                 "state": "running", "user": "ann", "run": "r1"},
+            ],
+        }
+    ],
+    "queue": [{"run": "r2", "user": "bob", "gpus": 2, "position": 1, "reason": "1 of 2 free", "start_estimate_s": None}],
+    "runs": [
+        {"run": "r1", "user": "ann", "state": "running", "gpus": 1, "notebook": "/a/b.ipynb", "queued_s": 0, "held_s": 3},
+        {"run": "r2", "user": "bob", "state": "queued", "gpus": 2, "notebook": "", "queued_s": 4, "held_s": None},
+    ],
+}  # fmt: skip
+
+
+def test_status_tells_who_holds_and_who_waits():
+    head, cards, running, waiting = status_tables(STATUS)
+    assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
+    assert cards.rows == [("box", "0", "sim", "1.0 GiB of 8.0 GiB", "40 %", "running", "ann", "r1")]
+    assert running.rows == [("r1", "ann", "running", "1", "3.0 s", "b.ipynb")]
+    assert waiting.rows == [("1", "r2", "bob", "2", "1 of 2 free", "")]
+
+
+def test_quiet_cluster_is_one_line():
+    idle = {**STATUS, "nodes": [], "queue": [], "runs": []}
+    assert len(status_tables(idle)) == 1
+
+
+def test_runs():
+    document = {
+        "runs": [
+            {"run": "r3", "state": "failed", "gpus": 1, "submitted_at": 0, "queued_s": 0.1, "held_s": 2.0,
+             "results": [{"name": "a"}, {"name": "b"}], "notebook": "/x/y.ipynb",
+             "error": {"ename": "ValueError", "evalue": "no"}},
+            {"run": "r2", "state": "lost", "gpus": 0, "error": "gone"},
+        ]
+    }  # fmt: skip
+    table = runs_table(document)
+    assert table.rows[0] == ("r3", "failed", "1", "", "100 ms", "2.0 s", "a, b", "y.ipynb", "ValueError: no")
+    assert table.rows[1][-1] == "gone"
+    assert runs_table(document, most=1).title == "1 of 2 runs"
+
+
+def test_tables_as_text_and_html():
+    table = Table("T", ("a", "bb"), [("1", "<x>"), ("22", "y")])
+    assert repr(table) == "T\n  a   bb\n  1   <x>\n  22  y"
+    assert "&lt;x&gt;" in table._repr_html_()
+    assert repr(Table("only")) == "only"
