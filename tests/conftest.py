@@ -1,0 +1,179 @@
+"""What all tests share: the session's cluster, homes of their own, and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
+from jupyter_gpu_release.cli.processes import is_alive, marker_of
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.home import HomePaths
+
+_SESSION_VARIABLE = "JUPYTER_GPU_TEST_SESSION"
+_SESSION = secrets.token_hex(8)
+os.environ[_SESSION_VARIABLE] = _SESSION
+for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPYTER_GPU_HOME", "JUPYTER_GPU_CLUSTER"):
+    os.environ.pop(_name, None)
+
+_GONE_WITHIN_S = 10.0
+
+
+class Shared:
+    """What session fixtures started: it outlives the modules. Recorded by the hook below."""
+
+    def __init__(self) -> None:
+        self.clusters: set[str] = set()
+        self.processes: set[int] = set()
+        self.folders: set[Path] = set()
+
+    def has(self, process: psutil.Process) -> bool:
+        """Whether a session fixture's process, or its descendant, or of its cluster."""
+        if marker_of(process.pid) in self.clusters:
+            return True
+        return bool({process.pid, *(parent.pid for parent in process.parents())} & self.processes)
+
+
+_shared = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Remember which processes and folders a session fixture makes."""
+    if fixturedef.scope != "session":
+        return (yield)
+    processes, folders = set(psutil.pids()), set(_folders())
+    try:
+        return (yield)
+    finally:
+        new = {pid for pid in psutil.pids() if pid not in processes and _is_marked(pid)}
+        _shared.processes |= new
+        _shared.clusters |= {marker for pid in new if (marker := marker_of(pid))}
+        _shared.folders |= set(_folders()) - folders
+
+
+class Leftovers:
+    """Processes and runtime folders that came since it was made; ``shared``: what may stay."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._processes = set(psutil.pids())
+        self._folders = set(_folders())
+
+    def wait_gone(self) -> list[str]:
+        """What is still there after a while, in words."""
+        deadline = time.monotonic() + _GONE_WITHIN_S
+        while (left := self._look()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
+    def _look(self) -> list[str]:
+        left = []
+        for process in psutil.process_iter():
+            if process.pid in self._processes or process.pid == os.getpid() or not is_alive(process.pid):
+                continue
+            if _is_orphan_of_ray(process) or (_is_marked(process.pid) and not self._is_shared(process)):
+                left.append(f"process {_describe(process)}")
+        return left + [f"folder {folder}" for folder in _folders() if self._is_garbage(folder)]
+
+    def _is_shared(self, process: psutil.Process) -> bool:
+        try:
+            return self._shared.has(process)
+        except psutil.Error:
+            return True  # gone meanwhile
+
+    def _is_garbage(self, folder: Path) -> bool:
+        """New, and no living process names it (others may be testing on this machine, too)."""
+        if folder in self._folders | self._shared.folders:
+            return False
+        name = str(folder).encode()
+        return not any(name in _read(pid, "cmdline") + _read(pid, "environ") for pid in psutil.pids())
+
+
+def _is_marked(pid: int) -> bool:
+    """Started, however indirectly, by this test session."""
+    return f"{_SESSION_VARIABLE}={_SESSION}".encode() in _read(pid, "environ").split(b"\0")
+
+
+def _is_orphan_of_ray(process: psutil.Process) -> bool:
+    """Ray's Python processes overwrite their environment, so these are known by having lost their raylet."""
+    try:
+        return process.ppid() == 1 and process.cmdline()[:1] != [] and process.cmdline()[0].startswith("ray::")
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_at_the_end() -> Iterator[None]:
+    leftovers = Leftovers(Shared())
+    yield
+    left = leftovers.wait_gone()
+    assert not left, "the test session left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_by_this_module(_nothing_left_at_the_end: None) -> Iterator[None]:
+    leftovers = Leftovers(_shared)
+    yield
+    left = leftovers.wait_gone()
+    assert not left, "this module left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ready]:
+    """An embedded cluster with 4 simulated GPUs for the whole session; do not stop or break it."""
+    home = HomePaths(tmp_path_factory.mktemp("home"))
+    try:
+        yield start_embedded(home=home, simulated=4, progress=print)
+    finally:
+        stop_embedded(home)
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HomePaths]:
+    """A home of this test's own, named by ``JUPYTER_GPU_HOME``; what was started in it ends with the test."""
+    home = HomePaths(tmp_path / "home")
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(home.root))
+    yield home
+    stop_embedded(home)
+
+
+def _folders() -> list[Path]:
+    return [folder for folder in Path("/tmp").glob("jgr-*") if folder.is_dir()]
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} (parent {process.ppid()}): {' '.join(process.cmdline())[:150]}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+UntilTrue = Callable[[Callable[[], object], str], None]
+
+
+@pytest.fixture(scope="session")
+def until() -> UntilTrue:
+    """``until(condition, "what is waited for")``: waits for it, at most 30 s, and fails when it does not come."""
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, f"waited 30 s for: {what}"
+            time.sleep(0.02)
+
+    return wait
