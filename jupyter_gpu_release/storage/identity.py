@@ -68,9 +68,7 @@ class _Look:
 
     def __init__(self, attributes: Mapping[str, Any], digest: Digest) -> None:
         self._values = dict(attributes)
-        self._digests = {
-            name: digest(value) for name, value in attributes.items() if not _is_atom(value)
-        }
+        self._digests = {name: digest(value) for name, value in attributes.items() if not _is_atom(value)}
 
     def changed(self, now: Mapping[str, Any], digest: Digest) -> list[str]:
         return [name for name, value in now.items() if self._is_changed(name, value, digest)]
