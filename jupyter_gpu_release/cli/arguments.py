@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from .. import __version__
@@ -48,8 +48,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     arguments, rest = parser.parse_known_args(list(words))
     if rest:
         _refuse_rest(rest, commands.get(getattr(arguments, "command", ""), parser))
-    if getattr(arguments, "action", None) in _LATER_RUNS:
-        raise _not_built(f"runs {arguments.action}", _LATER_RUNS[arguments.action])
     return arguments
 
 
@@ -61,7 +59,7 @@ def print_help() -> None:
 def _build() -> tuple[_Parser, dict[str, _Parser]]:
     parser = _Parser(
         prog="jupyter gpu",
-        description="The cluster that %%%%gpu_train cells run on: start and stop it, see who holds what.",
+        description="The cluster that %%gpu_train cells run on: start and stop it, see who holds what.",
         epilog=_EPILOG,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -85,8 +83,13 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
 
 def _add_start(parser: _Parser) -> None:
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--gpus", type=_count, metavar="N", help="use N real GPUs (all)")
-    kind.add_argument("--simulated-gpus", type=_count, metavar="N", help="N simulated GPUs (4 where there is no real)")
+    kind.add_argument("--gpus", type=_count("--gpus"), metavar="N", help="use N real GPUs (all)")
+    kind.add_argument(
+        "--simulated-gpus",
+        type=_count("--simulated-gpus"),
+        metavar="N",
+        help="N simulated GPUs (4 where there is no real)",
+    )
     kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
     parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
@@ -100,9 +103,19 @@ def _add_json(parser: _Parser) -> None:
 
 def _add_runs(parser: _Parser) -> None:
     _add_json(parser)
-    parser.add_argument("--limit", type=_count, default=20, metavar="N", help="at most N runs (20)")
-    parser.add_argument("action", nargs="?", choices=["show", *_LATER_RUNS], metavar="show", help="show one run")
+    parser.add_argument("--limit", type=_count("--limit"), default=20, metavar="N", help="at most N runs (20)")
+    parser.add_argument("action", nargs="?", type=_runs_action, metavar="show", help="show one run")
     parser.add_argument("run", nargs="?", metavar="RUN", help="the run to show")
+
+
+def _runs_action(word: str) -> str:
+    if word in _LATER_RUNS:
+        raise _not_built(f"runs {word}", _LATER_RUNS[word])
+    if word != "show":
+        close = difflib.get_close_matches(word, ["show", *_LATER_RUNS], n=1)
+        example = f"runs {close[0]} RUN" if close else f"runs show {word}"
+        raise OptionError(f"runs {word}: no such command", mend=f"did you mean `jupyter gpu {example}`?")
+    return word
 
 
 def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
@@ -129,13 +142,16 @@ def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoRetu
 
 
 def _not_built(name: str, capability: str) -> OptionError:
-    return OptionError(f"{name}: {capability} is not built yet", mend="leave it out; CHANGELOG.md says what is there")
+    return OptionError(f"{name} is not built yet ({capability})", mend="leave it out; CHANGELOG.md says what is there")
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
-        raise OptionError(f"{text}: not a number of at least 1", mend="write a whole number such as 2")
-    return int(text)
+def _count(option: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
+            raise OptionError(f"{option} {text}: not a number of at least 1", mend=f"write a whole number: {option} 2")
+        return int(text)
+
+    return read
 
 
 def _port(text: str) -> int:

@@ -149,7 +149,7 @@ def _choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
         why = f" ({hardware.problem})" if hardware.problem else ""
         raise ImpossibleAskError(
             f"--gpus {gpus}: this machine has {real} usable NVIDIA GPUs{why}",
-            mend=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"--simulated-gpus {gpus}",
+            mend=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"use --simulated-gpus {gpus}",
         )
     return gpus, False
 

@@ -1,0 +1,95 @@
+"""``jupyter gpu doctor``: every check, a finding each, and its mend."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from .. import __version__
+from ..client.discovery import Target, find_gateway
+from ..client.home import Connection, HomePaths
+from ..client.rest import Rest
+from ..core.documents import StatusDocument
+from ..core.messages import PROTOCOL
+from ..errors import GpuReleaseError
+from .embedded import running_connection
+from .findings import BROKEN, Finding, Report, broken, note, ok
+from .machine_checks import check_gpus, check_home, check_leftovers, check_store, check_versions
+from .run_commands import print_json
+from .tables import print_findings
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 1 when something is broken."""
+    findings = list(_findings(HomePaths.from_environment()))
+    healthy = all(finding.level != BROKEN for finding in findings)
+    if arguments.json:
+        print_json(Report(healthy, findings))
+    else:
+        print_findings(Console(), findings)
+    return 0 if healthy else 1
+
+
+def _findings(home: HomePaths) -> Iterator[Finding]:
+    yield from check_versions()
+    yield from check_home(home)
+    yield from check_gpus()
+    try:
+        target = find_gateway()
+    except GpuReleaseError as error:
+        yield broken("gateway", error.message, error.mend)
+        target = None
+    store = target.store if target is not None and target.store else os.environ.get("JUPYTER_GPU_STORE") or home.store
+    yield check_store(Path(store).expanduser())
+    if target is not None:
+        yield from _check_cluster(home, target)
+    else:
+        yield note("cluster", "none is running here and no gateway is configured", "the first %%gpu_train starts one")
+    yield from check_leftovers()
+
+
+def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
+    connection = target.connection
+    if connection is not None and connection.embedded:
+        if running_connection(home) is None:
+            yield broken("cluster", "the connection file names a cluster that is dead", "jupyter gpu stop")
+            return
+        yield ok("cluster", f"keeper {connection.keeper_pid}, Ray at {connection.ray_address}")
+    rest = Rest(target)
+    try:
+        health, status = rest.health(), rest.status()
+    except GpuReleaseError as error:
+        yield broken("gateway", error.message, error.mend)
+        return
+    yield ok("gateway", f"{target.url} answers and knows the token")
+    yield _check_version(health.version, health.protocol, connection)
+    for problem in health.problems:
+        yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
+    yield from _check_nodes(rest, status)
+
+
+def _check_version(version: str, protocol: int, connection: Connection | None) -> Finding:
+    if protocol != PROTOCOL:
+        return broken(
+            "versions",
+            f"the gateway speaks protocol {protocol} (version {version}), this client {PROTOCOL} ({__version__})",
+            "install the same version of jupyter-gpu-release on both sides",
+        )
+    if version != __version__:
+        return note("versions", f"gateway {version}, client {__version__}: they understand each other")
+    ray = f", Ray {connection.ray_version}" if connection is not None and connection.ray_version else ""
+    return ok("versions", f"gateway and client {version}{ray}")
+
+
+def _check_nodes(rest: Rest, status: StatusDocument) -> Iterator[Finding]:
+    for node in status.nodes:
+        if not node.up:
+            yield broken("nodes", f"the agent of {node.host} does not answer", "Ray restarts it; see the node's logs")
+            continue
+        yield ok("nodes", f"{node.host}: {len(node.gpus)} GPUs")
+        for remark in node.notes:
+            yield note("nodes", f"{node.host}: {remark}")

@@ -1,0 +1,104 @@
+"""``status``, ``runs`` and ``cancel``: questions to the gateway."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+from rich.console import Console
+
+from ..client.discovery import Target, find_gateway
+from ..client.home import HomePaths
+from ..client.rest import Rest
+from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunRow, RunsDocument, StatusDocument
+from ..core.run import RunState, is_run_id
+from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError
+from .embedded import running_connection
+from .tables import print_run, print_runs, print_status
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu status``; exit status 1 when no gateway answers (the JSON document says ``up: false``)."""
+    try:
+        document = Rest(_gateway()).status()
+    except GatewayUnavailableError:
+        if not arguments.json:
+            raise
+        target = find_gateway()
+        print_json(_down(target.url if target else ""))
+        return 1
+    if arguments.json:
+        print_json(document)
+    else:
+        print_status(Console(), document)
+    return 0
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu runs`` and ``runs show RUN``."""
+    if arguments.action == "show":
+        if not arguments.run:
+            raise OptionError("runs show: which run?", mend="jupyter gpu runs show RUN")
+        return _show(arguments.run, as_json=arguments.json)
+    document = Rest(_gateway()).runs(arguments.limit)
+    if arguments.json:
+        print_json(document)
+    else:
+        print_runs(Console(), document.runs)
+    return 0
+
+
+def cancel(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu cancel RUN``."""
+    rest = Rest(_gateway())
+    run = _known(arguments.run)
+    before = rest.run(run)
+    if RunState.of(before.state).is_terminal:
+        sys.stdout.write(f"{run} is over already: {before.state}.\n")
+        return 0
+    rest.cancel(run)
+    sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
+    return 0
+
+
+def print_json(document: msgspec.Struct) -> None:
+    """One document on standard output."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
+def _show(run: str, *, as_json: bool) -> int:
+    row: RunRow = Rest(_gateway()).run(_known(run))
+    if as_json:
+        print_json(RunsDocument(DOCUMENT_VERSION, [row]))
+    else:
+        print_run(Console(), row)
+    return 0
+
+
+def _known(run: str) -> str:
+    if not is_run_id(run):
+        raise NoSuchRunError(f"{run} is not the id of a run", mend="`jupyter gpu runs` lists them")
+    return run
+
+
+def _gateway() -> Target:
+    """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
+    target = find_gateway()
+    if target is None:
+        raise GatewayUnavailableError(
+            "no cluster is running on this machine, and no gateway is configured",
+            mend="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
+        )
+    if target.embedded and running_connection(HomePaths.from_environment()) is None:
+        raise GatewayUnavailableError(
+            "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
+            mend="`jupyter gpu start` clears it away and starts a new one",
+        )
+    return target
+
+
+def _down(url: str) -> StatusDocument:
+    facts = GatewayFacts(url=url, version="", up=False)
+    counts = GpuCounts(total=0, held=0, free=0, external=0)
+    return StatusDocument(DOCUMENT_VERSION, simulated=False, gateway=facts, gpus=counts, nodes=[], queue=[], runs=[])

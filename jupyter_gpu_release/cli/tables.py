@@ -1,0 +1,139 @@
+"""Status, runs and findings for people on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..core.documents import GpuRow, RunRow, StatusDocument
+from ..core.resources import format_bytes, format_seconds
+from .findings import BROKEN, NOTE, Finding
+
+_STATE_STYLES = {
+    "free": "green",
+    "running": "cyan",
+    "warm": "yellow",
+    "idle-kernel": "yellow",
+    "unattributed": "magenta",
+    "drained": "dim",
+    "succeeded": "green",
+    "failed": "red",
+    "lost": "red",
+    "cancelled": "yellow",
+}
+_LEVELS = {BROKEN: ("✗", "red"), NOTE: ("·", "yellow")}
+
+
+def print_status(console: Console, status: StatusDocument) -> None:
+    """The cluster in one line, its cards, who runs, who waits."""
+    gpus = status.gpus
+    kind = "simulated GPUs" if status.simulated else "GPUs"
+    others = f", {gpus.external} used by others" if gpus.external else ""
+    console.print(
+        f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held, {gpus.free} free{others}", markup=False
+    )
+    cards = _table("host", "GPU", "name", "memory", "busy", "state", "user", "run")
+    for node in status.nodes:
+        for card in node.gpus:
+            cards.add_row(node.host, *_card(card))
+    _show(console, cards)
+    running = _table("run", "user", "state", "GPUs", "notebook", "queued", "held")
+    for row in status.runs:
+        times = (format_seconds(row.queued_s), format_seconds(row.held_s))
+        running.add_row(row.run, row.user, _state(row.state), str(row.gpus), row.notebook or row.name, *times)
+    _show(console, running)
+    waiting = _table("waiting run", "user", "queue", "priority", "GPUs", "place", "why it waits")
+    for queued in status.queue:
+        place = "" if queued.position is None else str(queued.position)
+        waiting.add_row(
+            queued.run, queued.user, queued.queue, queued.priority, str(queued.gpus), place, Text(queued.reason)
+        )
+    _show(console, waiting)
+    for node in status.nodes:
+        for remark in node.notes:
+            console.print(f"  · {node.host}: {remark}", markup=False)
+
+
+def print_runs(console: Console, runs: Iterable[RunRow]) -> None:
+    """One line a run."""
+    table = _table("run", "submitted", "user", "state", "GPUs", "queued", "held", "released", "notebook")
+    for run in runs:
+        released = "" if run.release_ms is None else format_seconds(run.release_ms / 1000)
+        table.add_row(
+            run.run, _when(run.submitted_at), run.user, _state(run.state), str(run.gpus), format_seconds(run.queued_s),
+            format_seconds(run.held_s), released, Text(run.name or run.notebook),
+        )  # fmt: skip
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("There are no runs yet.")
+
+
+def print_run(console: Console, run: RunRow) -> None:
+    """Everything about one run."""
+    table = Table.grid(padding=(0, 2))
+    facts = {
+        "run": run.run,
+        "state": run.state + (f": {run.reason}" if run.reason else ""),
+        "name": run.name,
+        "user": run.user,
+        "notebook": run.notebook,
+        "GPUs": _gpus(run),
+        "submitted": _when(run.submitted_at),
+        "queued, held": f"{format_seconds(run.queued_s)}, {format_seconds(run.held_s)}",
+        "free after": "" if run.release_ms is None else format_seconds(run.release_ms / 1000),
+        "results": ", ".join(f"{value.name} ({value.type}, {format_bytes(value.bytes)})" for value in run.results),
+        "files": ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in run.files),
+        "error": f"{run.error.ename}: {run.error.evalue}" if run.error else "",
+        "notes": "\n".join(run.notes),
+    }
+    for name, fact in facts.items():
+        if fact:
+            table.add_row(Text(name, style="dim"), Text(fact))
+    console.print(table)
+
+
+def print_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """One line a finding, its mend below it."""
+    for finding in findings:
+        sign, style = _LEVELS.get(finding.level, ("✓", "green"))
+        console.print(Text.assemble((f"{sign} ", style), (f"{finding.check:<10}", "dim"), finding.finding))
+        if finding.mend:
+            console.print(Text.assemble("             → ", (finding.mend, "bold" if finding.level == BROKEN else "")))
+
+
+def _card(card: GpuRow) -> tuple[str | Text, ...]:
+    memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
+    busy = "" if card.utilization is None else f"{card.utilization:.0%}"
+    return card.index, card.name, memory, busy, _state(card.state), card.user or "", card.run or ""
+
+
+def _gpus(run: RunRow) -> str:
+    where = f" on {', '.join(run.hosts)}" if run.hosts else ""
+    which = f" ({', '.join(run.gpu_ids)})" if run.gpu_ids else ""
+    return f"{run.gpus} {'simulated' if run.simulated else run.gpu_name}{which}{where}"
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_STATE_STYLES.get(state, ""))
+
+
+def _when(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+def _show(console: Console, table: Table) -> None:
+    if table.row_count:
+        console.print(table)
