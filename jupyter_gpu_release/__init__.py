@@ -8,9 +8,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
+
+run_dir: Path
+
+#: part of the fixed interface, built in later milestones
+_LATER = frozenset({"launch", "gpu", "load", "sweep", "checkpoint", "restore", "ranks", "track", "publish"})
+
+
+def __getattr__(name: str) -> object:
+    """``run_dir``: the folder (also ``$GPU_RUN_DIR``) whose files are results of the running GPU cell."""
+    if name == "run_dir":
+        import os
+        from pathlib import Path
+
+        folder = os.environ.get("GPU_RUN_DIR")
+        if not folder:
+            raise AttributeError("run_dir exists inside a GPU cell only (%%gpu_train)")
+        return Path(folder)
+    if name in _LATER:
+        raise AttributeError(f"jupyter_gpu_release.{name} is not built yet (see CHANGELOG.md)")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -44,19 +44,30 @@ class Shared:
 _shared = Shared()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """Remember which processes and folders a session fixture makes."""
-    if fixturedef.scope != "session":
-        return (yield)
-    processes, folders = set(psutil.pids()), set(_folders())
-    try:
-        return (yield)
-    finally:
-        new = {pid for pid in psutil.pids() if pid not in processes and _is_marked(pid)}
-        _shared.processes |= new
-        _shared.clusters |= {marker for pid in new if (marker := marker_of(pid))}
-        _shared.folders |= set(_folders()) - folders
+class Recorder:
+    """Remembers which processes and folders session fixtures make.
+
+    A plugin, not a hook of this file: hooks of a conftest below the root are not called for session fixtures.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """Compare before and after the fixture's set-up."""
+        if fixturedef.scope != "session":
+            return (yield)
+        processes, folders = set(psutil.pids()), set(_folders())
+        try:
+            return (yield)
+        finally:
+            new = {pid for pid in psutil.pids() if pid not in processes and _is_marked(pid)}
+            _shared.processes |= new
+            _shared.clusters |= {marker for pid in new if (marker := marker_of(pid))}
+            _shared.folders |= set(_folders()) - folders
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the recorder."""
+    config.pluginmanager.register(Recorder())
 
 
 class Leftovers:

@@ -54,6 +54,12 @@ class UseMeter:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
                 self._thread.start()
 
+    def seen(self, run: str) -> int:
+        """How many samples of ``run`` have been taken."""
+        with self._lock:
+            samples = self._runs.get(run)
+            return samples.count if samples else 0
+
     def end(self, order: StartOrder) -> GpuUse | None:
         """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
         with self._lock:

@@ -20,8 +20,8 @@ from typing import NoReturn
 import msgspec
 
 from ..core.messages import Outcome, decode, encode
-from . import frames, process
-from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
+from . import death, frames, process
+from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
 from .memory import MemoryLimit
 
 _ORDER_LIMIT_S = 10.0
@@ -282,26 +282,7 @@ class _Supervisor:
     def _died(self, wait_status: int) -> Outcome:
         if self._status == "memory":
             return self._memory.outcome()
-        number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
-        if self._status and number in (signal.SIGKILL, 0):
-            words = {
-                "timeout": "the cell did not react to the interrupt at its --timeout and was killed",
-                "lost": "the node's agent ended, and the cell with it",
-            }
-            default = f"the cell did not react to the interrupt within {self._order.grace_s:.0f} s and was killed"
-            text = words.get(self._status, default)
-            return died_outcome(self._status, "KeyboardInterrupt", f"{text}; its names are gone")
-        if number:
-            name = signal.Signals(number).name
-            cause = {
-                "SIGKILL": "was killed (SIGKILL), by the system's out-of-memory killer or from outside",
-                "SIGSEGV": "crashed (SIGSEGV, a segmentation fault in native code)",
-                "SIGABRT": "aborted (SIGABRT, raised in native code)",
-            }.get(name, f"was ended by {name}")
-            return died_outcome("died", "CellProcessDied", f"the cell's process {cause}; its names are gone")
-        code = os.WEXITSTATUS(wait_status)
-        text = f"the cell's process ended by itself with exit code {code} (os._exit?); its names are gone"
-        return died_outcome("died", "CellProcessDied", text)
+        return death.explain(wait_status, self._status, self._order.grace_s)
 
     def _kill_descendants(self) -> int:
         """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""

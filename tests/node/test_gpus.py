@@ -1,0 +1,102 @@
+"""NVML through the real pynvml over a fake libnvidia-ml.so.1; without it, everything is empty, nothing fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.node.gpus import Nvml
+
+Ask = Callable[[str, str], object]
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parent / "fake_nvml.c"
+    target = folder / "libnvidia-ml.so.1"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(target), str(source)]
+    subprocess.run(command, check=True)
+    return folder
+
+
+@pytest.fixture
+def ask(fake_library: Path, tmp_path: Path) -> Ask:
+    """Run code against the fake library in a process of its own; ``answer`` is its JSON result."""
+
+    def run(state: str, code: str) -> object:
+        file = tmp_path / "state"
+        file.write_text(state)
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_library), "FAKE_NVML": str(file)}
+        program = "import json, os, pathlib\nfrom jupyter_gpu_release.node.gpus import Nvml\nnvml = Nvml()\n"
+        program += (
+            "state = pathlib.Path(os.environ['FAKE_NVML'])\n" + textwrap.dedent(code) + "\nprint(json.dumps(answer))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+_TWO = "gpu A100 GPU-1 1000 100 40\ngpu A100 GPU-2 1000 0 0\nprocess 0 4711 90\n"
+
+
+def test_cards_and_processes_are_read(ask: Ask) -> None:
+    code = """
+    gpus = nvml.gpus()
+    answer = [[(g.index, g.name, g.uuid, g.memory_bytes, g.used_bytes, g.utilization) for g in gpus],
+              nvml.memory_by_pid("0"), nvml.memory_by_pid("1"), nvml.driver_version()]
+    """
+    cards = [["0", "A100", "GPU-1", 1000, 100, 0.4], ["1", "A100", "GPU-2", 1000, 0, 0.0]]
+    assert ask(_TWO, code) == [cards, {"4711": 90}, {}, "999.1"]
+
+
+def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
+    code = """
+    before = len(nvml.gpus())
+    text = state.read_text()
+    state.write_text("error 15\\n")
+    lost, problem = len(nvml.gpus()), nvml.problem
+    state.write_text(text)
+    answer = [before, lost, problem, len(nvml.gpus())]
+    """
+    before, lost, problem, after = ask(_TWO, code)  # type: ignore[misc]
+    assert (before, lost, after) == (2, 0, 2)
+    assert problem
+
+
+def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
+    code = """
+    import time
+    from jupyter_gpu_release.core.messages import StartOrder
+    from jupyter_gpu_release.node.gpu_use import UseMeter
+    meter = UseMeter(nvml)
+    order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
+    meter.begin(order)
+    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
+    deadline = time.monotonic() + 20
+    while not meter.seen("r") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
+    use = meter.end(order)
+    answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
+    """
+    assert ask(_TWO, code) == [0.8, 700, 1000, 30]
+
+
+def test_without_a_driver_everything_is_empty() -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a driver")
+    nvml = Nvml()
+    assert (nvml.gpus(), nvml.memory_by_pid("0"), nvml.driver_version()) == ([], {}, "")
+    assert nvml.problem
