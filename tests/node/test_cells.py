@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from conftest import Node, Run
+from node_bed import Node, Run
 
 from jupyter_gpu_release.node import process
+
+_ORPHAN_TO_BE = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
 
 
 def _running(run: Run) -> bool:
@@ -139,7 +141,8 @@ def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) ->
 
 
 def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) -> None:
-    run = node.start("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\ntime.sleep(100)",
+    run = node.start("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                     "print('deaf')\ntime.sleep(100)",
                      grace_s=0.3)  # fmt: skip
     run.wait_for(lambda r: "deaf" in r.text())
     run.signal("interrupt")
@@ -259,8 +262,7 @@ def test_written_files_are_listed_and_buffers_flushed(node: Node) -> None:
 
 def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Node(tmp_path_factory.mktemp("other"), ["json"])
-    run = other.start("import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-                      "print(os.getpid(), child.pid, flush=True)\ntime.sleep(1000)")  # fmt: skip
+    run = other.start(_ORPHAN_TO_BE + "print(os.getpid(), child.pid, flush=True)\ntime.sleep(1000)")
     run.wait_for(lambda r: r.text().endswith("\n"))
     pids = [int(word) for word in run.text().split()]
     other.loop.call_soon_threadsafe(other.servers.kill_all)
@@ -270,8 +272,7 @@ def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.
 
 
 def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
-    run = node.start("import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-                     "print(os.getpid(), child.pid, os.getppid(), flush=True)\ntime.sleep(1000)")  # fmt: skip
+    run = node.start(_ORPHAN_TO_BE + "print(os.getpid(), child.pid, os.getppid(), flush=True)\ntime.sleep(1000)")
     run.wait_for(lambda r: r.text().endswith("\n"))
     rank, child, supervisor = (int(word) for word in run.text().split())
     os.kill(supervisor, 9)

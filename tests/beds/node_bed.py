@@ -1,0 +1,120 @@
+"""A node without Ray: real fork server, supervisor and rank under a real RunOnNode."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu_release.core.messages import (
+    AgentConfig,
+    CellPayload,
+    Event,
+    NodeMessage,
+    Outcome,
+    RunEvents,
+    RunPhase,
+    StartOrder,
+    encode,
+)
+from jupyter_gpu_release.core.run import new_run_id
+from jupyter_gpu_release.node import process
+from jupyter_gpu_release.node.fork_servers import ForkServers
+from jupyter_gpu_release.node.gpu_use import UseMeter
+from jupyter_gpu_release.node.gpus import Nvml
+from jupyter_gpu_release.node.node_run import RunOnNode
+from jupyter_gpu_release.storage.runs import create_run_folder
+
+
+class Node:
+    """Runs cells on this machine through the real process chain."""
+
+    def __init__(self, folder: Path, preload: list[str]) -> None:
+        self.marker = secrets.token_hex(6)
+        self.runtime = Path(f"/tmp/jgr-{secrets.token_hex(4)}")
+        self.runtime.mkdir(mode=0o700)
+        self.store = folder
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        config = AgentConfig(store=str(folder), runtime=str(self.runtime), preload=preload, cluster=self.marker)
+        self.servers: ForkServers = self.call(self._make(config))
+        self.meter = UseMeter(Nvml())
+
+    async def _make(self, config: AgentConfig) -> ForkServers:
+        servers = ForkServers(config, self.marker)
+        await servers.start().ready()
+        return servers
+
+    def call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
+
+    def start(self, source: str, **options: Any) -> Run:
+        payload_fields = {k: options.pop(k) for k in list(options) if k in CellPayload.__struct_fields__}
+        run = new_run_id()
+        paths = create_run_folder(self.store, run)
+        payload = CellPayload(source=source, **{"count": 3, "workdir": str(self.store), **payload_fields})
+        options = {"gpu_ids": ["0"], "simulated": True, **options}
+        order = StartOrder(run=run, payload=encode(payload), folder=str(paths.folder), **options)
+        return Run(self, order)
+
+    def run(self, source: str, **options: Any) -> Run:
+        run = self.start(source, **options)
+        run.wait()
+        return run
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.servers.kill_all)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+        process.end_marked(process.CLUSTER_MARKER, self.marker)
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+class Run:
+    """One run and everything it reported."""
+
+    def __init__(self, node: Node, order: StartOrder) -> None:
+        self.node = node
+        self.order = order
+        self.messages: list[NodeMessage] = []
+        self.changed = threading.Condition()
+        self.on_node = RunOnNode(order, node.servers, node.meter, self._tell)
+        self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
+
+    def _tell(self, message: NodeMessage) -> None:
+        with self.changed:
+            self.messages.append(message)
+            self.changed.notify_all()
+
+    def wait(self, limit_s: float = 60) -> Outcome:
+        self.future.result(limit_s)
+        assert self.on_node.outcome is not None
+        return self.on_node.outcome
+
+    def wait_for(self, predicate: Callable[[Run], Any], limit_s: float = 30) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: predicate(self), limit_s), self.messages
+
+    def signal(self, name: str, status: str = "interrupted") -> None:
+        self.node.loop.call_soon_threadsafe(self.on_node.signal, name, status)
+
+    @property
+    def outcome(self) -> Outcome:
+        assert self.on_node.outcome is not None
+        return self.on_node.outcome
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for message in self.messages if isinstance(message, RunEvents) for event in message.events]
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(e.data["text"] for e in self.events if e.kind == "stream" and e.data["name"] == name)
+
+    def phase(self, name: str) -> RunPhase | None:
+        return next((m for m in self.messages if isinstance(m, RunPhase) and m.phase == name), None)
