@@ -32,6 +32,7 @@ from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome,
 from .gpu_use import UseMeter
 
 _BATCH_S = 0.02
+_SLOW_STORE_S = 1.0
 
 
 class RunOnNode:
@@ -51,7 +52,7 @@ class RunOnNode:
         self._pending: list[Event] = []
         self._count = 0
         self._wake = asyncio.Event()
-        self._recorded = asyncio.Event()
+        self._recording = asyncio.Lock()
         self._final = asyncio.Event()
         self._signalled: Command | None = None
         self._at_s = time.time()
@@ -151,6 +152,9 @@ class RunOnNode:
         if self._log_problem:
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._log_problem])
         self.outcome = outcome
+        # the last output comes before the release, but a slow store must not hold a GPU
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._record()), _SLOW_STORE_S)
         self._phase("released", outcome.released_s or time.time())
 
     def _on_persisted(self, outcome: Outcome) -> None:
@@ -169,7 +173,7 @@ class RunOnNode:
             await self._final.wait()
         elif values is not None:
             await asyncio.to_thread(self._write_small, values)
-        await self._flush()
+        await self._record()
         if self._log is not None:
             with contextlib.suppress(StoreError):
                 await asyncio.to_thread(self._log.close)
@@ -200,7 +204,6 @@ class RunOnNode:
     # ------------------------------------------------------------------------------ recording
     def _phase(self, phase: str, at_s: float) -> None:
         self.phase, self._at_s = phase, at_s
-        self._take_pending()
         self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome))
 
     def _number(self, rank: int, body: bytes) -> None:
@@ -213,22 +216,22 @@ class RunOnNode:
     async def _record_forever(self) -> None:
         while True:
             await self._wake.wait()
-            self._take_pending()
+            self._wake.clear()
+            await self._record()
             await asyncio.sleep(_BATCH_S)
 
-    async def _flush(self) -> None:
-        self._take_pending()
+    async def _record(self) -> None:
+        """Write what is pending to the log, then report it: recorded first, displayed second."""
+        async with self._recording:
+            batch, self._pending = self._pending, []
+            if batch:
+                await asyncio.to_thread(self._write, batch)
+                self._tell_gateway(RunEvents(self.order.run, batch))
 
-    def _take_pending(self) -> None:
-        """Record what is pending, then report it: recorded first, displayed second."""
-        self._wake.clear()
-        batch, self._pending = self._pending, []
-        if not batch:
-            return
+    def _write(self, batch: list[Event]) -> None:
         try:
             if self._log is None:
                 self._log = EventWriter(self._paths.events)
             self._log.write(batch)
         except StoreError as error:
             self._log_problem = f"output is not recorded: {error.message}"
-        self._tell_gateway(RunEvents(self.order.run, batch))
