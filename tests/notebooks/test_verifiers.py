@@ -1,0 +1,133 @@
+"""Programs that others wrote and that know nothing of us: they judge whether a GPU cell is a good Jupyter cell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jupyter_kernel_test
+import nbformat
+import papermill
+import pytest
+from kernel_bed import Notebook
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+GPU = "%%gpu_train\n"
+
+
+class TestKernelProtocol(jupyter_kernel_test.KernelTests):
+    """jupyter_kernel_test with every cell on the cluster."""
+
+    kernel_name = "python3"
+    language_name = "python"
+    code_hello_world = GPU + "print('hello, world')"
+    code_stderr = GPU + "import sys; print('test', file=sys.stderr)"
+    code_generate_error = GPU + "raise ValueError('no')"
+    code_clear_output = GPU + "from IPython.display import clear_output; clear_output()"
+    code_display_data: ClassVar[list[dict[str, str]]] = [
+        {"code": GPU + "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
+        {"code": GPU + "from IPython.display import Math, display; display(Math('x^2'))", "mime": "text/latex"},
+        {"code": GPU + "1 + 1", "mime": "text/plain"},  # a remote result is display data, not an execute_result
+    ]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls.kc.execute_interactive("%load_ext jupyter_gpu_release", timeout=60, output_hook=lambda _: None)
+        cls.kc.execute_interactive(GPU + "1", timeout=120, output_hook=lambda _: None)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        super().tearDownClass()
+        cls.km.cleanup_resources()
+
+
+def _notebook(*cells: str) -> Any:
+    made = nbformat.v4.new_notebook()
+    made.cells = [nbformat.v4.new_code_cell(source) for source in cells]
+    return made
+
+
+def test_nbclient_stops_at_the_first_failing_gpu_cell(tmp_path: Path) -> None:
+    book = _notebook("%load_ext jupyter_gpu_release", GPU + "x = 1\nraise KeyError('stop here')", "y = 2")
+    with pytest.raises(CellExecutionError, match="stop here") as caught:
+        NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert caught.value.ename == "KeyError"
+    assert book.cells[2].outputs == []
+    assert book.cells[2].execution_count is None
+
+
+def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
+    book = _notebook("rate = 1", "%load_ext jupyter_gpu_release", GPU + "doubled = 2 * rate\nprint(doubled)")
+    book.cells[0].metadata["tags"] = ["parameters"]
+    book.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(book, tmp_path / "in.ipynb")
+    done = papermill.execute_notebook(
+        str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), parameters={"rate": 21}, cwd=str(tmp_path),
+        progress_bar=False,
+    )  # fmt: skip
+    texts = [output["text"] for cell in done.cells for output in cell.get("outputs", []) if "text" in output]
+    assert "42\n" in texts
+
+
+def test_jupyter_execute_runs_the_example(tmp_path: Path) -> None:
+    source = nbformat.read(EXAMPLES / "digits.ipynb", as_version=4)
+    nbformat.write(source, tmp_path / "digits.ipynb")
+    command = [sys.executable, "-m", "jupyter", "execute", "--inplace", str(tmp_path / "digits.ipynb")]
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    import os
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    book = nbformat.read(tmp_path / "digits.ipynb", as_version=4)
+    outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3
+    assert any("simulated" in json.dumps(output.get("data", {})) for output in outputs)
+
+
+def test_a_client_that_does_not_stop_on_error_goes_on(notebook: Notebook) -> None:
+    first = notebook.client.execute(GPU + "1 / 0", stop_on_error=False)
+    second = notebook.client.execute("z = 5", stop_on_error=False)
+    replies = {}
+    while len(replies) < 2:
+        reply = notebook.client.get_shell_msg(timeout=60)
+        replies[reply["parent_header"]["msg_id"]] = reply["content"]
+    assert replies[first]["status"] == "error"
+    assert replies[first]["ename"] == "ZeroDivisionError"
+    assert replies[second]["status"] == "ok"
+    assert notebook.value("z") == 5
+
+
+def test_plain_ipython_in_a_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "cells.ipy"
+    script.write_text(
+        "%load_ext jupyter_gpu_release\n"
+        "a = 20\n"
+        "get_ipython().run_cell_magic('gpu_train', '--gpus 1', 'b = a + 1\\nprint(\"from the cluster\", b)')\n"
+        "print('back', b)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(script)],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "from the cluster 21" in done.stdout
+    assert "back 21" in done.stdout
+    assert "free" in done.stdout  # the receipt
+
+
+def test_two_notebooks_share_the_cluster(open_notebook: Callable[[], Notebook]) -> None:
+    one, two = open_notebook(), open_notebook()
+    first = one.begin(GPU + "import time\nprint('go', flush=True)\ntime.sleep(2)\nx = 1")
+    one.until(lambda shown: "go" in shown.text())
+    assert two.ok(GPU + "x = 2\nx").displays()[0] == "2"
+    assert one.end(first).status == "ok"
+    assert (one.value("x"), two.value("x")) == (1, 2)
