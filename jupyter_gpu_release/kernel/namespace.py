@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.cell import CellFacts, analyse, parse_cell
 from ..core.messages import Outcome, ValueInfo
+from ..errors import CannotSendError
+from ..storage import ambient, codec, settings
+from ..storage.diagnosis import find_trouble
+from ..storage.rebuild import Realm
+from .arrival import Arrival
+from .history import DeviceHistory
+from .modules import LocalModules
+from .selection import Choice, Selection
+from .submodules import imported_in, loaded_submodules
 
+__all__ = ["Choice", "Namespace", "Prepared"]
 
-@dataclass(frozen=True)
-class Choice:
-    """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
-    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``.
-    """
-
-    include: list[str] | None = None
-    include_more: list[str] = field(default_factory=list)
-    out: list[str] | None = None
-    skip: list[str] = field(default_factory=list)
+_AUTOMATIC = Choice()
+_MOST_TROUBLES = 5
 
 
 @dataclass
@@ -55,15 +59,85 @@ class Namespace:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
+        self._realm = Realm(shell.user_ns, at_home=True)
+        self._history = DeviceHistory(shell)
+        self._modules = LocalModules()
+        #: random states of libraries that only GPU cells have loaded
+        self._rng_elsewhere: ambient.Rng = {}
+        self._notes: list[str] = []
 
-    def collect(self, body: str, choice: Choice = Choice(), *, line_offset: int = 1) -> Prepared:  # noqa: B008
+    @property
+    def notes(self) -> list[str]:
+        """Sentences of the last :meth:`apply` for the receipt."""
+        return self._notes
+
+    # --------------------------------------------------------------------------------- outward
+    def collect(self, body: str, choice: Choice = _AUTOMATIC, *, line_offset: int = 1) -> Prepared:
         """Find and serialise what the cell ``body`` (as typed, magic line removed) needs.
 
         Raises SyntaxError (the cell's own, line numbers of the whole cell), OptionError (a name of ``--in`` that
         does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out).
         """
-        raise NotImplementedError
+        transform = self._shell.transform_cell
+        custom = bool(getattr(self._shell, "input_transformers_post", None))
+        tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
+        facts = analyse(tree, transform)
+        ledger = self._history.up_to(body)
+        selection = Selection(self._shell.user_ns, facts, choice, ledger)
+        dump = codec.dump(
+            selection.first(),
+            self._realm,
+            follow=selection.follow,
+            facts=lambda codes: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
+        )
+        self._refuse_failures(dump.failed, selection)
+        return self._prepared(facts, choice, selection, dump)
 
+    def _refuse_failures(self, failed: dict[str, Exception], selection: Selection) -> None:
+        needed = [name for name in failed if not selection.is_optional(name)]
+        for name in failed:
+            if name not in needed:
+                trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
+                selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
+        if not needed:
+            return
+        troubles = [find_trouble(name, selection.sent[name], self._realm, failed[name]) for name in needed]
+        named = "; ".join(map(str, troubles[:_MOST_TROUBLES]))
+        more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
+        names = ",".join(needed[:_MOST_TROUBLES])
+        raise CannotSendError(
+            f"cannot send {named}{more}",
+            mend=f"make it inside the cell, or hold it back with --skip {names}",
+        )
+
+    def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
+        added = self._modules.added_paths()
+        known = dump.modules | imported_in(dump.codes)
+        shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        notes += [f"`{name}` was sent detached from its computation graph" for name in dump.detached]
+        return Prepared(
+            out=choice.out,
+            skip=choice.skip,
+            reevaluate=selection.reevaluate(),
+            ambient=self._ambient(),
+            modules=shipped,
+            sys_path=added,
+            stream=dump.stream,
+            buffers=dump.buffers,
+            total_bytes=dump.total_bytes,
+            imports=self._modules.required(facts.imports | dump.modules, local),
+            sent=[ValueInfo(name, type(selection.sent[name]).__name__, size) for name, size in dump.sizes.items()],
+            notes=[*selection.notes, *notes],
+            held_back=selection.held_back,
+            asks_input=facts.asks_input,
+            originals={name: selection.sent[name] for name in dump.sizes},
+        )
+
+    def _ambient(self) -> bytes:
+        states = {**self._rng_elsewhere, **ambient.capture_rng()}
+        return pickle.dumps({"rng": states, "settings": settings.capture_settings()}, protocol=5)
+
+    # ---------------------------------------------------------------------------------- inward
     def apply(
         self, stream: bytes, buffers: Sequence[Any], outcome: Outcome, prepared: Prepared | None = None
     ) -> list[ValueInfo]:
@@ -72,9 +146,15 @@ class Namespace:
         Returns what was bound. Names that could not be loaded here are bound to placeholders and said in
         :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later).
         """
-        raise NotImplementedError
+        loaded = codec.load(stream, buffers, self._realm)
+        originals = prepared.originals if prepared is not None else {}
+        Arrival(self._shell.user_ns, loaded, originals).bind()
+        self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
+        self._history.came_home(loaded.facts.get("devices", {}))
+        self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+        return _infos(outcome.results, [*loaded.values, *loaded.modules])
 
-    @property
-    def notes(self) -> list[str]:
-        """Sentences of the last :meth:`apply` for the receipt."""
-        return []
+
+def _infos(results: Iterable[ValueInfo], names: Iterable[str]) -> list[ValueInfo]:
+    known = {info.name: info for info in results}
+    return [known.get(name, ValueInfo(name, "")) for name in names if name in known or not known]

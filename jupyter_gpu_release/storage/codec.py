@@ -22,8 +22,9 @@ from .unpickler import GraphUnpickler
 
 __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 
-#: a global that a function reads: (True, value) to send it along
-Follow = Callable[[str], tuple[bool, Any]]
+#: asked for a global that a function reads: names and values to send because of it
+Follow = Callable[[str], dict[str, Any]]
+Facts = Callable[[list[types.CodeType]], dict[str, Any]]
 
 
 @dataclass
@@ -52,11 +53,12 @@ def dump(
     realm: Realm,
     *,
     follow: Follow | None = None,
-    facts: Callable[[], dict[str, Any]] = dict,
+    facts: Facts = lambda _codes: {},
 ) -> Dump:
     """Write ``values`` (and, by ``follow``, globals that their functions read) as one graph.
 
-    A value that cannot be pickled is left out and named in ``failed``. ``facts`` is asked last.
+    A value that cannot be pickled is left out and named in ``failed``. ``facts`` is asked last, with the code of the
+    functions that travel.
     """
     try:
         return _Writer(realm, follow).write(values, facts)
@@ -78,13 +80,13 @@ class _Writer:
         self._follow = follow
         self._careful = careful
 
-    def write(self, values: Mapping[str, Any], facts: Callable[[], dict[str, Any]]) -> Dump:
+    def write(self, values: Mapping[str, Any], facts: Facts) -> Dump:
         for name, value in values.items():
             self._name(name, value)
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
         self._pickler.dump(("", ""))
-        self._pickler.dump(facts())
+        self._pickler.dump(facts(self._pickler.codes))
         self._pickler.dump(None)
         self._dump.stream = self._file.getvalue()
         self._dump.modules = self._pickler.modules
@@ -93,12 +95,14 @@ class _Writer:
         return self._dump
 
     def _follow_reads(self, done: set[str], follow: Follow) -> None:
-        while more := [name for name in self._pickler.reads if name not in done]:
-            for name in more:
-                done.add(name)
-                wanted, value = follow(name)
-                if wanted:
-                    self._name(name, value)
+        asked: set[str] = set()
+        while more := [name for name in self._pickler.reads if name not in asked]:
+            for read in more:
+                asked.add(read)
+                for name, value in follow(read).items():
+                    if name not in done:
+                        done.add(name)
+                        self._name(name, value)
 
     def _name(self, name: str, value: Any) -> None:
         before = self._file.tell(), len(self._dump.buffers)

@@ -7,6 +7,7 @@ import mmap
 import os
 
 _PAGE = mmap.PAGESIZE
+_STEP = 1 << 20
 #: high byte of a pagemap entry: bit 7 present, 6 swapped, 5 file page (Documentation/admin-guide/mm/pagemap.rst)
 _CLEAN = bytes(flags for flags in range(256) if not flags & 0x40 and (not flags & 0x80 or flags & 0x20))
 
@@ -44,12 +45,21 @@ class GraphMap(mmap.mmap):
                 return False
         return True
 
+    def equals(self, address: int, other: memoryview) -> bool:
+        """Whether ``other`` holds what the file has for the memory at ``address``."""
+        return not self._differs_from(address - self.address, other)
+
     def _differs(self, start: int, end: int) -> bool:
+        return self._differs_from(start, memoryview(self)[start:end])
+
+    def _differs_from(self, start: int, other: memoryview) -> bool:
         if self._pristine is None:
             self._pristine = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
-        step = 1 << 20  # slices are copies: bytes compare 20 times as fast as memoryviews (measured)
+        size = len(other)
+        # slices are copies: bytes compare 20 times as fast as memoryviews (measured)
         return any(
-            self._pristine[at : min(at + step, end)] != self[at : min(at + step, end)] for at in range(start, end, step)
+            self._pristine[start + at : start + min(at + _STEP, size)] != bytes(other[at : at + _STEP])
+            for at in range(0, size, _STEP)
         )
 
     def _written_ranges(self, offset: int, length: int) -> list[tuple[int, int]]:

@@ -1,0 +1,111 @@
+"""Binds what came back: new values, inputs that were changed in place, deleted names, modules."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ..storage.codec import Loaded
+from .deferred import module_or_deferred
+
+#: how many objects of the rest of the notebook are looked through for references to replaced ones
+_MOST_VISITED = 20_000
+_LONGEST = 10_000
+
+
+class Arrival:
+    """``originals``: name → object that was sent for it."""
+
+    def __init__(self, namespace: dict[str, Any], loaded: Loaded, originals: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._loaded = loaded
+        self._originals = originals
+
+    def bind(self) -> None:
+        """Bind everything; other names and containers that held a replaced object hold the new one."""
+        loaded, namespace = self._loaded, self._namespace
+        replaced: dict[int, tuple[Any, Any]] = {}
+        for name in loaded.facts.get("inplace", ()):
+            if name in loaded.values and name in self._originals:
+                old = self._originals[name]
+                replaced[id(old)] = (old, loaded.values[name])
+        _pair_parameters(replaced)
+        namespace.update(loaded.values)
+        for name, module in loaded.modules.items():
+            namespace[name] = module_or_deferred(module, namespace)
+        for name in loaded.facts.get("deleted", ()):
+            if namespace.get(name) is self._originals.get(name):
+                namespace.pop(name, None)
+        if replaced:
+            _Replacement(replaced).run(namespace, set(loaded.values))
+
+
+def _pair_parameters(replaced: dict[int, tuple[Any, Any]]) -> None:
+    """A replaced torch module: whoever holds one of its old parameters (an optimiser) shall hold the new one."""
+    for old, new in list(replaced.values()):
+        parameters = getattr(type(old), "named_parameters", None)
+        if parameters is None or not isinstance(getattr(old, "_parameters", None), dict):
+            continue
+        fresh = dict(new.named_parameters())
+        for name, parameter in old.named_parameters():
+            if name in fresh:
+                replaced.setdefault(id(parameter), (parameter, fresh[name]))
+
+
+class _Replacement:
+    """Walks the notebook's containers and plain objects and puts new objects where replaced ones were."""
+
+    def __init__(self, replaced: dict[int, tuple[Any, Any]]) -> None:
+        self._replaced = replaced
+        self._seen: set[int] = {id(new) for _old, new in replaced.values()}
+        self._left = _MOST_VISITED
+
+    def run(self, namespace: dict[str, Any], arrived: set[str]) -> None:
+        for name, value in list(namespace.items()):
+            if name in arrived or name.startswith("__") or name in ("In", "Out", "_ih", "_oh", "_dh"):
+                continue
+            if id(value) in self._replaced:
+                namespace[name] = self._replaced[id(value)][1]
+            else:
+                self._walk(value)
+
+    def _walk(self, start: Any) -> None:
+        waiting = [start]
+        while waiting and self._left > 0:
+            value = waiting.pop()
+            if id(value) in self._seen:
+                continue
+            self._seen.add(id(value))
+            self._left -= 1
+            waiting += self._inside(value)
+
+    def _inside(self, value: Any) -> list[Any]:
+        """Replaces what ``value`` holds itself; returns what else to look through."""
+        kind = type(value)
+        if kind in (list, dict, tuple) and len(value) > _LONGEST:
+            return []
+        if kind is list:
+            return self._exchange(value, enumerate(value))
+        if kind is dict or kind.__name__ == "defaultdict":
+            self._exchange_keys(value)
+            return self._exchange(value, value.items())
+        if isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            return []
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and not kind.__module__.startswith(("numpy", "pandas")):
+            return self._exchange(attributes, attributes.items())
+        return list(value) if kind is tuple else []
+
+    def _exchange(self, container: Any, items: Any) -> list[Any]:
+        further = []
+        for key, part in list(items):
+            if id(part) in self._replaced:
+                container[key] = self._replaced[id(part)][1]
+            elif not isinstance(part, (str, bytes, int, float, bool, type(None))):
+                further.append(part)
+        return further
+
+    def _exchange_keys(self, mapping: Any) -> None:
+        """An optimiser's state is keyed by parameters."""
+        for key in [key for key in mapping if id(key) in self._replaced]:
+            mapping[self._replaced[id(key)][1]] = mapping.pop(key)

@@ -1,0 +1,52 @@
+"""Modules that a GPU cell imported: known by name in the notebook, imported here only when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+from ..storage import rebuild
+
+
+class DeferredModule(types.ModuleType):
+    """Stands for a module that this kernel has not imported; the first use imports it and takes this one's place."""
+
+    is_deferred = True
+
+    def __init__(self, name: str, namespace: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.__dict__["_namespace"] = namespace
+
+    def _now(self) -> types.ModuleType:
+        module = importlib.import_module(self.__name__)
+        namespace = self.__dict__["_namespace"]
+        for name in [name for name, value in namespace.items() if value is self]:
+            namespace[name] = module
+        return module
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__path__", "__file__", "_namespace", "_ipython_display_", "_repr_mimebundle_"):
+            raise AttributeError(name)
+        return getattr(self._now(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._now(), name, value)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._now())
+
+    def __repr__(self) -> str:
+        return f"<module {self.__name__!r} (imported in a GPU cell; imported here when used)>"
+
+    @staticmethod
+    def __graph_reduce__(pickler: Any, module: types.ModuleType) -> Any:
+        """Travels by name."""
+        pickler.modules.add(module.__name__)
+        return rebuild.import_module, (module.__name__,)
+
+
+def module_or_deferred(name: str, namespace: dict[str, Any]) -> types.ModuleType:
+    """The module if this kernel has it loaded, else its stand-in."""
+    return sys.modules.get(name) or DeferredModule(name, namespace)

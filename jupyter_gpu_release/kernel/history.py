@@ -1,0 +1,67 @@
+"""Device choices of this notebook, from the cells that it has executed and from what came home."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ..core.devices import Assignment, DeviceLedger
+
+_CONSULTING_NAMES = frozenset({"is_available", "device_count", "list_physical_devices", "list_logical_devices"})
+_CONSULTED = frozenset({"cuda", "mps", "xpu", "accelerator", "config", "backends"})
+_LONGEST_FUNCTION = 600
+
+
+class DeviceHistory:
+    """Reads the shell's input history once, as it grows."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._read = 0
+        self._ledger = DeviceLedger(resolve=self._resolve, consults_inside=self._consults_inside)
+        #: name → (value here, value in the GPU cell)
+        self._home: dict[str, tuple[Any, str]] = {}
+
+    def up_to(self, body: str) -> DeviceLedger:
+        """The ledger after all executed cells; the cell that is being executed (``body``) is not one of them."""
+        cells = self._shell.user_ns.get("In") or []
+        end = len(cells)
+        if end > self._read and "gpu_train" in cells[-1]:
+            end -= 1
+        if end < self._read:  # the history was reset
+            self._read = 0
+        for source in cells[self._read : end]:
+            self._ledger.add(source)
+        self._read = max(self._read, end)
+        self._add_those_that_came_home()
+        return self._ledger
+
+    def came_home(self, devices: dict[str, str]) -> None:
+        """Names that were a device in the GPU cell and came back as "cpu"."""
+        namespace = self._shell.user_ns
+        self._home |= {name: (namespace.get(name), was) for name, was in devices.items()}
+
+    def _add_those_that_came_home(self) -> None:
+        for name, (value, was) in list(self._home.items()):
+            if self._shell.user_ns.get(name) is not value:
+                del self._home[name]
+            elif name not in self._ledger.choices:
+                self._ledger.choices[name] = Assignment(repr(was))
+
+    def _resolve(self, name: str) -> str:
+        value = self._shell.user_ns.get(name)
+        if isinstance(value, types.ModuleType):
+            return value.__name__
+        module = getattr(value, "__module__", None)
+        own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        if isinstance(module, str) and isinstance(own, str) and module != "__main__":
+            return f"{module}.{own}"
+        return name
+
+    def _consults_inside(self, name: str) -> bool:
+        value = self._shell.user_ns.get(name)
+        if not isinstance(value, types.FunctionType) or value.__globals__ is not self._shell.user_ns:
+            return False
+        names = set(value.__code__.co_names)
+        small = len(value.__code__.co_code) <= _LONGEST_FUNCTION
+        return small and bool(names & _CONSULTING_NAMES) and bool(names & _CONSULTED)

@@ -1,0 +1,146 @@
+"""Modules that a cell needs: which are local files to be shipped, which must be installed on the cluster."""
+
+from __future__ import annotations
+
+import ast
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+_MOST_BYTES = 8 << 20
+_MOST_FILES = 2000
+_DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})
+_MOST_DATA_BYTES = 256 << 10
+_NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+_OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
+
+
+class LocalModules:
+    """Finds modules beside the notebook (or on folders that it added to ``sys.path``) and reads their source.
+
+    Files are read again when they changed; what they import from the same folders goes along.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[Path, tuple[tuple[int, int], bytes]] = {}
+        self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+        self._installed = _installed_folders()
+
+    def added_paths(self) -> list[str]:
+        """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
+        found = []
+        for entry in sys.path:
+            folder = os.path.abspath(entry)
+            if entry and folder != os.getcwd() and os.path.isdir(folder) and not self._is_installed(folder):
+                found.append(folder)
+        return list(dict.fromkeys(found))
+
+    def ship(self, names: Iterable[str], added: Iterable[str]) -> tuple[dict[str, bytes], set[str], list[str]]:
+        """Sources of those modules of ``names`` that are local: relative path → bytes; their top-level names; notes."""
+        roots = [Path.cwd(), *map(Path, added)]
+        waiting = {name.partition(".")[0] for name in names}
+        files: dict[str, bytes] = {}
+        local: set[str] = set()
+        seen: set[str] = set()
+        while waiting:
+            top = waiting.pop()
+            seen.add(top)
+            found = self._find(top, roots)
+            if found is None:
+                continue
+            local.add(top)
+            root, paths = found
+            for path in paths:
+                files[str(path.relative_to(root))] = self._read(path)
+                waiting |= self._imported_by(path) - seen
+        size = sum(map(len, files.values()))
+        if size > _MOST_BYTES:
+            note = f"the local modules ({', '.join(sorted(local))}) are too large to ship ({size >> 20} MiB)"
+            return {}, local, [note]
+        return files, local, []
+
+    def required(self, names: Iterable[str], local: set[str]) -> list[str]:
+        """Top-level names that the cluster must have installed."""
+        tops = {name.partition(".")[0] for name in names}
+        return sorted(tops - local - _OURS - sys.stdlib_module_names - set(sys.builtin_module_names))
+
+    # ---------------------------------------------------------------------------------- inside
+    def _is_installed(self, folder: str) -> bool:
+        return any(folder == known or folder.startswith(known + os.sep) for known in self._installed)
+
+    def _find(self, top: str, roots: list[Path]) -> tuple[Path, list[Path]] | None:
+        if top in sys.stdlib_module_names or not top.isidentifier():
+            return None
+        loaded = getattr(sys.modules.get(top), "__file__", None)
+        if loaded and self._is_installed(os.path.abspath(loaded)):
+            return None
+        for root in roots:
+            single = root / f"{top}.py"
+            if single.is_file():
+                return root, [single]
+            package = root / top
+            if package.is_dir() and not self._is_installed(str(package)):
+                paths = list(_package_files(package))
+                if any(path.suffix == ".py" for path in paths):
+                    return root, paths
+        return None
+
+    def _read(self, path: Path) -> bytes:
+        stamp = _stamp(path)
+        known = self._sources.get(path)
+        if known is None or known[0] != stamp:
+            known = self._sources[path] = (stamp, path.read_bytes())
+        return known[1]
+
+    def _imported_by(self, path: Path) -> frozenset[str]:
+        """Top-level names that a source file imports anywhere (relative imports stay in its package)."""
+        if path.suffix != ".py":
+            return frozenset()
+        stamp = _stamp(path)
+        known = self._imports.get(path)
+        if known is None or known[0] != stamp:
+            known = self._imports[path] = (stamp, _imports_of(self._read(path)))
+        return known[1]
+
+
+def _installed_folders() -> list[str]:
+    paths = sysconfig.get_paths()
+    keys = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    folders = [*(paths[key] for key in keys), *site.getsitepackages(), site.getusersitepackages()]
+    return sorted({os.path.abspath(folder) for folder in folders})
+
+
+def _package_files(package: Path) -> Iterable[Path]:
+    count = 0
+    for folder, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_SHIPPED]
+        for name in names:
+            path = Path(folder, name)
+            is_data = path.suffix in _DATA_SUFFIXES and path.stat().st_size <= _MOST_DATA_BYTES
+            if path.suffix == ".py" or is_data:
+                count += 1
+                if count > _MOST_FILES:
+                    return
+                yield path
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _imports_of(source: bytes) -> frozenset[str]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return frozenset(names)

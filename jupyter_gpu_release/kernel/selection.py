@@ -1,0 +1,149 @@
+"""Which of the notebook's names a cell gets."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.cell import CellFacts
+from ..core.devices import Assignment, DeviceLedger
+from ..core.machinery import HISTORY, is_last_output, is_machinery
+from ..core.secrets import looks_secret
+from ..errors import CannotSendError, OptionError
+from ..storage.views import is_partial_view
+from .placing import follow_placement, is_device_choice
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
+    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``.
+    """
+
+    include: list[str] | None = None
+    include_more: list[str] = field(default_factory=list)
+    out: list[str] | None = None
+    skip: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
+    ) -> Choice:
+        """From the options' words; a ``+`` before a name of ``--in`` means *in addition*."""
+        words = list(send) if send is not None else []
+        exact = [word for word in words if not word.startswith("+")]
+        more = [word[1:] for word in words if word.startswith("+")]
+        return cls(exact or None, more, list(out) if out is not None else None, list(skip))
+
+
+class Selection:
+    """Decides name by name, first for what the cell reads, then for what its functions read."""
+
+    def __init__(self, namespace: dict[str, Any], facts: CellFacts, choice: Choice, ledger: DeviceLedger) -> None:
+        self._namespace = namespace
+        self._facts = facts
+        self._choice = choice
+        self._ledger = ledger
+        self._chosen = {*(choice.include or ()), *choice.include_more}
+        self._skipped = frozenset(choice.skip)
+        self._choices: dict[str, Assignment] = {}
+        #: everything given out so far
+        self.sent: dict[str, Any] = {}
+        self.held_back: list[str] = []
+        self.notes: list[str] = []
+        self._refuse_unknown()
+
+    def _refuse_unknown(self) -> None:
+        for name in sorted(self._chosen):
+            if name not in self._namespace or is_machinery(name):
+                raise OptionError(f"--in {name}: the notebook has no such name", mend="check the spelling")
+        for name in sorted(self._facts.reads & HISTORY - self._skipped):
+            if name in self._namespace and self._choice.include is None:
+                raise CannotSendError(
+                    f"`{name}` is this session's whole history, it stays in the kernel",
+                    mend="give the value a name before the cell (x = Out[3]) and use that",
+                )
+
+    def first(self) -> dict[str, Any]:
+        """Values of the names that the cell itself reads."""
+        names = self._chosen | self._facts.reads | self._facts.hints
+        found: dict[str, Any] = {}
+        for name in sorted(names & self._namespace.keys()):
+            found |= self._with_device_choice(name)
+        # what a view looks at comes before the view
+        return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
+
+    def follow(self, name: str) -> dict[str, Any]:
+        """A function reads this global: what to send because of it."""
+        return self._with_device_choice(name) if name in self._namespace else {}
+
+    def is_optional(self, name: str) -> bool:
+        """Whether the cell can do without: it is only perhaps read."""
+        return name in self._facts.hints and name not in self._chosen
+
+    def module_names(self) -> dict[str, str]:
+        """Sent names that hold modules → the module's full name."""
+        return {name: value.__name__ for name, value in self.sent.items() if isinstance(value, types.ModuleType)}
+
+    def reevaluate(self) -> dict[str, str]:
+        """Device choices among what was sent, in the order of evaluation."""
+        return {name: choice.expression for name, choice in self._choices.items()}
+
+    # ---------------------------------------------------------------------------------- inside
+    def _with_device_choice(self, name: str) -> dict[str, Any]:
+        found = self._take(name)
+        if name not in found:
+            return found
+        wanted = self._ledger.wanted([name])
+        if not wanted or not all(self._is_choice(part, choice) for part, choice in wanted.items()):
+            return found
+        for part, choice in wanted.items():
+            found |= self._take(part)
+            for read in sorted(choice.reads & self._namespace.keys()):
+                found |= self._take(read)
+        self._choices |= wanted
+        return found
+
+    def _is_choice(self, name: str, choice: Assignment) -> bool:
+        if name not in self._namespace or name in self._skipped:
+            return False
+        return is_device_choice(self._namespace[name], strictly=choice.through_function)
+
+    def _take(self, name: str) -> dict[str, Any]:
+        if name in self.sent:
+            return {name: self.sent[name]}
+        if not self._may_go(name):
+            return {}
+        value = self.sent[name] = self._namespace[name]
+        follow_placement(name, value, self._ledger)
+        return {name: value}
+
+    def _may_go(self, name: str) -> bool:
+        if name in self._skipped or is_machinery(name) or name not in self._namespace:
+            return False
+        if is_last_output(name) and name not in self._facts.reads:
+            return False
+        value = self._namespace[name]
+        if name in self._chosen:
+            return True
+        if _is_ipythons(value):
+            return False
+        if self._choice.include is not None and not isinstance(value, types.ModuleType):
+            return False
+        if looks_secret(name, value):
+            self._hold_back(name)
+            return False
+        return True
+
+    def _hold_back(self, name: str) -> None:
+        if name not in self.held_back:
+            self.held_back.append(name)
+            self.notes.append(f"`{name}` looks like a secret and was held back: --in +{name} sends it")
+
+
+def _is_ipythons(value: Any) -> bool:
+    """``open`` and the like, which IPython puts into the namespace."""
+    module = getattr(value, "__module__", None)
+    return isinstance(value, types.FunctionType) and isinstance(module, str) and module.startswith("IPython.core")

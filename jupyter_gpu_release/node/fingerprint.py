@@ -1,0 +1,115 @@
+"""Whether an input was changed in place: two dumps made in this process, after loading and after the cell."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import io
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..storage.graph_map import GraphMap
+from ..storage.pickler import GraphPickler
+from ..storage.rebuild import Realm
+
+_ATOMS = (str, bytes, int, float, complex, bool, type(None), range)
+
+
+class _Buffer(NamedTuple):
+    address: int
+    length: int
+    #: where its pristine bytes are; else ``digest`` of them
+    origin: GraphMap | None
+    digest: bytes
+
+
+class Fingerprint(NamedTuple):
+    """What a value looked like."""
+
+    stream: bytes
+    buffers: tuple[_Buffer, ...]
+
+
+class FingerprintReader:
+    """Takes fingerprints of several values at one moment; memory that they share is read once.
+
+    Memory that lies in a mapped graph file is not read at all: the file is its pristine copy.
+    """
+
+    def __init__(self, realm: Realm, maps: Iterable[GraphMap]) -> None:
+        self._realm = realm
+        self._maps = list(maps)
+        self._digests: dict[tuple[int, int], bytes] = {}
+        self._unchanged: dict[tuple[int, int], bool] = {}
+
+    def take(self, value: Any) -> Fingerprint | None:
+        """The fingerprint, or None when it cannot be taken (then the value counts as changed)."""
+        dumped = self._dump(value)
+        if dumped is None:
+            return None
+        stream, views = dumped
+        return Fingerprint(stream, tuple(self._buffer(view) for view in views))
+
+    def is_same(self, before: Fingerprint | None, value: Any) -> bool:
+        """Whether ``value`` still looks as it did; False when that cannot be decided."""
+        dumped = None if before is None else self._dump(value)
+        if before is None or dumped is None:
+            return False
+        stream, views = dumped
+        if stream != before.stream or len(views) != len(before.buffers):
+            return False
+        return all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True))
+
+    # ---------------------------------------------------------------------------------- inside
+    def _dump(self, value: Any) -> tuple[bytes, list[memoryview]] | None:
+        file = io.BytesIO()
+        buffers: list[memoryview] = []
+        pickler = GraphPickler(file, self._realm, buffers, compact=True)
+        try:
+            pickler.dump(value)
+        except Exception:  # noqa: BLE001 - reducers are foreign code
+            return None
+        self._keep = pickler  # its memo holds what the views look at
+        raw = file.getvalue()
+        # equal streams, not equal digests, decide for short ones: nothing to explain then
+        return (raw if len(raw) <= 64 else hashlib.sha1(raw, usedforsecurity=False).digest()), buffers
+
+    def _buffer(self, view: memoryview) -> _Buffer:
+        address = _address(view)
+        origin = next((m for m in self._maps if m.holds(address, view.nbytes)), None) if address else None
+        digest = b"" if origin is not None else self._digest(address, view)
+        return _Buffer(address, view.nbytes, origin, digest)
+
+    def _digest(self, address: int, view: memoryview) -> bytes:
+        key = (address, view.nbytes)
+        found = self._digests.get(key) if address else None
+        if found is None:
+            found = self._digests[key] = hashlib.sha1(view, usedforsecurity=False).digest()
+        return found
+
+    def _is_same_buffer(self, before: _Buffer, view: memoryview) -> bool:
+        if view.nbytes != before.length:
+            return False
+        address = _address(view)
+        if before.origin is None:
+            return self._digest(address, view) == before.digest
+        if address != before.address:
+            return before.origin.equals(before.address, view)
+        key = (address, view.nbytes)
+        if key not in self._unchanged:
+            self._unchanged[key] = before.origin.unchanged(address, view.nbytes)
+        return self._unchanged[key]
+
+
+def _address(view: memoryview) -> int:
+    """Where a writable view's memory is; 0 for a read-only one (it is read then)."""
+    if view.readonly or not view.nbytes:
+        return 0
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def is_immutable(value: Any) -> bool:
+    """Whether a value cannot be changed in place."""
+    if isinstance(value, _ATOMS):
+        return True
+    return type(value) in (tuple, frozenset) and all(map(is_immutable, value))

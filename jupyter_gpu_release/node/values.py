@@ -1,0 +1,204 @@
+"""The rank's side of a cell's names: fill its namespace, and find what it made and changed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pickle
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.machinery import is_last_output, is_machinery
+from ..core.messages import CellPayload, ValueInfo
+from ..storage import ambient, codec, settings
+from ..storage.diagnosis import find_trouble
+from ..storage.graph_map import GraphMap
+from ..storage.rebuild import Realm
+from ..storage.views import is_partial_view
+from . import frameworks
+from .fingerprint import Fingerprint, FingerprintReader, is_immutable
+
+_MOST_NAMED = 8
+
+
+@dataclass
+class Collected:
+    """What goes home. ``buffers`` point at live memory of this process."""
+
+    stream: bytes
+    buffers: list[memoryview]
+    total_bytes: int
+    results: list[ValueInfo]
+    notes: list[str] = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
+
+
+class RankValues:
+    """``load`` before the cell, ``collect`` after it, however it ended."""
+
+    def __init__(
+        self, namespace: dict[str, Any], payload: CellPayload, stream: bytes, buffers: Sequence[Any], *, has_gpu: bool
+    ) -> None:
+        self._namespace = namespace
+        self._payload = payload
+        self._graph = (stream, buffers)
+        self._realm = Realm(namespace, at_home=False, has_gpu=has_gpu)
+        self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
+        self._before: dict[str, Any] = {}
+        self._inputs: dict[str, Fingerprint | None] = {}
+        self._choices: set[str] = set(payload.reevaluate)
+
+    # ---------------------------------------------------------------------------------- before
+    def load(self) -> list[str]:
+        """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""
+        values = self._load_graph()
+        self._load_ambient()
+        notes = self._reevaluate()
+        reader = self._reader()
+        for name in values:
+            value = self._namespace[name]
+            if not is_immutable(value) and not isinstance(value, types.ModuleType):
+                self._inputs[name] = reader.take(value)
+        self._before = dict(self._namespace)
+        return notes
+
+    def _load_graph(self) -> dict[str, Any]:
+        stream, buffers = self._graph
+        if not stream:
+            return {}
+        loaded = codec.load(stream, buffers, self._realm)
+        for name, module in loaded.modules.items():
+            self._namespace[name] = _import_for(name, module)
+        for module in loaded.facts.get("imports", ()):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+        self._namespace.update(loaded.values)
+        return loaded.values
+
+    def _load_ambient(self) -> None:
+        state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
+        settings.apply_settings(state.get("settings", {}))
+        frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
+
+    def _reevaluate(self) -> list[str]:
+        """Device choices of the notebook, made again where the hardware is."""
+        notes: list[str] = []
+        for name, expression in self._payload.reevaluate.items():
+            if expression[:1] in "'\"" and not self._realm.has_gpu:
+                continue  # a device that came home; without a GPU it stays what the kernel has
+            try:
+                value = eval(compile(expression, f"<{name}>", "eval"), self._namespace)
+            except Exception as error:  # noqa: BLE001 - the user's own expression
+                notes.append(f"`{name}` could not be evaluated again: {type(error).__name__}: {error}")
+                continue
+            if str(value) != str(self._namespace.get(name)):
+                notes.append(f"`{name}` was evaluated again for this cell: {value}")
+            self._namespace[name] = value
+        return notes
+
+    def _reader(self) -> FingerprintReader:
+        return FingerprintReader(self._realm, self._maps.values())
+
+    # ----------------------------------------------------------------------------------- after
+    def collect(self) -> Collected:
+        """Names that the cell bound or deleted and inputs that it changed in place, as one graph.
+
+        What cannot be pickled is left out and said in the notes.
+        """
+        changed = self._changed_inputs()
+        names = self._returned(changed)
+        notes: list[str] = []
+        home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
+        ambient.step_after_devices()
+        facts = {
+            "inplace": [name for name in names if name in changed],
+            "deleted": [name for name in self._before if name not in self._namespace and not _is_hidden(name)],
+            "devices": home,
+            "rng": ambient.capture_rng(),
+        }
+        dump = codec.dump(_views_last(values), self._realm, facts=lambda _codes: facts)
+        notes += self._left_out(values, dump.failed)
+        notes += [f"`{name}` came back detached from its computation graph" for name in dump.detached]
+        results = [
+            ValueInfo(name, _type_name(values[name]), dump.sizes[name])
+            for name in names
+            if name in dump.sizes and not isinstance(values[name], types.ModuleType)
+        ]
+        return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+
+    def _changed_inputs(self) -> set[str]:
+        reader = self._reader()
+        still = {name for name in self._inputs if self._namespace.get(name, self) is self._before[name]}
+        return {name for name in still if not reader.is_same(self._inputs[name], self._namespace[name])}
+
+    def _returned(self, changed: set[str]) -> list[str]:
+        skipped = set(self._payload.skip)
+        if self._payload.out is not None:
+            return [name for name in self._payload.out if name in self._namespace and name not in skipped]
+        return [
+            name
+            for name, value in self._namespace.items()
+            if name not in skipped
+            and not _is_hidden(name)
+            and (name in changed or name not in self._before or self._before[name] is not value)
+        ]
+
+    def _devices_home(self, values: dict[str, Any], notes: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """``device = "cuda"`` comes home as "cpu" (a ``torch.device`` does so by its reducer)."""
+        home: dict[str, str] = {}
+        for name, value in values.items():
+            word = frameworks.is_device_word(name, value)
+            if word:
+                home[name] = value
+                values[name] = "cpu"
+            if word or frameworks.is_gpu_device(value):
+                notes.append(f"`{name}` is {value} in GPU cells and cpu in the notebook")
+        return home, values
+
+    def _left_out(self, values: dict[str, Any], failed: dict[str, Exception]) -> list[str]:
+        notes = []
+        for name in list(failed)[:_MOST_NAMED]:
+            notes.append(f"{find_trouble(name, values[name], self._realm, failed[name])} (not returned)")
+        if len(failed) > _MOST_NAMED:
+            notes.append(f"{len(failed) - _MOST_NAMED} more names could not be returned")
+        for name in self._payload.out or ():
+            if name not in self._namespace:
+                notes.append(f"`{name}` (--out) was not bound by the cell")
+        return notes
+
+    def untouched_reason(self) -> str:
+        """Why the GPU was not touched, as far as can be told from here; empty when it was."""
+        if not self._realm.has_gpu or frameworks.gpu_touched():
+            return ""
+        return frameworks.untouched_reason(self._namespace)
+
+
+def _map_of(buffer: Any) -> GraphMap | None:
+    owner = buffer.obj if isinstance(buffer, memoryview) else None
+    return owner if isinstance(owner, GraphMap) else None
+
+
+def _import_for(name: str, module: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = getattr(error, "name", None) or module
+        raise codec.LoadError(
+            f"`{name}` is the module {module}, which cannot be imported on the node: {error}",
+            mend=f"install {missing} on the nodes, or import it inside the cell where it is optional",
+        ) from error
+
+
+def _is_hidden(name: str) -> bool:
+    return is_machinery(name) or is_last_output(name)
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__name__
+
+
+def _views_last(values: dict[str, Any]) -> dict[str, Any]:
+    """What a view looks at is written before the view, so that it is not copied."""
+    return dict(sorted(values.items(), key=lambda item: is_partial_view(item[1])))

@@ -1,0 +1,77 @@
+"""State that belongs to no name: random generators (travel in and back) and display settings (travel in).
+
+Only libraries that are loaded are looked at. What does not travel: environment variables (``--env``,
+``--export``), logging configuration, warning filters, thread counts, locales.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import sys
+from typing import Any
+
+Rng = dict[str, Any]
+
+
+def capture_rng() -> Rng:
+    """The states of the global generators of ``random``, numpy and torch (CPU)."""
+    states: Rng = {"random": random.getstate()}
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        states["numpy"] = numpy.get_state(legacy=False)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        states["torch"] = bytes(torch.get_rng_state().numpy().data)
+    return states
+
+
+def restore_rng(states: Rng) -> Rng:
+    """Set the states of libraries that are loaded; returns those of the others."""
+    left: Rng = {}
+    for name, state in states.items():
+        if not _restore_one(name, state):
+            left[name] = state
+    return left
+
+
+def _restore_one(name: str, state: Any) -> bool:
+    if name == "random":
+        random.setstate(state)
+    elif name == "numpy" and "numpy.random" in sys.modules:
+        with contextlib.suppress(ValueError, TypeError):  # another bit generator was set there
+            sys.modules["numpy.random"].set_state(state)
+    elif name == "torch" and hasattr(sys.modules.get("torch"), "set_rng_state"):
+        torch = sys.modules["torch"]
+        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    else:
+        return False
+    return True
+
+
+def seed_fresh(states: Rng) -> None:
+    """In a forked process: generators for which no state came must not repeat their siblings' numbers."""
+    if "numpy" not in states and "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" not in states and "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+
+
+def seed_devices() -> None:
+    """CUDA generators from torch's CPU one: its seed when it is fresh from ``manual_seed``, else from its state.
+
+    Lazy: does not touch the GPU before the cell does.
+    """
+    torch = sys.modules["torch"]
+    state, seed = torch.get_rng_state(), torch.initial_seed()
+    if not torch.equal(state, torch.Generator().manual_seed(seed).get_state()):
+        seed = int.from_bytes(hashlib.blake2b(bytes(state.numpy().data), digest_size=7).digest(), "big")
+    torch.cuda.manual_seed_all(seed)
+
+
+def step_after_devices() -> None:
+    """A cell that drew from a CUDA generator moves the CPU one, so that the next cell's seed is another."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        torch.rand(1)
