@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from . import cell_calls
 from .cell import CellFacts, Transform
 from .cell_scopes import (
-    Comprehension, Free, free_of_comprehension, free_of_function, imported_names, outer_parts, stored_names,
+    Comprehension,
+    Free,
+    free_of_comprehension,
+    free_of_function,
+    imported_names,
+    outer_parts,
+    stored_names,
 )  # fmt: skip
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -44,11 +51,7 @@ class Flow:
     def block(self, statements: Iterable[ast.stmt]) -> None:
         """Walk statements one after the other."""
         for statement in statements:
-            visit = getattr(self, f"_on_{type(statement).__name__}", None)
-            if visit is not None:
-                visit(statement)
-            else:
-                self._plain(statement)
+            _VISITS.get(type(statement), Flow._plain)(self, statement)
 
     # ----------------------------------------------------------------------------------- names
     def read(self, name: str) -> None:
@@ -121,23 +124,23 @@ class Flow:
     def _plain(self, node: ast.stmt) -> None:
         self._each(ast.iter_child_nodes(node))
 
-    def _on_Assign(self, node: ast.Assign) -> None:  # noqa: N802
+    def _assign(self, node: ast.Assign) -> None:
         self.expression(node.value)
         self._each(node.targets)
 
-    def _on_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def _annotated(self, node: ast.AnnAssign) -> None:
         self.expression(node.annotation)
         self.expression(node.value)
         if node.value is not None or not isinstance(node.target, ast.Name):
             self.expression(node.target)
 
-    def _on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
+    def _augmented(self, node: ast.AugAssign) -> None:
         self.expression(node.value)
         if isinstance(node.target, ast.Name):
             self.read(node.target.id)
         self.expression(node.target)
 
-    def _on_Delete(self, node: ast.Delete) -> None:  # noqa: N802
+    def _delete(self, node: ast.Delete) -> None:
         for target in node.targets:
             if isinstance(target, ast.Name):
                 self.read(target.id)
@@ -146,21 +149,18 @@ class Flow:
             else:
                 self.expression(target)
 
-    def _on_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._each(outer_parts(node))
         free = free_of_function(node)
         if node.decorator_list:
             self._use(free)
         self._define(node.name, free)
 
-    _on_FunctionDef = _on_function
-    _on_AsyncFunctionDef = _on_function
-
     def _define(self, name: str, free: Free) -> None:
         self._waiting[name] = free
         self.bind(name)
 
-    def _on_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def _class(self, node: ast.ClassDef) -> None:
         self._each([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
         methods = [part for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
         kept = self._bound, self._perhaps, self.facts.bound
@@ -175,15 +175,13 @@ class Flow:
             self._use(free)
         self._define(node.name, free)
 
-    def _on_Import(self, node: ast.Import | ast.ImportFrom) -> None:  # noqa: N802
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         modules = _modules(node)
         self.facts.modules |= modules
         if not self._conditional:
             self.facts.imports |= {name.partition(".")[0] for name in modules}
         for name in imported_names(node):
             self.bind(name)
-
-    _on_ImportFrom = _on_Import
 
     def _branches(self, branches: list[list[ast.stmt]], always: bool) -> None:
         """Alternatives, of which one runs (or none, unless ``always``)."""
@@ -197,13 +195,13 @@ class Flow:
             outcomes.append(start)
         self._bound = set.intersection(*outcomes) if outcomes else start
 
-    def _on_If(self, node: ast.If) -> None:  # noqa: N802
+    def _if(self, node: ast.If) -> None:
         self.expression(node.test)
         self._conditional += 1
         self._branches([node.body, node.orelse], always=True)
         self._conditional -= 1
 
-    def _on_loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         self.expression(node.test if isinstance(node, ast.While) else node.iter)
         start = set(self._bound)
         self._conditional += 1
@@ -215,19 +213,13 @@ class Flow:
         self._conditional -= 1
         self._bound = start
 
-    _on_For = _on_loop
-    _on_AsyncFor = _on_loop
-    _on_While = _on_loop
-
-    def _on_With(self, node: ast.With | ast.AsyncWith) -> None:  # noqa: N802
+    def _with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
             self.expression(item.context_expr)
             self.expression(item.optional_vars)
         self.block(node.body)
 
-    _on_AsyncWith = _on_With
-
-    def _on_Try(self, node: ast.Try) -> None:  # noqa: N802
+    def _try(self, node: ast.Try) -> None:
         guarded = any(_catches_import_error(handler) for handler in node.handlers)
         self._conditional += guarded
         start = set(self._bound)
@@ -247,9 +239,7 @@ class Flow:
         self._conditional -= guarded
         self.block(node.finalbody)
 
-    _on_TryStar = _on_Try
-
-    def _on_Match(self, node: ast.Match) -> None:  # noqa: N802
+    def _match(self, node: ast.Match) -> None:
         self.expression(node.subject)
         self._conditional += 1
         self._branches([_as_statements(case) for case in node.cases], always=False)
@@ -286,3 +276,25 @@ def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
     if node.level or not node.module or node.module == "__future__":
         return set()
     return {node.module, *(f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")}
+
+
+_VISITS: dict[type[ast.stmt], Callable[[Flow, Any], None]] = {
+    ast.Assign: Flow._assign,
+    ast.AnnAssign: Flow._annotated,
+    ast.AugAssign: Flow._augmented,
+    ast.Delete: Flow._delete,
+    ast.FunctionDef: Flow._function,
+    ast.AsyncFunctionDef: Flow._function,
+    ast.ClassDef: Flow._class,
+    ast.Import: Flow._import,
+    ast.ImportFrom: Flow._import,
+    ast.If: Flow._if,
+    ast.For: Flow._loop,
+    ast.AsyncFor: Flow._loop,
+    ast.While: Flow._loop,
+    ast.With: Flow._with,
+    ast.AsyncWith: Flow._with,
+    ast.Try: Flow._try,
+    ast.TryStar: Flow._try,
+    ast.Match: Flow._match,
+}

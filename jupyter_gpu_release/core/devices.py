@@ -15,7 +15,8 @@ from .cell_scopes import stored_names
 
 _CONSULTING = (
     "torch.cuda.is_available", "torch.cuda.device_count", "torch.cuda.current_device", "torch.cuda.get_device",
-    "torch.cuda.is_bf16_supported", "torch.accelerator.", "torch.backends.mps.", "torch.xpu.", "torch.get_default_device",
+    "torch.cuda.is_bf16_supported", "torch.accelerator.", "torch.backends.mps.", "torch.xpu.",
+    "torch.get_default_device",
     "jax.devices", "jax.local_devices", "jax.device_count", "jax.local_device_count", "jax.default_backend",
     "tensorflow.config.list_physical_devices", "tensorflow.config.list_logical_devices",
     "tensorflow.config.get_visible_devices", "tensorflow.config.experimental.list_physical_devices",
@@ -30,7 +31,7 @@ _HARMLESS_NODES = (
     ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 #: words of which one is in every cell that matters
-_WORDS = ("cuda", "accelerator", "mps", "jax", "physical_devices", "logical_devices", "xpu", "get_default_device")
+_WORDS = ("cuda", "accelerator", "mps", "jax", "physical_devices", "logical_devices", "xpu", "device", "cpu")
 
 #: name at the root of a chain → what it stands for (``tf`` → ``tensorflow``)
 Resolve = Callable[[str], str]
@@ -63,9 +64,8 @@ class DeviceLedger:
     def add(self, source: str) -> None:
         """Take in the (transformed) source of one executed cell."""
         known = [*self.choices, *self.placed, *self._constants]
-        if not any(word in source for word in _WORDS) and not any(name in source for name in known):
-            if "=" not in source or len(source) > 2000 or ("cpu" not in source and "device" not in source):
-                return
+        if not any(word in source for word in (*_WORDS, *known)):
+            return
         try:
             tree = ast.parse(source)
         except SyntaxError:

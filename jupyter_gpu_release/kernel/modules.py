@@ -72,7 +72,7 @@ class LocalModules:
         return any(folder == known or folder.startswith(known + os.sep) for known in self._installed)
 
     def _find(self, top: str, roots: list[Path]) -> tuple[Path, list[Path]] | None:
-        if top in sys.stdlib_module_names or not top.isidentifier():
+        if top in sys.stdlib_module_names or top in _OURS or not top.isidentifier():
             return None
         loaded = getattr(sys.modules.get(top), "__file__", None)
         if loaded and self._is_installed(os.path.abspath(loaded)):

@@ -62,11 +62,11 @@ def dump(
     """
     try:
         return _Writer(realm, follow).write(values, facts)
-    except _Torn:
+    except _TornError:
         return _Writer(realm, follow, careful=True).write(values, facts)
 
 
-class _Torn(Exception):
+class _TornError(Exception):
     """A value failed half-way; what the stream and memo hold of it cannot be taken back."""
 
 
@@ -112,7 +112,7 @@ class _Writer:
             self._value(name, value)
         except Exception as error:
             if memo is None:
-                raise _Torn from error
+                raise _TornError from error
             self._dump.failed[name] = error
             self._take_back(before, memo)
             return

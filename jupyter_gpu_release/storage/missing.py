@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from .rebuild import RECEIVERS, Rebuilder
 from .unpickler import writable
@@ -22,7 +22,7 @@ class MissingGlobal:
         self.name = name
         self.reason = reason
 
-    def __call__(self, *arguments: Any) -> MissingObject:
+    def __call__(self, *arguments: Any) -> MissingObject:  # noqa: D102
         return MissingObject(self, arguments, None)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, An
 class TolerantUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     """Python's own unpickler with every step that runs foreign code guarded. Slow; used after a failure only."""
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
 
     def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
         super().__init__(file, buffers=writable(buffers))

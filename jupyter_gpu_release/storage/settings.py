@@ -40,8 +40,7 @@ def apply_settings(settings: Settings) -> None:
 
 def _numpy_out(numpy: Any) -> dict[str, Any]:
     options: dict[str, Any] = numpy.get_printoptions()
-    changed = {name: options[name] for name, usual in _NUMPY_USUAL.items() if options.get(name) != usual}
-    return changed
+    return {name: options[name] for name, usual in _NUMPY_USUAL.items() if options.get(name) != usual}
 
 
 _NUMPY_USUAL = {
