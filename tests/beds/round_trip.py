@@ -85,7 +85,9 @@ class Notebook:
         with self._as_main():
             return self.names.collect(body, Choice(**choice))
 
-    def gpu(self, body: str, *, has_gpu: bool = False, through_files: bool = False, env: Any = None, **choice: Any) -> Trip:
+    def gpu(
+        self, body: str, *, has_gpu: bool = False, through_files: bool = False, env: Any = None, **choice: Any
+    ) -> Trip:
         """One GPU cell, there and back."""
         prepared = self.collect(body, **choice)
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)

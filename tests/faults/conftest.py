@@ -1,0 +1,46 @@
+"""Clusters that may be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fault_bed import Cluster
+from kernel_bed import Notebook
+
+from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
+from jupyter_gpu_release.client.home import HomePaths
+
+
+@pytest.fixture(scope="module")
+def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for a module whose faults it survives."""
+    home = HomePaths(tmp_path_factory.mktemp("home"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "4")
+        try:
+            yield Cluster(start_embedded(home=home, simulated=4, progress=print))
+        finally:
+            stop_embedded(home)
+
+
+@pytest.fixture
+def doomed(own_home: HomePaths) -> Cluster:
+    """One for a fault that it does not survive."""
+    return Cluster(start_embedded(home=own_home, simulated=2, progress=print))
+
+
+@pytest.fixture
+def open_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Cluster], Notebook]]:
+    """``open_notebook(cluster)``: a kernel that uses it."""
+    made: list[Notebook] = []
+
+    def start(cluster: Cluster) -> Notebook:
+        monkeypatch.setenv("JUPYTER_GPU_HOME", str(cluster.home))
+        made.append(Notebook(tmp_path))
+        return made[-1]
+
+    yield start
+    for notebook in made:
+        notebook.close()

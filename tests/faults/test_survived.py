@@ -1,0 +1,193 @@
+"""Faults that a cluster survives: each really kills, and afterwards nothing is held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from fault_bed import Cluster
+from kernel_bed import Notebook, Shown
+
+Open = Callable[[Cluster], Notebook]
+
+GPU = "%%gpu_train --gpus 2\n"
+#: tells its process ids, leaves a grandchild of its own session behind, and goes on until the file is there
+_LONG = (
+    GPU + "import os, pathlib, subprocess, time\n"
+    "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    "print('pids', os.getpid(), child.pid, flush=True)\n"
+    "kept = 'yes'\n"
+    "n = 0\n"
+    "while not pathlib.Path('stop').exists():\n"
+    "    n += 1\n"
+    "    print('tick', n, flush=True)\n"
+    "    time.sleep(0.05)\n"
+)
+
+
+def _ticks(shown: Shown) -> list[int]:
+    return [int(line.split()[1]) for line in shown.text().splitlines() if line.startswith("tick")]
+
+
+def _pids(shown: Shown) -> list[int]:
+    lines = [line for line in shown.text().splitlines() if line.startswith("pids")]
+    return [int(word) for word in lines[0].split()[1:]] if lines else []
+
+
+def _begin(notebook: Notebook) -> tuple[str, list[int]]:
+    cell = notebook.begin(_LONG)
+    shown = notebook.until(lambda shown: len(_ticks(shown)) > 3)
+    return cell, _pids(shown)
+
+
+@pytest.mark.parametrize(
+    ("death", "words"),
+    [
+        ("import os\nos._exit(7)", "exit code 7"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+    ],
+)
+def test_the_cells_process_dies(module_cluster: Cluster, open_notebook: Open, death: str, words: str) -> None:
+    notebook = open_notebook(module_cluster)
+    notebook.ok("precious = [1, 2]")
+    shown = notebook.run(GPU + "print(len(precious), flush=True)\n" + death)
+    assert shown.status == "error"
+    assert words in shown.traceback
+    assert "2\n" in shown.text()
+    assert notebook.value("precious") == [1, 2]
+    module_cluster.assert_nothing_is_held()
+
+
+def test_a_greedy_cell_is_ended_alone(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    shown = notebook.run("%%gpu_train --memory 200MiB\nhoard = bytearray(1 << 30)")
+    assert shown.status == "error"
+    assert "--memory" in shown.traceback
+    assert notebook.ok(GPU + "1 + 1").status == "ok"
+    module_cluster.assert_nothing_is_held()
+
+
+def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    _cell, pids = _begin(notebook)
+    assert module_cluster.status()["gpus"]["held"] == 2
+    notebook.kill()
+    deadline = time.monotonic() + 30
+    while module_cluster.last_run()["state"] != "cancelled" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert module_cluster.last_run()["state"] == "cancelled"
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    cell, pids = _begin(notebook)
+    module_cluster.kill("ray::Gateway")
+    before = len(_ticks(notebook.until(lambda shown: True)))
+    notebook.until(lambda shown: len(_ticks(shown)) > before + 20)
+    (notebook.folder / "stop").touch()
+    shown = notebook.end(cell)
+    assert shown.status == "ok", shown.traceback
+    ticks = _ticks(shown)
+    assert ticks == list(range(1, len(ticks) + 1))  # no event lost, none doubled
+    assert notebook.value("[kept, n]") == ["yes", len(ticks)]
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_the_node_agent_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    cell, pids = _begin(notebook)
+    module_cluster.kill("ray::NodeAgent")
+    shown = notebook.end(cell)
+    assert shown.status == "error"
+    assert "lost" in shown.traceback.lower() or "agent" in shown.traceback
+    module_cluster.assert_nothing_is_held(*pids)
+    assert notebook.ok(GPU + "'again'").displays()[0] == "'again'"
+
+
+def test_the_fork_server_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    cell, pids = _begin(notebook)
+    module_cluster.kill("node.fork_server")
+    assert notebook.end(cell).status == "error"
+    module_cluster.assert_nothing_is_held(*pids)
+    assert notebook.ok(GPU + "'again'").displays()[0] == "'again'"
+
+
+def test_an_interrupt_while_running_brings_the_names_back(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    cell, pids = _begin(notebook)
+    notebook.interrupt()
+    shown = notebook.end(cell)
+    assert shown.reply["ename"] == "KeyboardInterrupt"
+    assert notebook.value("kept") == "yes"
+    assert notebook.value("n") > 3
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_two_interrupts_end_a_deaf_cell(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    cell = notebook.begin(
+        GPU + "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "print('pids', os.getpid(), flush=True)\ntime.sleep(1000)"
+    )
+    pids = _pids(notebook.until(_pids))
+    notebook.interrupt()
+    time.sleep(0.5)  # two presses of the stop button, as a person does it
+    notebook.interrupt()
+    assert notebook.end(cell, 30).status == "error"
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_an_interrupt_while_queued_takes_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
+    holder, waiter = open_notebook(module_cluster), open_notebook(module_cluster)
+    cell, pids = _begin(holder)
+    waiting = waiter.begin("%%gpu_train --gpus 4\nnever = 1")
+    deadline = time.monotonic() + 20
+    while not module_cluster.status()["queue"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert module_cluster.status()["queue"][0]["position"] == 1
+    waiter.interrupt()
+    assert waiter.end(waiting).status == "error"
+    assert module_cluster.status()["queue"] == []
+    (holder.folder / "stop").touch()
+    assert holder.end(cell).status == "ok"
+    (holder.folder / "stop").unlink()
+    module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    notebook.ok("import numpy as np\nbig = np.zeros(1 << 25)\nimport time")
+    for delay in (0.0, 0.05, 0.2, 0.5, 1.0):
+        cell = notebook.begin("%%gpu_train\nback = big + 1")
+        time.sleep(delay)  # strikes while collecting, writing, running, or on the way back
+        notebook.interrupt()
+        shown = notebook.end(cell)
+        assert shown.status in ("ok", "error")
+        assert shown.reply.get("ename", "KeyboardInterrupt") in ("KeyboardInterrupt", "RunCancelledError")
+    module_cluster.assert_nothing_is_held()
+    assert notebook.ok("%%gpu_train\nfloat(big.sum())").displays()[0] == "0.0"
+
+
+def test_a_grandchild_of_a_cell_that_ended_holds_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    shown = notebook.ok(
+        GPU + "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.write(1, f'pids {os.getpid()}\\n'.encode())\n"
+        "        time.sleep(1000)\n"
+        "    os._exit(0)\n"
+        "os.wait(); time.sleep(0.3)"
+    )
+    pids = _pids(shown)
+    assert pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], signal.SIGTERM)
+    module_cluster.assert_nothing_is_held(*pids)
