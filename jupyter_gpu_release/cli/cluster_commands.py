@@ -17,7 +17,7 @@ from ..client.autostart import Failed, Progress, Ready
 from ..client.home import HomePaths
 from ..errors import GpuReleaseError
 from .attach import attach, detach
-from .embedded import Say, start_embedded, stop_embedded
+from .embedded import Say, readable_connection, start_embedded, stop_embedded
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def stop(arguments: argparse.Namespace) -> int:
     """``jupyter gpu stop``; says what it ended, and that there was nothing when there was nothing."""
     home = HomePaths.from_environment()
     began = time.monotonic()
-    connection = home.read_connection()
+    connection = readable_connection(home)
     if connection is not None and not connection.embedded:
         with _progress() as say:
             detach(home, connection, say)

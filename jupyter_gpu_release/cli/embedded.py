@@ -18,7 +18,14 @@ import msgspec
 
 from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection, HomePaths, read_secret, write_secret
-from ..errors import AuthenticationError, ClusterError, ConflictError, ImpossibleAskError, from_code
+from ..errors import (
+    AuthenticationError,
+    ClusterError,
+    ConflictError,
+    GatewayUnavailableError,
+    ImpossibleAskError,
+    from_code,
+)
 from ..storage.atomic import make_private_folder
 from ..storage.runs import probe_store
 from .hardware import read_hardware, usable_gpus
@@ -82,7 +89,7 @@ def start_embedded(
 
 def running_connection(home: HomePaths) -> Connection | None:
     """The connection of a cluster whose keeper lives (or that is attached), else None."""
-    connection = home.read_connection()
+    connection = readable_connection(home)
     if connection is None or not connection.embedded:
         return connection
     return connection if keeper_alive(connection.keeper_pid, connection.cluster) else None
@@ -91,7 +98,7 @@ def running_connection(home: HomePaths) -> Connection | None:
 def stop_embedded(home: HomePaths) -> StopReport:
     """End every cluster of ``home``, also one whose keeper is dead; doing it twice is fine."""
     clusters, processes = 0, 0
-    connection = home.read_connection()
+    connection = readable_connection(home)
     found = {plan.cluster: (plan.keeper_pid, plan.runtime) for plan in read_plans(home)}
     if connection is not None and connection.embedded:
         found.setdefault(connection.cluster, (connection.keeper_pid, connection.runtime))
@@ -102,6 +109,14 @@ def stop_embedded(home: HomePaths) -> StopReport:
     if connection is None or connection.embedded:
         home.remove_connection()
     return StopReport(clusters, processes)
+
+
+def readable_connection(home: HomePaths) -> Connection | None:
+    """The connection file's content; a damaged one is as good as none, start and stop put it right."""
+    try:
+        return home.read_connection()
+    except GatewayUnavailableError:
+        return None
 
 
 def _reuse(running: Connection, gpus: int | None, simulated: int | None, store: str | None) -> Ready:

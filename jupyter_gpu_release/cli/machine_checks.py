@@ -93,10 +93,11 @@ def check_gpus() -> Iterator[Finding]:
         names = ", ".join(hardware.gpus)
         yield ok("nvml", f"{len(hardware.gpus)} GPUs: {names}; driver {hardware.driver}, CUDA {_dotted(hardware)}")
     for framework, cuda in _framework_cuda():
-        yield _compare_cuda(hardware, framework, cuda)
+        yield compare_cuda(hardware, framework, cuda)
 
 
-def _compare_cuda(hardware: Hardware, framework: str, cuda: tuple[int, int] | None) -> Finding:
+def compare_cuda(hardware: Hardware, framework: str, cuda: tuple[int, int] | None) -> Finding:
+    """Whether a framework built for ``cuda`` (None: a CPU build) can work with this machine's driver."""
     if cuda is None:
         if not hardware.gpus:
             return ok("cuda", f"{framework} is a CPU build, and there is no GPU here")

@@ -1,0 +1,144 @@
+"""``jupyter gpu doctor``: with no cluster, and what it finds when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.cli.embedded import stop_embedded
+from jupyter_gpu_release.cli.findings import BROKEN, NOTE, OK, Finding
+from jupyter_gpu_release.cli.hardware import Hardware
+from jupyter_gpu_release.cli.machine_checks import check_home, check_leftovers, check_store, compare_cuda
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.cli.plan import KeeperPlan, make_runtime_folder
+from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
+
+
+def _doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[Finding]]:
+    status = main(["doctor", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["ok"] == (status == 0)
+    return status, msgspec.convert(document["findings"], list[Finding])
+
+
+def test_it_works_with_no_cluster_and_starts_none(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    status, findings = _doctor(capsys)
+    by_check = {finding.check: finding for finding in findings}
+    assert {"python", "package", "ray", "home", "nvml", "cuda", "store", "cluster", "leftovers"} <= set(by_check)
+    assert by_check["ray"].level == OK
+    assert by_check["cluster"] == Finding(
+        "cluster", NOTE, "none is running here and no gateway is configured", "the first %%gpu_train starts one"
+    )
+    assert status == int(any(finding.level == BROKEN for finding in findings))
+    assert own_home.read_connection() is None
+
+
+def test_every_broken_finding_has_a_mend(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    own_home.create()
+    write_secret(own_home.token, "secret-word")
+    own_home.token.chmod(0o644)
+    own_home.connection.write_text("{")
+    status, findings = _doctor(capsys)
+    assert status == 1
+    broken = [finding for finding in findings if finding.level == BROKEN]
+    assert {"token", "gateway"} <= {finding.check for finding in broken}
+    assert all(finding.mend for finding in broken)
+    assert "secret-word" not in str(findings)
+
+
+def test_the_readable_form_says_the_same(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    own_home.create()
+    own_home.root.chmod(0o755)
+    assert main(["doctor"]) == 1
+    text = "".join(capsys.readouterr().out.split())
+    assert f"✗home{own_home.root}mayberead" in text
+    assert f"chmod700{own_home.root}" in text
+
+
+def test_private_files_are_fine(own_home: HomePaths) -> None:
+    own_home.create()
+    write_secret(own_home.token, "secret")
+    assert {finding.level for finding in check_home(own_home)} == {OK}
+
+
+def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("not a folder")
+    finding = check_store(folder / "store")
+    assert finding.level == BROKEN
+    assert str(folder) in finding.finding
+    assert "JUPYTER_GPU_STORE" in finding.mend
+
+
+def test_a_connection_to_a_dead_cluster_is_found(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    own_home.create()
+    write_secret(own_home.token, "secret")
+    own_home.write_connection(
+        Connection(
+            url="http://127.0.0.1:9", token_file=str(own_home.token), store=str(own_home.store), cluster="gone",
+            keeper_pid=os.getpid(),  # a living process, but not that keeper
+        )
+    )  # fmt: skip
+    status, findings = _doctor(capsys)
+    assert status == 1
+    assert (
+        Finding("cluster", BROKEN, "the connection file names a cluster that is dead", "jupyter gpu stop") in findings
+    )
+
+
+def test_a_configured_gateway_that_is_down_is_broken(
+    own_home: HomePaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", "secret-word")
+    status, findings = _doctor(capsys)
+    assert status == 1
+    (gateway,) = [finding for finding in findings if finding.check == "gateway"]
+    assert "http://127.0.0.1:9 does not answer" in gateway.finding
+    assert "secret-word" not in str(findings)
+
+
+def test_the_folder_of_a_dead_cluster_is_found_and_the_mend_mends(own_home: HomePaths) -> None:
+    own_home.create()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder = make_runtime_folder()
+    plan = KeeperPlan(
+        cluster="0123456789abcdef", home=str(own_home.root), runtime=str(folder), store=str(own_home.store), gpus=1,
+        simulated=True, keeper_pid=ended.pid,
+    )  # fmt: skip
+    plan.write()
+    mine = [finding for finding in check_leftovers() if str(folder) in finding.finding]
+    assert [finding.level for finding in mine] == [BROKEN]
+    assert mine[0].mend == f"JUPYTER_GPU_HOME={own_home.root} jupyter gpu stop"
+    stop_embedded(own_home)
+    assert not folder.exists()
+    assert not [finding for finding in check_leftovers() if str(folder) in finding.finding]
+
+
+_H100 = Hardware(["NVIDIA H100"], driver="550.54", driver_cuda=(12, 4))
+_NONE = Hardware([], problem="Driver Not Loaded")
+
+
+@pytest.mark.parametrize(
+    ("hardware", "cuda", "level", "words"),
+    [
+        (_H100, (12, 8), OK, "built for CUDA 12.8, the driver supports 12.4"),
+        (_H100, (11, 8), OK, "built for CUDA 11.8"),
+        (_H100, (13, 0), BROKEN, "built for CUDA 13, the driver 550.54 supports up to 12.4"),
+        (_H100, None, BROKEN, "CPU build: its cells cannot use the GPUs"),
+        (_NONE, None, OK, "CPU build, and there is no GPU here"),
+        (_NONE, (13, 0), OK, "built for CUDA 13; there is no GPU here"),
+    ],
+)
+def test_driver_against_framework(hardware: Hardware, cuda: tuple[int, int] | None, level: str, words: str) -> None:
+    finding = compare_cuda(hardware, "torch 2.13.0", cuda)
+    assert finding.level == level
+    assert words in finding.finding
+    assert bool(finding.mend) == (level == BROKEN)
