@@ -49,13 +49,13 @@ class Following:
         :class:`GatewayUnavailableError` when the gateway stays away too long (the run may go on).
         """
         try:
-            while not is_usable(self.view):
+            while True:
                 item = self._feed.get(TICK_S)
                 if item is not None:
                     self._take(item)
                 self._pass_interrupts_on()
                 self._watch_connection()
-                if self._has_given_up_waiting():
+                if is_usable(self.view) or self._has_given_up_waiting():
                     break
                 self._say_state()
         finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 
@@ -35,7 +37,7 @@ def locate(shell: Any, body: str, *, is_cell: bool) -> Place:
     return Place(
         notebook=find_notebook(shell.user_ns),
         cell=str(parent.get("metadata", {}).get("cellId") or ""),
-        count=shell.execution_count,
+        count=_number(shell),
         line_offset=_lines_above(raw, body, is_cell=is_cell),
     )
 
@@ -69,6 +71,17 @@ def _parent(shell: Any) -> dict[str, Any]:
         return {}
     parent: dict[str, Any] = kernel.get_parent() or {}
     return parent
+
+
+def _number(shell: Any) -> int:
+    """The number of the cell being run, as its tracebacks give it (``execution_count`` may be the next one's)."""
+    known: Mapping[str, int] = getattr(shell.compile, "_filename_map", {})
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename in known:
+            return known[frame.f_code.co_filename]
+        frame = frame.f_back
+    return int(shell.execution_count)
 
 
 def _last_input(shell: Any) -> str:

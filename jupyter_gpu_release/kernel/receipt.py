@@ -28,6 +28,7 @@ _HEADS = {
     "memory": ("✗", "ended for its memory"),
     "lost": ("✗", "lost"),
 }
+_BEFORE_GRANT = {"interrupted": "cancelled while waiting", "timeout": "gave up waiting"}
 _STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
 
 
@@ -84,6 +85,8 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     """Write the receipt of an ended run; ``came_back``: what was bound (None: what the outcome lists)."""
     outcome = view.outcome or Outcome(status=_STATES.get(view.state, "lost"))
     sign, word = _HEADS.get(outcome.status, ("✗", outcome.status))
+    if view.granted_at is None:
+        word = _BEFORE_GRANT.get(outcome.status, word)
     if outcome.status == "error" and outcome.error is not None:
         word = f"failed: {outcome.error.ename}"
     results = outcome.results if came_back is None else came_back

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ..core.documents import GpuRow, NodeRow, RunError, RunsDocument, StatusDocument
 from ..core.resources import format_bytes, format_seconds
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,94 +42,70 @@ class Table:
         return "".join(parts)
 
 
-def status_tables(document: Document) -> list[Table]:
+def status_tables(document: StatusDocument) -> list[Table]:
     """``%gpu_status``: the cluster in one line, its cards, what runs, what waits."""
-    gpus = document["gpus"]
-    kind = "simulated GPUs" if document.get("simulated") else "GPUs"
-    held = f"{gpus['held']} held, {gpus['free']} free"
-    external = f", {gpus['external']} used by others" if gpus.get("external") else ""
-    head = Table(f"{document['gateway'].get('url', '')}: {gpus['total']} {kind}, {held}{external}")
+    gpus = document.gpus
+    kind = "simulated GPUs" if document.simulated else "GPUs"
+    external = f", {gpus.external} used by others" if gpus.external else ""
+    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held, {gpus.free} free{external}")
     return [head, *(table for table in (_cards(document), _running(document), _waiting(document)) if table.rows)]
 
 
-def _cards(document: Document) -> Table:
-    rows = []
-    for node in document.get("nodes", ()):
-        for card in node.get("gpus", ()):
-            rows.append(
-                (
-                    str(node.get("host", "")), str(card.get("index", "")), str(card.get("name", "")),
-                    _memory(card), _percent(card.get("utilization")), str(card.get("state", "")),
-                    str(card.get("user") or ""), str(card.get("run") or ""),
-                )
-            )  # fmt: skip
+def _cards(document: StatusDocument) -> Table:
+    rows = [_card(node, card) for node in document.nodes for card in node.gpus]
     return Table("Cards", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
 
 
-def _memory(card: Document) -> str:
-    total = card.get("memory_bytes")
-    if not total:
-        return ""
-    return f"{format_bytes(card.get('used_bytes') or 0)} of {format_bytes(total)}"
+def _card(node: NodeRow, card: GpuRow) -> tuple[str, ...]:
+    memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
+    busy = "" if card.utilization is None else f"{card.utilization * 100:.0f} %"
+    return (node.host, card.index, card.name, memory, busy, card.state, card.user or "", card.run or "")
 
 
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else f"{fraction * 100:.0f} %"
-
-
-def _running(document: Document) -> Table:
-    waiting = {entry.get("run") for entry in document.get("queue", ())}
+def _running(document: StatusDocument) -> Table:
+    waiting = {row.run for row in document.queue}
     rows = [
-        (
-            str(run["run"]), str(run.get("user", "")), str(run.get("state", "")), str(run.get("gpus", "")),
-            _seconds(run.get("held_s")), _notebook(run),
-        )
-        for run in document.get("runs", ()) if run["run"] not in waiting
-    ]  # fmt: skip
+        (row.run, row.user, row.state, str(row.gpus), format_seconds(row.held_s), _notebook(row.notebook))
+        for row in document.runs
+        if row.run not in waiting
+    ]
     return Table("Running", ("run", "user", "state", "GPUs", "held", "notebook"), rows)
 
 
-def _waiting(document: Document) -> Table:
+def _waiting(document: StatusDocument) -> Table:
     rows = [
-        (
-            str(entry.get("position", "")), str(entry["run"]), str(entry.get("user", "")), str(entry.get("gpus", "")),
-            str(entry.get("reason") or ""), _seconds(entry.get("start_estimate_s")),
-        )
-        for entry in document.get("queue", ())
-    ]  # fmt: skip
+        (str(row.position or ""), row.run, row.user, str(row.gpus), row.reason, _seconds(row.start_estimate_s))
+        for row in document.queue
+    ]
     return Table("Waiting", ("position", "run", "user", "GPUs", "reason", "starts in"), rows)
 
 
-def runs_table(document: Document, most: int = 20) -> Table:
+def runs_table(document: RunsDocument, most: int = 20) -> Table:
     """``%gpu_runs``: the newest runs."""
-    runs: Sequence[Document] = document["runs"]
+    runs = document.runs
     rows = [
         (
-            str(run["run"]), str(run.get("state", "")), str(run.get("gpus", "")), _when(run.get("submitted_at")),
-            _seconds(run.get("queued_s")), _seconds(run.get("held_s")),
-            ", ".join(str(result["name"]) for result in run.get("results") or ()),
-            str(run.get("name") or "") or _notebook(run), _error(run.get("error")),
+            row.run, row.state, str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
+            format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
+            row.name or _notebook(row.notebook), _error(row.error),
         )
-        for run in runs[:most]
+        for row in runs[:most]
     ]  # fmt: skip
-    number = f"{len(rows)} of {len(runs)}" if len(runs) > most else str(len(runs))
-    heads = ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error")
-    return Table(f"{number} run{'' if len(runs) == 1 else 's'}", heads, rows)
+    title = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
+    return Table(title, ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error"), rows)
 
 
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else format_seconds(seconds)
 
 
-def _when(at_s: float | None) -> str:
-    return "" if not at_s else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+def _when(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) if at_s else ""
 
 
-def _notebook(run: Document) -> str:
-    return str(run.get("notebook") or "").rpartition("/")[2]
+def _notebook(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
-def _error(error: object) -> str:
-    if isinstance(error, Mapping):
-        return f"{error.get('ename', '')}: {error.get('evalue', '')}"[:80]
-    return str(error or "")[:80]
+def _error(error: RunError | None) -> str:
+    return "" if error is None else f"{error.ename}: {error.evalue}"[:80]

@@ -176,6 +176,8 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
     lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
     if interrupts:
         return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
+    if outcome.error.code:
+        return remote_error(outcome.error, *under)
     error = RunCancelledError(view.reason or "the run was cancelled from elsewhere")
     return with_traceback_lines(error, [*lines, f"\x1b[31mRunCancelledError\x1b[39m: {error.message}", *under])
 

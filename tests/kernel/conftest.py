@@ -40,7 +40,7 @@ from jupyter_gpu_release.core.messages import (
     decode,
     encode,
 )
-from jupyter_gpu_release.core.run import RunState
+from jupyter_gpu_release.storage import codec
 
 TOKEN = "a-token-for-tests"
 
@@ -57,20 +57,23 @@ class FakeRun:
             run=request.run, user="ann", state="queued", gpus=request.ask.gpus, ranks=request.ask.ranks,
             simulated=True, submitted_at=time.time(), session=request.session,
         )  # fmt: skip
-        self._events = 0
+        self.events: list[Event] = []
 
     def update(self, state: str, **facts: Any) -> None:
         self.view = msgspec.structs.replace(self.view, state=state, seq=self.view.seq + 1, **facts)
         self.gateway.send(Update(self.view))
 
+    def accept(self) -> None:
+        self.gateway.send(Accepted(self.view))
+
     def start(self) -> None:
+        self.accept()
         self.update("running", granted_at=time.time(), running_at=time.time(), hosts=["box"], gpu_ids=["0"])
 
     def emit(self, *pairs: tuple[str, dict[str, Any]]) -> None:
-        events = []
-        for kind, data in pairs:
-            self._events += 1
-            events.append(Event(self._events, time.time(), kind, data))
+        first = len(self.events) + 1
+        events = [Event(first + n, time.time(), kind, data) for n, (kind, data) in enumerate(pairs)]
+        self.events += events
         self.gateway.send(Events(self.request.run, events))
 
     def say(self, text: str, **more: Any) -> None:
@@ -86,8 +89,21 @@ class FakeRun:
     def fail(self, error: ErrorInfo, status: str = "error", **facts: Any) -> None:
         self.end(status, error=error, **facts)
 
-    def give_back(self, stream: bytes, buffers: list[bytes], results: list[ValueInfo]) -> None:
-        self.end(values=Graph(stream=stream, buffers=buffers), results=results)
+    def wait_for_signal(self) -> str:
+        return self.signals.get(timeout=20)
+
+
+@pytest.fixture
+def graph_of() -> Callable[..., dict[str, Any]]:
+    """Makes the arguments for :meth:`FakeRun.end` that bring values home."""
+    return _graph_of
+
+
+def _graph_of(**values: Any) -> dict[str, Any]:
+    """What a run brings home: arguments for :meth:`FakeRun.end`."""
+    results = [ValueInfo(name, type(value).__name__, 100) for name, value in values.items()]
+    dump = codec.dump(values, codec.Realm(values, at_home=False))
+    return {"values": Graph(stream=dump.stream, buffers=[bytes(each) for each in dump.buffers]), "results": results}
 
 
 class FakeGateway:
@@ -98,8 +114,12 @@ class FakeGateway:
         self.scripts: dict[str, Callable[[FakeRun], None]] = {}
         self.runs: list[FakeRun] = []
         self.hellos: list[Hello] = []
+        #: released once for each client that was welcomed
+        self.greeted = threading.Semaphore(0)
         self.byes = 0
         self.said_bye = threading.Event()
+        #: while set, nobody is answered
+        self.is_away = threading.Event()
         self.refuse_all: Refused | None = None
         self.embedded = True
         self._connections: list[ServerConnection] = []
@@ -137,6 +157,9 @@ class FakeGateway:
 
     def _serve(self, connection: ServerConnection) -> None:
         assert connection.request is not None
+        if self.is_away.is_set():
+            connection.close(1013, "away")
+            return
         if connection.request.headers.get("Authorization") != f"Bearer {TOKEN}":
             connection.close(1008, "no token")
             return
@@ -150,9 +173,14 @@ class FakeGateway:
     def _take(self, connection: ServerConnection, message: Any) -> None:
         if isinstance(message, Hello):
             self.hellos.append(message)
-            connection.send(encode(self._welcome()))
             with self._lock:
+                connection.send(encode(self.refuse_all or self._welcome()))
+                if self.refuse_all:
+                    return
                 self._connections.append(connection)
+                for run, after in message.resume.items():
+                    self._go_on(connection, self.find(run), after)
+            self.greeted.release()
         elif isinstance(message, Submit):
             self._submit(message.request)
         elif isinstance(message, Signal):
@@ -163,8 +191,13 @@ class FakeGateway:
             self.byes += 1
             self.said_bye.set()
 
-    def _welcome(self) -> Any:
-        return self.refuse_all or Welcome(PROTOCOL, "0", "ann", True, 4, str(self.store), embedded=self.embedded)
+    def _welcome(self) -> Welcome:
+        return Welcome(PROTOCOL, "0", "ann", True, 4, str(self.store), embedded=self.embedded)
+
+    def _go_on(self, connection: ServerConnection, run: FakeRun, after: int) -> None:
+        if run.events[after:]:
+            connection.send(encode(Events(run.request.run, run.events[after:])))
+        connection.send(encode(Update(run.view)))
 
     def _submit(self, request: RunRequest) -> None:
         if any(run.request.run == request.run for run in self.runs):
@@ -178,7 +211,6 @@ class FakeGateway:
     def _play(self, run: FakeRun) -> None:
         script = self.scripts.get(run.request.name)
         if script is None:
-            self.send(Accepted(run.view))
             run.start()
             run.end()
         else:
@@ -323,5 +355,14 @@ def make_kernel(tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Kernel]]:
         kernel.close()
 
 
-def is_final(view: RunView) -> bool:
-    return RunState.of(view.state).is_terminal
+@pytest.fixture(scope="module")
+def plain_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """One kernel for tests that reach no gateway."""
+    folder = tmp_path_factory.mktemp("plain")
+    names = ("JUPYTER_GPU_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR")
+    started = Kernel({**{name: str(folder / name) for name in names}, "JUPYTER_GPU_URL": "http://127.0.0.1:9"}, folder)
+    try:
+        assert started.run("%load_ext jupyter_gpu_release").reply["status"] == "ok"
+        yield started
+    finally:
+        started.close()

@@ -19,7 +19,8 @@ shell.run_line_magic("load_ext", "jupyter_gpu_release")
 took, grew = time.perf_counter() - started, resident() - before
 heavy = [n for n in ("ray", "torch", "numpy", "httpx", "pydantic", "websockets", "msgspec") if n in sys.modules]
 magics = shell.magics_manager.magics
-print(json.dumps({"took": took, "grew": grew, "heavy": heavy, "line": list(magics["line"]), "cell": list(magics["cell"])}))
+facts = {"took": took, "grew": grew, "heavy": heavy, "line": list(magics["line"]), "cell": list(magics["cell"])}
+print(json.dumps(facts))
 """
 
 
@@ -60,7 +61,8 @@ def test_loading_twice_and_unloading(home: dict[str, str]):
 from IPython.core.interactiveshell import InteractiveShell
 import jupyter_gpu_release
 shell = InteractiveShell.instance()
-names = lambda: sorted(n for kind in ("line", "cell") for n in shell.magics_manager.magics[kind] if n.startswith("gpu_"))
+table = shell.magics_manager.magics
+names = lambda: sorted(name for kind in ("line", "cell") for name in table[kind] if name.startswith("gpu_"))
 jupyter_gpu_release.load_ipython_extension(shell)
 jupyter_gpu_release.load_ipython_extension(shell)
 first = names()

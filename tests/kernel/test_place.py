@@ -10,12 +10,14 @@ from jupyter_gpu_release.kernel.place import find_notebook, find_workdir, locate
 
 def plain_shell(raw: str) -> SimpleNamespace:
     history = SimpleNamespace(input_hist_raw=["", raw])
-    return SimpleNamespace(user_ns={}, execution_count=7, history_manager=history)
+    return SimpleNamespace(user_ns={}, execution_count=7, history_manager=history, compile=None)
 
 
 def kernel_shell(code: str, **metadata: str) -> SimpleNamespace:
     parent = {"content": {"code": code}, "metadata": metadata}
-    return SimpleNamespace(user_ns={}, execution_count=3, kernel=SimpleNamespace(get_parent=lambda: parent))
+    return SimpleNamespace(
+        user_ns={}, execution_count=3, compile=None, kernel=SimpleNamespace(get_parent=lambda: parent)
+    )
 
 
 @pytest.mark.parametrize(

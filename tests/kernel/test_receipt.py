@@ -74,8 +74,8 @@ def test_other_ends():
 
 def test_cancelled_in_the_queue_took_nothing():
     ended = view(None, state="cancelled", granted_at=None, gone_at=None, release_ms=None, finished_at=103.0)
-    assert (
-        make_receipt(ended).text == f"■ interrupted · no GPU was taken · waited 3.0 s · nothing came back · run {RUN}"
+    assert make_receipt(ended).text == (
+        f"■ cancelled while waiting · no GPU was taken · waited 3.0 s · nothing came back · run {RUN}"
     )
 
 

@@ -1,0 +1,328 @@
+"""Whole cells in a real kernel, played by a gateway that follows a script."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo, Refused
+from jupyter_gpu_release.errors import OptionError
+
+if TYPE_CHECKING:
+    from conftest import FakeGateway, FakeRun, Kernel
+
+
+def test_a_good_cell(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
+    @gateway.script("good")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.say("hello\n")
+        run.end(**graph_of(answer=42), files=[FileInfo("run_dir/a.txt", 3)])
+
+    outputs = kernel.run("%%gpu_train --gpus 2 --name good\nanswer = 6 * 7")
+    assert outputs.reply["status"] == "ok"
+    assert outputs.text() == "hello\n"
+    receipt = outputs.plain()[-1]
+    assert receipt.startswith("✓ 2 simulated GPUs · queued")
+    assert "free 9 ms after the last statement · back: answer (int) · files: run_dir/a.txt (3 B)" in receipt
+    assert kernel.value("answer") == "42"
+    payload, request = gateway.runs[0].payload, gateway.runs[0].request
+    assert (payload.source, payload.line_offset) == ("answer = 6 * 7\n", 1)
+    assert request.ask.gpus == 2
+    assert payload.workdir.endswith("notebooks")
+    facts = [m["content"]["metadata"].get("jupyter_gpu_release") for m in outputs if "metadata" in m["content"]]
+    assert {"run": request.run, "status": "ok", "gpus": 2}.items() <= facts[-1].items()
+
+
+def test_output_keeps_its_order_and_kinds(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("show")
+    def play(run: FakeRun) -> None:
+        run.start()
+        shown = {"data": {"text/plain": "1"}, "metadata": {}, "transient": {"display_id": "d"}}
+        run.emit(
+            ("stream", {"name": "stdout", "text": "a\n"}),
+            ("display", shown),
+            ("stream", {"name": "stderr", "text": "b\n"}),
+            ("update_display", {**shown, "data": {"text/plain": "2"}}),
+            ("stream", {"name": "stdout", "text": "c\n"}),
+        )
+        run.end()
+
+    outputs = kernel.run("%%gpu_train --name show\npass")
+    assert outputs.kinds == [
+        "display_data", "stream", "display_data", "stream", "update_display_data", "stream", "update_display_data",
+    ]  # fmt: skip
+    receipt, shown = outputs.plain()
+    assert receipt.startswith("✓")
+    assert shown == "2"
+
+
+def test_clear_output_takes_the_line_but_not_the_receipt(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("clear")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.say("old")
+        run.emit(("clear_output", {"wait": False}), ("display", {"data": {"text/plain": "new"}}))
+        run.end()
+
+    outputs = kernel.run("%%gpu_train --name clear\npass")
+    assert outputs.plain()[0] == "new"
+    assert outputs.plain()[1].startswith("✓")
+    assert len(outputs.plain()) == 2
+
+
+def test_waiting_is_said_in_one_line(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("wait")
+    def play(run: FakeRun) -> None:
+        run.accept()
+        run.update("queued", position=3, reason="0 of 2 free")
+        run.signals.get(timeout=20)
+        run.start()
+        run.signals.get(timeout=20)
+        run.end()
+
+    message = kernel.start("%%gpu_train --gpus 2 --name wait\npass")
+    texts = []
+    while len(texts) < 2:
+        shown = kernel.client.get_iopub_msg(timeout=20)
+        if shown["msg_type"] in ("display_data", "update_display_data"):
+            texts.append(shown["content"]["data"]["text/plain"])
+            gateway.runs[0].signals.put("go on")
+    assert texts == [
+        "waiting for 2 simulated GPUs · position 3 · 0 of 2 free", "running on box · 2 simulated GPUs · GPU 0",
+    ]  # fmt: skip
+    rest = kernel.finish(message)
+    assert rest.kinds == ["update_display_data"]
+    assert rest[0]["content"]["data"]["text/plain"].startswith("✓")
+
+
+def test_widgets_messages_pass_whole(kernel: Kernel, gateway: FakeGateway):
+    content = {
+        "comm_id": "c1",
+        "target_name": "jupyter.widget",
+        "data": {"state": {"value": 1}, "buffer_paths": [["b"]]},
+    }
+
+    @gateway.script("comm")
+    def play(run: FakeRun) -> None:
+        run.start()
+        body = {"msg_type": "comm_open", "content": content, "metadata": {"version": "2.1.0"}, "buffers": [b"\x00\x01"]}
+        run.emit(("comm", body))
+        run.end()
+
+    outputs = kernel.run("%%gpu_train --name comm\npass")
+    opened = next(message for message in outputs if message["msg_type"] == "comm_open")
+    assert opened["content"] == content
+    assert opened["metadata"]["version"] == "2.1.0"
+    assert [bytes(buffer) for buffer in opened["buffers"]] == [b"\x00\x01"]
+
+
+def failing(run: FakeRun, error: Exception, **facts: Any) -> None:
+    lines = ["-----", f"Cell In[1], line 2: {error}"]
+    pickled = pickle.dumps(error)
+    run.fail(ErrorInfo(type(error).__name__, str(error), lines, pickled=pickled), **facts)
+
+
+def test_an_error_is_the_users_own(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
+    @gateway.script("fail")
+    def play(run: FakeRun) -> None:
+        run.start()
+        failing(run, ZeroDivisionError("no"), **graph_of(history=[1, 2]))
+
+    outputs = kernel.run("%%gpu_train --name fail\n1 / 0")
+    assert outputs.reply["status"] == "error"
+    assert outputs.reply["ename"] == "ZeroDivisionError"
+    assert outputs.kinds == ["error"]
+    assert outputs.traceback.startswith("-----\nCell In[1], line 2: no\n✗ failed: ZeroDivisionError · 1 simulated GPU")
+    assert "training.py" not in outputs.traceback
+    assert kernel.value("history") == "[1, 2]"
+    caught = kernel.run(
+        "try:\n    get_ipython().run_cell_magic('gpu_train', '--name fail', '1/0')\n"
+        "except ZeroDivisionError as e:\n    print('caught', e)"
+    )
+    assert caught.text() == "caught no\n"
+
+
+def test_run_all_stops_at_an_error_unless_the_client_says_otherwise(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("fail")
+    def play(run: FakeRun) -> None:
+        run.start()
+        failing(run, ValueError("x"))
+
+    kernel.client.execute("%%gpu_train --name fail\n1")
+    second = kernel.client.execute("after = 1")
+    statuses = {}
+    while second not in statuses:
+        reply = kernel.client.get_shell_msg(timeout=20)
+        statuses[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
+    assert statuses[second] == "aborted"
+    kernel.client.execute("%%gpu_train --name fail\n1", stop_on_error=False)
+    assert kernel.run("print('went on')").text() == "went on\n"
+
+
+def test_exit_status_and_syntax_errors_of_the_remote_side(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("remote")
+    def play(run: FakeRun) -> None:
+        run.start()
+        failing(run, SyntaxError("bad token"))
+
+    outputs = kernel.run("%%gpu_train --name remote\neval('1+')")
+    assert outputs.error["ename"] == "SyntaxError"
+    assert "line 2: bad token" in outputs.traceback
+
+
+def test_other_ranks_errors_are_shown_once(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("gang")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.emit(
+            ("stream", {"name": "stdout", "text": "hi\n", "rank": 1}),
+            ("error", {"ename": "KeyError", "evalue": "'k'", "traceback": ["T1"], "rank": 1}),
+            ("error", {"ename": "ValueError", "evalue": "x", "traceback": ["T0"]}),
+        )
+        failing(run, ValueError("x"))
+
+    outputs = kernel.run("%%gpu_train --gpus 2 --ranks 2 --name gang\n1")
+    assert outputs.text() == "[rank 1] hi\n"
+    assert outputs.text("stderr") == "[rank 1] T1\n"
+    assert outputs.error["ename"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("%%gpu_train --gpu 2\n1", "did you mean --gpus?"),
+        ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
+        ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),
+        ("%%gpu_train 2\n1", "did you mean --gpus 2?"),
+        ("%%gpu_train --async\n1", "cannot do that yet"),
+        ("%%gpu_train --export NOT_SET_ANYWHERE\n1", "no such environment variable"),
+        ("%%gpu_train\n   \n", "nothing to run"),
+        ("%%gpu_train\n# only words\n", "nothing to run"),
+        ("%gpu_train", "nothing to run"),
+        ("%gpu_train --gpus 1", "nothing to run"),
+        ("%gpu_train -gpus 1 f()", "did you mean --gpus?"),
+        ("%gpu_config gpus=-1", "not a number of GPUs"),
+        ("%gpu_queue", "cannot do that yet"),
+        ("%%gpu_sweep\n1", "cannot do that yet"),
+    ],
+)
+def test_bad_lines_fail_in_our_words(plain_kernel: Kernel, code: str, words: str):
+    outputs = plain_kernel.run(code)
+    assert outputs.reply["status"] == "error"
+    assert outputs.error["ename"] == "OptionError"
+    assert words in outputs.traceback
+    assert len(outputs.error["traceback"]) <= 2
+
+
+def test_syntax_errors_take_no_gpu(kernel: Kernel, gateway: FakeGateway):
+    outputs = kernel.run("%%gpu_train\nx = 1\ny = = 2\n")
+    assert outputs.error["ename"] == "SyntaxError"
+    assert "y = = 2" in outputs.traceback
+    assert "line 3)" in outputs.error["evalue"]
+    assert "jupyter_gpu_release" not in outputs.traceback
+    assert gateway.runs == []
+
+
+def test_a_refusal_leaves_nothing(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("big")
+    def play(run: FakeRun) -> None:
+        assert (gateway.store / "runs" / run.request.run / "inputs.graph").stat().st_size > 3 << 20
+        gateway.send(Refused(run.request.run, "impossible_ask", "this cluster has 4 GPUs, not 9", "ask for 4"))
+
+    kernel.run("big = b'x' * (3 << 20)")
+    outputs = kernel.run("%%gpu_train --gpus 9 --name big\nlen(big)")
+    assert outputs.error["ename"] == "ImpossibleAskError"
+    assert outputs.traceback.endswith("this cluster has 4 GPUs, not 9\n  → ask for 4")
+    assert list((gateway.store / "runs").iterdir()) == []
+    assert gateway.runs[0].payload.inputs.file == "inputs.graph"
+
+
+def test_a_store_that_cannot_be_written(kernel: Kernel, gateway: FakeGateway):
+    (gateway.store / "runs").write_text("in the way")
+    kernel.run("big = b'x' * (3 << 20)")
+    outputs = kernel.run("%%gpu_train\nlen(big)")
+    assert outputs.error["ename"] == "StoreError"
+    assert "cannot make the folder" in outputs.traceback
+    assert gateway.runs == []
+
+
+def test_options_may_hold_the_notebooks_variables(kernel: Kernel, gateway: FakeGateway):
+    kernel.run("n, label = 3, 'mine'")
+    outputs = kernel.run("%%gpu_train --gpus {n} --name $label\nprint(f'{n}')")
+    assert outputs.reply["status"] == "ok", outputs.traceback
+    run = gateway.runs[0]
+    assert (run.request.ask.gpus, run.request.name, run.payload.source) == (3, "mine", "print(f'{n}')\n")
+
+
+def test_line_magic(kernel: Kernel, gateway: FakeGateway):
+    assert kernel.run("a = 1\n%gpu_train --gpus 1 print({a}, 'b  c')").reply["status"] == "ok"
+    assert gateway.runs[0].payload.source == "print({a}, 'b  c')"
+    assert gateway.runs[0].payload.line_offset == 1
+
+
+def test_defaults_of_the_notebook(kernel: Kernel, gateway: FakeGateway):
+    assert kernel.run("%gpu_config gpus=2 memory=8GiB").reply["status"] == "ok"
+    kernel.run("%%gpu_train\n1")
+    kernel.run("%%gpu_train --gpus 1\n1")
+    kernel.run("%gpu_config reset")
+    kernel.run("%%gpu_train\n1")
+    asks = [(run.request.ask.gpus, run.request.ask.memory_bytes) for run in gateway.runs]
+    assert asks == [(2, 8 << 30), (1, 8 << 30), (1, None)]
+
+
+def test_environment_workdir_and_facts_travel(kernel: Kernel, gateway: FakeGateway, tmp_path: Path):
+    kernel.run("import os; os.environ['SEEN'] = 'yes'")
+    before = kernel.run("1").reply["execution_count"]
+    kernel.run(f"%%gpu_train --env A=1 --export SEEN --workdir {tmp_path} --timeout 2h --wait 5m --fresh\n1")
+    run = gateway.runs[0]
+    assert run.payload.env == {"A": "1", "SEEN": "yes"}
+    assert (run.payload.workdir, run.payload.workdir_asked) == (str(tmp_path), True)
+    assert (run.request.timeout_s, run.request.wait_s, run.request.fresh) == (7200, 300, True)
+    assert run.payload.count == before + 1
+
+
+def test_a_hundred_thousand_lines_in_order(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("many")
+    def play(run: FakeRun) -> None:
+        run.start()
+        for start in range(0, 100_000, 500):
+            run.say("".join(f"line {n}\n" for n in range(start, start + 500)))
+        run.end()
+
+    outputs = kernel.run("%%gpu_train --name many\npass")
+    assert outputs.text() == "".join(f"line {n}\n" for n in range(100_000))
+
+
+def test_ours_is_an_error_that_can_be_caught(kernel: Kernel):
+    call = "get_ipython().run_cell_magic('gpu_train', '--gpus x', '1')"
+    code = f"try:\n    {call}\nexcept Exception as e:\n    print(type(e).__name__)"
+    assert kernel.run(code).text() == f"{OptionError.__name__}\n"
+
+
+def test_what_ended_without_an_error_of_its_own(kernel: Kernel, gateway: FakeGateway):
+    ends: dict[str, tuple[str, Any]] = {
+        "waited": ("cancelled", {"reason": "waited longer than --wait 1s"}),
+        "lost": ("lost", {"reason": "node box died"}),
+    }
+    for name, (state, facts) in ends.items():
+        gateway.scripts[name] = lambda run, state=state, facts=facts: (run.accept(), run.update(state, **facts))
+    waited = kernel.run("%%gpu_train --name waited\n1")
+    assert waited.error["ename"] == "RunCancelledError"
+    assert "waited longer than --wait 1s" in waited.traceback
+    lost = kernel.run("%%gpu_train --name lost\n1")
+    assert lost.error["ename"] == "RunLostError"
+
+
+def test_killed_for_memory_is_said(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("memory")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.fail(ErrorInfo("OutOfMemory", "used 9 of 8 GiB", code="failed", mend="ask for more --memory"), "memory")
+
+    outputs = kernel.run("%%gpu_train --name memory\n1")
+    assert outputs.error["ename"] == "RunFailedError"
+    assert "used 9 of 8 GiB\n  → ask for more --memory\n✗ ended for its memory" in outputs.traceback

@@ -1,0 +1,162 @@
+"""Gateways that are down, refuse, go away and come back; this machine's own cluster dying."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
+from jupyter_gpu_release.core.messages import Refused
+
+if TYPE_CHECKING:
+    from conftest import FakeGateway, FakeRun, Kernel
+
+MakeKernel = Callable[[dict[str, str]], "Kernel"]
+
+
+def test_nothing_is_lost_or_doubled_when_the_connection_breaks(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
+    @gateway.script("broken")
+    def play(run: FakeRun) -> None:
+        run.start()
+        for number in range(200):
+            run.say(f"{number}\n")
+            if number in (50, 120):
+                gateway.drop_connections()
+        run.end(**graph_of(done=True))
+
+    outputs = kernel.run("%%gpu_train --name broken\npass")
+    assert outputs.text() == "".join(f"{n}\n" for n in range(200))
+    assert kernel.value("done") == "True"
+    assert len(gateway.hellos) == 3
+    assert len({hello.session for hello in gateway.hellos}) == 1
+
+
+def test_a_lost_connection_is_said(kernel: Kernel, gateway: FakeGateway):
+    lost = threading.Event()
+
+    @gateway.script("away")
+    def play(run: FakeRun) -> None:
+        run.start()
+        gateway.is_away.set()
+        gateway.drop_connections()
+        lost.wait(20)
+        gateway.is_away.clear()
+        run.end()
+
+    message = kernel.start("%%gpu_train --name away\npass")
+    said = []
+    while not any(text.startswith("connection to the gateway lost, the run goes on") for text in said):
+        shown = kernel.client.get_iopub_msg(timeout=20)
+        if "data" in shown["content"]:
+            said.append(shown["content"]["data"]["text/plain"])
+    lost.set()
+    assert kernel.finish(message).reply["status"] == "ok"
+
+
+def test_a_configured_gateway_that_is_down_is_not_replaced(make_kernel: MakeKernel, home: dict[str, str]):
+    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9", "JUPYTER_GPU_TOKEN": "x"})
+    kernel.run("%load_ext jupyter_gpu_release")
+    outputs = kernel.run("%%gpu_train\nx = 1", timeout_s=60)
+    assert outputs.error["ename"] == "GatewayUnavailableError"
+    assert "http://127.0.0.1:9 does not answer" in outputs.traceback
+    assert not (Path(home["JUPYTER_GPU_HOME"]) / "connection.json").exists()
+
+
+def test_a_token_is_asked_for(make_kernel: MakeKernel, home: dict[str, str]):
+    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://127.0.0.1:9"})
+    kernel.run("%load_ext jupyter_gpu_release")
+    outputs = kernel.run("%gpu_train 1")
+    assert outputs.error["ename"] == "AuthenticationError"
+    assert "JUPYTER_GPU_TOKEN" in outputs.traceback
+
+
+def test_a_gateway_that_refuses_says_why(kernel: Kernel, gateway: FakeGateway):
+    gateway.refuse_all = Refused("", "protocol_version", "the gateway speaks protocol 2, this client 1", "upgrade")
+    outputs = kernel.run("%gpu_train 1")
+    assert outputs.error["ename"] == "ProtocolError"
+    assert outputs.traceback.endswith("the gateway speaks protocol 2, this client 1\n  → upgrade")
+    gateway.refuse_all = None
+    assert kernel.run("%gpu_train 1").reply["status"] == "ok"
+
+
+def test_nothing_is_started_where_that_is_forbidden(make_kernel: MakeKernel, home: dict[str, str]):
+    folder = Path(home["JUPYTER_CONFIG_DIR"])
+    folder.mkdir(parents=True)
+    (folder / "jupyter_gpu_release_config.py").write_text("c.GpuRelease.auto_start = 'never'\n")
+    kernel = make_kernel(home)
+    kernel.run("%load_ext jupyter_gpu_release")
+    outputs = kernel.run("%gpu_train 1")
+    assert outputs.error["ename"] == "GatewayUnavailableError"
+    assert "auto_start is 'never'" in outputs.traceback
+
+
+def test_a_kernel_that_ends_says_good_bye(kernel: Kernel, gateway: FakeGateway):
+    kernel.run("%gpu_train 1")
+    kernel.client.shutdown()
+    assert gateway.said_bye.wait(20)
+
+
+def test_unloading_says_good_bye(kernel: Kernel, gateway: FakeGateway):
+    kernel.run("%gpu_train 1")
+    kernel.run("%unload_ext jupyter_gpu_release")
+    assert gateway.said_bye.wait(20)
+
+
+@pytest.fixture
+def keeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the one that keeps a cluster together."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def own_cluster(home: dict[str, str], gateway: FakeGateway, keeper: subprocess.Popen[bytes]) -> dict[str, str]:
+    """Environment of a kernel for which the fake gateway is this machine's own cluster."""
+    paths = HomePaths(Path(home["JUPYTER_GPU_HOME"]))
+    write_secret(paths.token, "a-token-for-tests")
+    created = psutil.Process(keeper.pid).create_time()
+    connection = Connection(
+        gateway.url, str(paths.token), str(gateway.store), simulated=True, keeper_pid=keeper.pid, keeper_created=created
+    )
+    paths.write_connection(connection)
+    return home
+
+
+def test_whose_cluster_it_is_is_said_once(make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway):
+    kernel = make_kernel(own_cluster)
+    kernel.run("%load_ext jupyter_gpu_release")
+    first, second = kernel.run("%gpu_train 1"), kernel.run("%gpu_train 1")
+    assert first.plain()[0] == (
+        "This is this machine's own cluster: 4 simulated GPUs. It runs until `jupyter gpu stop`."
+    )
+    assert len(first.plain()) == 2
+    assert len(second.plain()) == 1
+
+
+def test_own_cluster_that_dies_is_noticed_at_once(
+    make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway, keeper: subprocess.Popen[bytes]
+) -> None:
+    kernel = make_kernel(own_cluster)
+    kernel.run("%load_ext jupyter_gpu_release\nkept = [1, 2]")
+
+    @gateway.script("dies")
+    def play(run: FakeRun) -> None:
+        run.start()
+        keeper.kill()
+        keeper.wait()
+        gateway.is_away.set()
+        gateway.drop_connections()
+
+    outputs = kernel.run("%%gpu_train --name dies\nkept.append(3)", timeout_s=20)
+    assert outputs.error["ename"] == "RunLostError"
+    assert "this machine's own cluster ended while run" in outputs.traceback
+    assert kernel.value("kept") == "[1, 2]"

@@ -1,0 +1,152 @@
+"""The stop button in a real kernel, at every stage of a run."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_release.core.messages import ErrorInfo, Graph
+
+if TYPE_CHECKING:
+    from conftest import FakeGateway, FakeRun, Kernel, Outputs
+
+INTERRUPTED = ErrorInfo("KeyboardInterrupt", "", ["-----", "KeyboardInterrupt: there"])
+
+
+def interrupted_when(kernel: Kernel, begun: threading.Event, code: str) -> Outputs:
+    """Run ``code`` and press the button each time the script says so."""
+    message = kernel.start(code)
+    assert begun.wait(20)
+    kernel.manager.interrupt_kernel()
+    return kernel.finish(message)
+
+
+def test_running_cell_is_interrupted_and_brings_home_what_it_had(
+    kernel: Kernel, gateway: FakeGateway, graph_of: Any
+) -> None:
+    begun = threading.Event()
+
+    @gateway.script("long")
+    def play(run: FakeRun) -> None:
+        run.start()
+        begun.set()
+        assert run.wait_for_signal() == "interrupt"
+        run.say("stopping\n")
+        run.fail(INTERRUPTED, "interrupted", state="cancelled", **graph_of(epochs=40))
+
+    outputs = interrupted_when(kernel, begun, "%%gpu_train --name long\nfit()")
+    assert outputs.reply["ename"] == "KeyboardInterrupt"
+    assert outputs.text() == "stopping\n"
+    assert outputs.traceback == "-----\nKeyboardInterrupt: there"
+    assert outputs.plain()[-1].startswith("■ interrupted · 1 simulated GPU")
+    assert "back: epochs (int)" in outputs.plain()[-1]
+    assert kernel.value("epochs") == "40"
+
+
+def test_second_interrupt_kills(kernel: Kernel, gateway: FakeGateway):
+    begun, again = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    @gateway.script("deaf")
+    def play(run: FakeRun) -> None:
+        run.start()
+        begun.set()
+        seen.append(run.wait_for_signal())
+        again.set()
+        seen.append(run.wait_for_signal())
+        text = "the cell did not react to the interrupt and was killed; its names are gone"
+        run.fail(ErrorInfo("KeyboardInterrupt", text, code="failed"), "interrupted", state="cancelled")
+
+    message = kernel.start("%%gpu_train --name deaf\nfit()")
+    for event in (begun, again):
+        assert event.wait(20)
+        kernel.manager.interrupt_kernel()
+    outputs = kernel.finish(message)
+    assert seen == ["interrupt", "kill"]
+    assert outputs.error["ename"] == "KeyboardInterrupt"
+    assert "its names are gone" in outputs.traceback
+
+
+def test_waiting_run_is_cancelled(kernel: Kernel, gateway: FakeGateway):
+    begun = threading.Event()
+
+    @gateway.script("queued")
+    def play(run: FakeRun) -> None:
+        run.accept()
+        run.update("queued", position=1)
+        begun.set()
+        assert run.wait_for_signal() == "interrupt"
+        run.fail(ErrorInfo("RunCancelledError", "cancelled", code="cancelled"), "interrupted", state="cancelled")
+
+    kernel.run("big = b'x' * (3 << 20)")
+    outputs = interrupted_when(kernel, begun, "%%gpu_train --name queued\nlen(big)")
+    assert outputs.error["ename"] == "KeyboardInterrupt"
+    assert list((gateway.store / "runs").iterdir()) == []
+
+
+def test_a_submission_that_is_not_answered_can_be_interrupted(kernel: Kernel, gateway: FakeGateway):
+    begun = threading.Event()
+
+    @gateway.script("slow")
+    def play(run: FakeRun) -> None:
+        begun.set()
+        assert run.wait_for_signal() == "interrupt"
+        run.accept()
+        run.fail(ErrorInfo("RunCancelledError", "cancelled", code="cancelled"), "interrupted", state="cancelled")
+
+    outputs = interrupted_when(kernel, begun, "%%gpu_train --name slow\n1")
+    assert outputs.error["ename"] == "KeyboardInterrupt"
+
+
+def test_a_cell_that_catches_the_interrupt_ends_well(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
+    begun = threading.Event()
+
+    @gateway.script("catch")
+    def play(run: FakeRun) -> None:
+        run.start()
+        begun.set()
+        run.wait_for_signal()
+        run.end(**graph_of(best=7))
+
+    outputs = interrupted_when(kernel, begun, "%%gpu_train --name catch\nfit()")
+    assert outputs.reply["status"] == "ok"
+    assert kernel.value("best") == "7"
+
+
+def test_interrupt_while_results_are_written_ends_the_wait(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("writing")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.end(state="persisting", values=Graph(file="values.graph"))
+
+    message = kernel.start("%%gpu_train --name writing\nfit()")
+    said = ""
+    while "free again · writing the results" not in said:
+        said = kernel.client.get_iopub_msg(timeout=20)["content"].get("data", {}).get("text/plain", "")
+    kernel.manager.interrupt_kernel()
+    outputs = kernel.finish(message)
+    assert outputs.error["ename"] == "KeyboardInterrupt"
+    assert "they are kept with run" in outputs.traceback
+    assert gateway.runs[0].signals.empty()
+
+
+def test_cancelled_from_elsewhere(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("other")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.fail(INTERRUPTED, "interrupted", state="cancelled")
+
+    outputs = kernel.run("%%gpu_train --name other\n1")
+    assert outputs.error["ename"] == "RunCancelledError"
+    assert "cancelled from elsewhere" in outputs.traceback
+
+
+def test_the_kernels_own_handler_is_back_afterwards(kernel: Kernel, gateway: FakeGateway):
+    before = kernel.value("__import__('signal').getsignal(2).__name__")
+    kernel.run("%gpu_train 1")
+    assert kernel.value("__import__('signal').getsignal(2).__name__") == before
+    message = kernel.start("print('on', flush=True)\nimport time\ntime.sleep(30)")
+    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+        pass
+    kernel.manager.interrupt_kernel()
+    assert kernel.finish(message).error["ename"] == "KeyboardInterrupt"
