@@ -1,0 +1,312 @@
+"""Starting, finding and ending the embedded cluster: real Ray, real keeper, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from jupyter_gpu_release.cli.embedded import running_connection, start_embedded, stop_embedded
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.cli.processes import cluster_processes, is_alive, marker_of
+from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
+from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
+from jupyter_gpu_release.errors import ClusterError, ConflictError, ImpossibleAskError, StoreError
+
+Until = Callable[[Callable[[], object], str], None]
+
+
+def _quiet(text: str) -> None:
+    """Progress that nobody reads."""
+
+
+def _start(home: HomePaths) -> Connection:
+    return start_embedded(home=home, simulated=2, progress=_quiet).connection
+
+
+def _members(connection: Connection) -> list[psutil.Process]:
+    return cluster_processes(connection.cluster, connection.keeper_pid, connection.runtime)
+
+
+def _home_of(cluster: Ready) -> HomePaths:
+    return HomePaths(Path(cluster.connection.token_file).parent)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _cli(*words: str, home: HomePaths | None = None) -> subprocess.Popen[str]:
+    environment = {**os.environ, **({"JUPYTER_GPU_HOME": str(home.root)} if home else {})}
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def _assert_gone(connection: Connection) -> None:
+    assert _members(connection) == []
+    assert not Path(connection.runtime).exists()
+
+
+# ------------------------------------------------------------------------- with the session's cluster
+def test_files_are_private(cluster: Ready) -> None:
+    home, connection = _home_of(cluster), cluster.connection
+    assert _mode(home.root) == _mode(Path(connection.runtime)) == _mode(Path(connection.store)) == 0o700
+    for path in (home.connection, home.token, home.ray_token):
+        assert _mode(path) == 0o600
+
+
+def test_no_secret_in_the_connection_file_logs_and_command_lines(cluster: Ready) -> None:
+    home = _home_of(cluster)
+    secrets = [read_secret(home.token), read_secret(home.ray_token)]
+    texts = [path.read_text() for path in (home.connection, home.gateway_config, home.log / "keeper.log")]
+    for process in _members(cluster.connection):
+        texts += [" ".join(process.cmdline()), Path(f"/proc/{process.pid}/environ").read_text(errors="replace")]
+    assert not [text for text in texts for secret in secrets if secret in text]
+
+
+def test_everything_listens_on_loopback_only(cluster: Ready) -> None:
+    listening = [
+        (process.name(), socket.laddr.ip)
+        for process in _members(cluster.connection)
+        for socket in process.net_connections("inet")
+        if socket.status == psutil.CONN_LISTEN
+    ]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+    assert {address.removeprefix("::ffff:") for _, address in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_a_second_start_reuses_it(cluster: Ready) -> None:
+    again = start_embedded(home=_home_of(cluster), progress=_quiet)
+    assert not again.started
+    assert again.connection == cluster.connection
+
+
+def test_a_start_of_another_shape_is_refused(cluster: Ready, tmp_path: Path) -> None:
+    with pytest.raises(ConflictError, match="a cluster with the store"):
+        start_embedded(home=_home_of(cluster), store=str(tmp_path), progress=_quiet)
+    with pytest.raises(ConflictError, match="simulated GPUs runs already"):
+        start_embedded(home=_home_of(cluster), gpus=1, progress=_quiet)
+
+
+def test_another_process_finds_it_too(cluster: Ready) -> None:
+    told: list[str] = []
+    ready = start_local_cluster(told.append, environment={"JUPYTER_GPU_HOME": str(_home_of(cluster).root)})
+    assert ready.connection == cluster.connection
+    assert not ready.started
+
+
+def test_status_document(cluster: Ready, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+    assert main(["status", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["simulated"] is True
+    assert document["gateway"]["up"] is True
+    assert document["gateway"]["url"] == cluster.connection.url
+    assert document["gpus"]["total"] == 4
+    assert [len(node["gpus"]) for node in document["nodes"]] == [4]
+    card = document["nodes"][0]["gpus"][0]
+    assert {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"} <= set(card)
+    assert isinstance(document["queue"], list)
+    assert isinstance(document["runs"], list)
+
+
+def test_status_and_runs_for_people(
+    cluster: Ready, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+    assert main(["status"]) == 0
+    assert "4 simulated GPUs" in capsys.readouterr().out
+    assert main(["runs"]) == 0
+    assert main(["runs", "--json"]) == 0
+    out = capsys.readouterr().out
+    document = json.loads(out[out.index("{") :])
+    assert document["schema_version"] == 1
+    assert isinstance(document["runs"], list)
+
+
+@pytest.mark.parametrize(
+    "words", [["cancel", "20200101-000000-00000000"], ["runs", "show", "20200101-000000-00000000"]]
+)
+def test_an_unknown_run_is_named(
+    command: str, cluster: Ready, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+    assert main([*command.split(), "20200101-000000-00000000"]) == 1
+    assert "20200101-000000-00000000" in capsys.readouterr().err
+
+
+def test_what_is_no_run_id_is_not_sent(
+    cluster: Ready, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+    assert main(["cancel", "../status"]) == 1
+    assert "../status is not the id of a run" in capsys.readouterr().err
+
+
+def test_a_wrong_token_is_said(
+    cluster: Ready, own_home: HomePaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_URL", cluster.connection.url)
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", "wrong")
+    assert main(["status"]) == 1
+    error = capsys.readouterr().err
+    assert "token" in error
+    assert "wrong" not in error.replace("wrong token", "")
+
+
+def test_doctor_is_content_with_it(
+    cluster: Ready, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+    main(["doctor", "--json"])
+    findings = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    for check in ("cluster", "gateway", "versions", "nodes", "store"):
+        assert findings[check]["level"] == "ok", findings[check]
+
+
+# --------------------------------------------------------------------- with clusters that are ended here
+def test_two_starts_at_once_start_one_and_a_stale_file_is_no_obstacle(own_home: HomePaths) -> None:
+    own_home.create()
+    write_secret(own_home.token, "readable")
+    own_home.token.chmod(0o644)
+    own_home.write_connection(
+        Connection(
+            url="http://127.0.0.1:9", token_file="", store="", cluster="dead", runtime="/tmp/jgr-dead0000",
+            keeper_pid=os.getpid(),  # its number belongs to somebody else now
+        )
+    )  # fmt: skip
+    both = [_cli("start", "--progress-json", home=own_home) for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in both]
+    lines = [[msgspec.json.decode(line, type=StartLine) for line in out.splitlines()] for out, _ in outputs]
+    ends = [line[-1] for line in lines]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert all(isinstance(line, Ready) for line in ends)
+    assert sorted(end.started for end in ends if isinstance(end, Ready)) == [False, True]
+    waited = Progress("waiting for another start")
+    assert any(line.text == waited.text for said in lines for line in said if isinstance(line, Progress))
+    connection = own_home.read_connection()
+    assert connection is not None
+    assert _mode(own_home.token) == 0o600
+    assert read_secret(own_home.token) != "readable"
+    assert main(["stop"]) == 0
+    _assert_gone(connection)
+    assert not own_home.connection.exists()
+
+
+def test_stop_says_what_it_ended_and_may_be_repeated(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    connection = _start(own_home)
+    count = len(_members(connection))
+    assert count > 5
+    assert main(["stop"]) == 0
+    assert "processes ended" in capsys.readouterr().out
+    _assert_gone(connection)
+    assert main(["stop"]) == 0
+    assert capsys.readouterr().out == "No cluster was running.\n"
+
+
+def test_stop_after_the_keeper_was_killed(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    connection = _start(own_home)
+    os.kill(connection.keeper_pid, signal.SIGKILL)
+    assert running_connection(own_home) is None
+    assert main(["status"]) == 1
+    assert "has died" in capsys.readouterr().err
+    assert main(["doctor"]) == 1
+    assert main(["stop"]) == 0
+    _assert_gone(connection)
+
+
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_when_ray_dies_the_keeper_ends_the_rest(victim: str, own_home: HomePaths, until: Until) -> None:
+    connection = _start(own_home)
+    (process,) = [member for member in _members(connection) if member.name() == victim]
+    process.kill()
+    until(lambda: not is_alive(connection.keeper_pid), "the keeper to end")
+    _assert_gone(connection)
+    assert not own_home.connection.exists()
+    assert f"{victim} (pid {process.pid}) ended by itself, killed by signal 9" in _keeper_log(own_home)
+    assert list((own_home.log / "ray-of-the-last-crash").glob("raylet*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_start_leaves_nothing(number: signal.Signals, own_home: HomePaths, until: Until) -> None:
+    process = _cli("start", "--simulated-gpus", "1", home=own_home)
+    cluster: set[str] = set()
+
+    def ray_is_there() -> bool:
+        cluster.update(marker_of(child.pid) for child in psutil.Process(process.pid).children(recursive=True))
+        return any(member.name() == "raylet" for marker in cluster - {""} for member in cluster_processes(marker))
+
+    until(ray_is_there, "a raylet")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [member for marker in cluster - {""} for member in cluster_processes(marker)] == []
+    assert not own_home.connection.exists()
+
+
+def test_a_killed_starter_is_no_harm(own_home: HomePaths, until: Until) -> None:
+    """The keeper goes on; the next start waits for it and uses it."""
+    process = _cli("start", "--simulated-gpus", "1", home=own_home)
+    until(lambda: "starting Ray" in _keeper_log(own_home), "the keeper")
+    process.kill()
+    process.communicate()
+    ready = start_embedded(home=own_home, progress=_quiet)
+    assert not ready.started
+    stop_embedded(own_home)
+    _assert_gone(ready.connection)
+
+
+def test_a_keeper_killed_during_start_is_reported(own_home: HomePaths, until: Until) -> None:
+    told: list[str] = []
+
+    def kill_keeper(text: str) -> None:
+        told.append(text)
+        if text.startswith("starting Ray"):
+            (keeper,) = [child for child in psutil.Process().children() if "keeper" in " ".join(child.cmdline())]
+            keeper.kill()
+
+    with pytest.raises(ClusterError, match="the start was stopped"):
+        start_embedded(home=own_home, simulated=1, progress=kill_keeper)
+    assert told
+    assert not own_home.connection.exists()
+
+
+def test_more_real_gpus_than_there_are(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(ImpossibleAskError, match="--gpus 64: this machine has 0 usable NVIDIA GPUs"):
+        start_embedded(home=own_home, gpus=64, progress=_quiet)
+
+
+def test_a_store_that_cannot_be_made(own_home: HomePaths, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError, match="file/store"):
+        start_embedded(home=own_home, store=str(tmp_path / "file" / "store"), progress=_quiet)
+
+
+def test_failures_are_one_line_for_programs(own_home: HomePaths) -> None:
+    process = _cli("start", "--progress-json", "--gpus", "640", home=own_home)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    (line,) = out.splitlines()
+    failed = msgspec.json.decode(line, type=StartLine)
+    assert isinstance(failed, Failed)
+    assert failed.code == ImpossibleAskError.code
+    with pytest.raises(ImpossibleAskError, match="--gpus 640"):
+        start_local_cluster(_quiet, options=["--gpus", "640"], environment={"JUPYTER_GPU_HOME": str(own_home.root)})
+
+
+def _keeper_log(home: HomePaths) -> str:
+    try:
+        return (home.log / "keeper.log").read_text()
+    except FileNotFoundError:
+        return ""
