@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .rebuild import RECEIVERS, Rebuilder
 from .unpickler import writable
@@ -29,8 +29,15 @@ class MissingGlobal:
         return f"<{self.module}.{self.name}: not available in this kernel ({self.reason})>"
 
 
+Recipe = tuple[Any, tuple[Any, ...], dict[str, Any] | None, str]
+
+
 class MissingObject:
     """Stands for an object that cannot be rebuilt here; any use says why."""
+
+    _recipe: Recipe
+    _state: Any
+    _items: tuple[list[Any], list[tuple[Any, Any]]]
 
     def __init__(self, maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str = "") -> None:
         #: ``how``: empty for a call, ``new`` for ``maker.__new__(maker, …)``
@@ -52,7 +59,7 @@ class MissingObject:
     def __setitem__(self, key: Any, value: Any) -> None:
         self._items[1].append((key, value))
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         raise ModuleNotFoundError(f"{self!r} has no {name} here: use it in a %%gpu_train cell")
@@ -92,10 +99,16 @@ def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, An
     return maker(*arguments)
 
 
-class TolerantUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+if TYPE_CHECKING:
+    _PythonUnpickler = Any
+else:
+    _PythonUnpickler = pickle._Unpickler
+
+
+class TolerantUnpickler(_PythonUnpickler):
     """Python's own unpickler with every step that runs foreign code guarded. Slow; used after a failure only."""
 
-    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
     def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
         super().__init__(file, buffers=writable(buffers))

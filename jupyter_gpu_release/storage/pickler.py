@@ -10,6 +10,7 @@ import hashlib
 import io
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ Reducer = Callable[["GraphPickler", Any], Any]
 _NOT_MINE = NotImplemented
 
 
-class GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class GraphPickler(cloudpickle.Pickler):
     """Writes several values with one memo, so that what they share stays shared.
 
     ``compact``: a fingerprint for comparing, not for loading: a class that arrived from outside is only its id and
@@ -50,7 +51,10 @@ class GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.keep: list[Any] = []
         self.seen_roots: set[int] = set()
         self.holders: dict[tuple[Any, str], Any] = {}
-        self._reducers: dict[type, Reducer | None] = {}
+        self._reducers: dict[type, Reducer | None] = {
+            type(sys.stdout): std_reducers.reduce_stream,
+            type(sys.stderr): std_reducers.reduce_stream,
+        }
         self.nested = False
 
     def _keep(self, buffer: Any) -> bool:
@@ -68,24 +72,8 @@ class GraphPickler(cloudpickle.Pickler):  # type: ignore[misc]
         try:
             reducer = self._reducers[kind]
         except KeyError:
-            reducer = self._reducers[kind] = self._find_reducer(kind)
+            reducer = self._reducers[kind] = _cached_reducer(kind)
         return _NOT_MINE if reducer is None else reducer(self, obj)
-
-    def _find_reducer(self, kind: type) -> Reducer | None:
-        if issubclass(kind, type):
-            return GraphPickler._reduce_class
-        found: Reducer | None = std_reducers.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
-        if found is not None:
-            return found
-        if kind in (type(sys.stdout), type(sys.stderr)):
-            return std_reducers.reduce_stream
-        origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
-        for library, lookup in std_reducers.LIBRARIES.items():
-            if library in origins and library in sys.modules:
-                reducer: Reducer | None = lookup(kind)
-                if reducer is not None:
-                    return reducer
-        return None
 
     # ------------------------------------------------------------------------------- functions
     def _reduce_function(self, function: types.FunctionType) -> Any:
@@ -167,3 +155,29 @@ def digest(value: Any, realm: Realm) -> bytes | None:
     for buffer in buffers:
         total.update(buffer)
     return total.digest()
+
+
+_REDUCERS: weakref.WeakKeyDictionary[type, Reducer | None] = weakref.WeakKeyDictionary()
+
+
+def _cached_reducer(kind: type) -> Reducer | None:
+    try:
+        return _REDUCERS[kind]
+    except KeyError:
+        reducer = _REDUCERS[kind] = _find_reducer(kind)
+        return reducer
+
+
+def _find_reducer(kind: type) -> Reducer | None:
+    if issubclass(kind, type):
+        return GraphPickler._reduce_class
+    found: Reducer | None = std_reducers.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
+    if found is not None:
+        return found
+    origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+    for library, lookup in std_reducers.LIBRARIES.items():
+        if library in origins and library in sys.modules:
+            reducer: Reducer | None = lookup(kind)
+            if reducer is not None:
+                return reducer
+    return None
