@@ -1,81 +1,117 @@
-"""The gateway's REST routes, for the command line and the line magics: one short-lived connection a question."""
+"""The gateway's REST interface for programs and the command line. Errors come back as our own."""
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx
 import msgspec
 
 from ..core.documents import Health, RunRow, RunsDocument, StatusDocument
-from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, from_code
+from ..core.messages import Event
+from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from .discovery import Target
 
 T = TypeVar("T")
 _MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Rest:
-    """Asks the gateway ``target``; every method raises :class:`GpuReleaseError` with what the gateway said.
+class EventsPage(msgspec.Struct, frozen=True):
+    """Recorded output; ``more``: ask again with ``after=last``."""
 
-    ``GatewayUnavailableError``: it does not answer within ``timeout_s``.
+    run: str
+    state: str
+    last: int
+    more: bool
+    events: list[Event]
+
+
+class GatewayClient:
+    """Each method is one request. Raises :class:`GatewayUnavailableError` when nobody answers, else what the gateway
+    refuses with (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
     """
 
-    def __init__(self, target: Target, timeout_s: float = 10.0) -> None:
-        self._target = target
-        self._timeout_s = timeout_s
+    def __init__(self, url: str, token: str, *, timeout_s: float = 10.0) -> None:
+        self.url = url.rstrip("/")
+        loopback = (httpx.URL(self.url).host or "") in _LOOPBACK
+        self._client = httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=not loopback
+        )
+
+    @classmethod
+    def of(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
+        """A client for a gateway that :func:`find_gateway` found."""
+        return cls(target.url, target.token, timeout_s=timeout_s)
+
+    def __enter__(self) -> GatewayClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
 
     def health(self) -> Health:
-        """Whether it can take runs."""
-        return self._ask("GET", "health", Health)
+        """Whether the gateway can take runs now."""
+        return self._get("/v1/health", Health)
 
     def status(self) -> StatusDocument:
-        """Who holds what, who waits."""
-        return self._ask("GET", "status", StatusDocument)
+        """Who holds what, who waits and why."""
+        return self._get("/v1/status", StatusDocument)
 
     def runs(self, limit: int = 100) -> RunsDocument:
-        """The runs, newest first, at most ``limit``."""
-        return self._ask("GET", f"runs?limit={limit}", RunsDocument)
+        """The newest runs first."""
+        return self._get("/v1/runs", RunsDocument, limit=limit)
 
     def run(self, run: str) -> RunRow:
         """One run."""
-        return self._ask("GET", f"runs/{run}", RunRow)
+        return self._get(f"/v1/runs/{_path(run)}", RunRow)
 
-    def cancel(self, run: str) -> RunRow:
-        """End a run: a queued one at once, a running one by an interrupt, then a kill."""
-        return self._ask("POST", f"runs/{run}/cancel", RunRow)
+    def cancel(self, run: str, *, kill: bool = False) -> RunRow:
+        """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
+        parameters = {"kill": "true"} if kill else {}
+        return self._ask("POST", f"/v1/runs/{_path(run)}/cancel", RunRow, parameters)
 
-    def _ask(self, method: str, path: str, kind: type[T]) -> T:
-        answer = self._send(method, path)
-        if answer.is_error:
-            raise _refusal(answer, self._target.url)
+    def events(self, run: str, after: int = 0) -> EventsPage:
+        """A page of recorded output."""
+        return self._get(f"/v1/runs/{_path(run)}/events", EventsPage, after=after)
+
+    def document(self, path: str) -> dict[str, Any]:
+        """Any JSON document as it is (``/openapi.json``)."""
+        return self._get(path, dict)
+
+    def _get(self, path: str, kind: type[T], **parameters: Any) -> T:
+        return self._ask("GET", path, kind, parameters)
+
+    def _ask(self, method: str, path: str, kind: type[T], parameters: dict[str, Any]) -> T:
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            response = self._client.request(method, path, params=parameters)
+        except httpx.HTTPError as error:
+            raise GatewayUnavailableError(f"the gateway {self.url} does not answer: {error}", mend=_MEND) from error
+        if response.status_code >= 400:
+            raise _refusal(response, self.url)
+        try:
+            return msgspec.json.decode(response.content, type=kind)
         except msgspec.MsgspecError as error:
             raise GatewayUnavailableError(
-                f"{self._target.url} answered with something else than expected ({error})",
-                mend="`jupyter gpu doctor` compares the versions of client and gateway",
-            ) from error
-
-    def _send(self, method: str, path: str) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self._target.token}"}
-        try:
-            # proxies of the environment are for gateways elsewhere
-            with httpx.Client(timeout=self._timeout_s, trust_env=not self._target.is_loopback) as client:
-                return client.request(method, f"{self._target.url}/v1/{path}", headers=headers)
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise GatewayUnavailableError(
-                f"the gateway {self._target.url} does not answer: {reason}", mend=_MEND
+                f"{self.url}{path} answered with something else than a gateway does: {error}",
+                mend="is the address right, and the gateway of this version?",
             ) from error
 
 
-def _refusal(answer: httpx.Response, url: str) -> GpuReleaseError:
+def _refusal(response: httpx.Response, url: str) -> GpuReleaseError:
     try:
-        facts: dict[str, Any] = msgspec.json.decode(answer.content)["error"]
+        facts = msgspec.json.decode(response.content)["error"]
         return from_code(facts["code"], facts["message"], facts.get("mend", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
-        pass
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return AuthenticationError(f"the gateway {url} does not know this token", mend="check JUPYTER_GPU_TOKEN")
-    return GatewayUnavailableError(f"{url} answered with HTTP {answer.status_code}: not a gateway?", mend=_MEND)
+        return GatewayUnavailableError(f"{url} answered with HTTP {response.status_code}: not a gateway?", mend=_MEND)
+
+
+def _path(run: str) -> str:
+    return "".join(letter for letter in run if letter.isalnum() or letter in "-_.") or "-"

@@ -1,0 +1,159 @@
+"""The gateway as a detached Ray actor: HTTP in its event loop, recovery, and a look around every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import platform
+import time
+from pathlib import Path
+
+import msgspec
+import ray
+
+from .. import __version__
+from ..core.config import Deployed, GatewayConfig
+from ..core.messages import NodeInfo, decode
+from ..errors import ClusterError, GpuReleaseError
+from ..storage.atomic import make_private_folder
+from . import ledger, membership
+from .broker import Broker
+from .leases import external_gpus, warm_worker
+from .recovery import adopt, end_strangers, end_stray_runs, restore
+from .server import build_app, open_port, serve
+from .tail import RawEvents, RawReport
+
+log = logging.getLogger(__name__)
+_PORT_PATIENCE_S = 20.0
+#: rounds of the look-around between two of its slower parts
+_SLOW_EVERY = 20
+_VALUES_KEPT_S = 3600.0
+
+
+class Gateway:
+    """What Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
+
+    def __init__(self, config: bytes) -> None:
+        self._config = decode(config, GatewayConfig)
+        _log_to_file(Path(self._config.home) / "log")
+        log.info("gateway %s starts, pid %d", __version__, os.getpid())
+        self._broker = Broker(self._config)
+        self._serving: asyncio.Task[None] | None = None
+        self._failure: GpuReleaseError | None = None
+        self._port = 0
+        self._rounds = 0
+        self._warmed: dict[str, str] = {}
+        self._main = asyncio.get_event_loop().create_task(self._run())
+
+    # --------------------------------------------------------------------------------- called through Ray
+    async def describe(self) -> bytes:
+        """JSON :class:`Deployed`: where the gateway is, or why it is not."""
+        if self._failure is not None:
+            error = self._failure
+            return msgspec.json.encode(Deployed(False, code=error.code, message=error.message, mend=error.mend))
+        health = self._broker.health()
+        return msgspec.json.encode(
+            Deployed(
+                ok=self._serving is not None, url=self._broker.url, pid=os.getpid(), version=__version__,
+                python=platform.python_version(), ray_version=ray.__version__, gpus_total=health.gpus_total,
+                nodes=health.agents,
+            )
+        )  # fmt: skip
+
+    async def node_up(self, info: bytes) -> None:
+        """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
+        await self._broker.recovered.wait()
+        await membership.on_node_up(self._broker, decode(info, NodeInfo))
+        self._warm_workers()
+
+    async def node_report(self, report: bytes) -> None:
+        """Events and phases of runs; may be repeated."""
+        await self._broker.recovered.wait()
+        for message in decode(report, RawReport).messages:
+            record = self._broker.runs.find(message.run)
+            if record is None:
+                continue
+            if isinstance(message, RawEvents):
+                record.tail.add(message.events)
+                record.wake()
+            else:
+                self._broker.lifecycle.on_phase(record, message)
+
+    # ------------------------------------------------------------------------------------------ inside
+    async def _run(self) -> None:
+        try:
+            await self._start_up()
+        except GpuReleaseError as error:
+            self._failure = error
+            log.error("the gateway cannot start: %s", error)
+            return
+        while True:
+            await asyncio.sleep(self._config.reconcile_interval_s)
+            await self._look_around()
+
+    async def _start_up(self) -> None:
+        started = time.monotonic()
+        remembered = restore(self._broker)
+        await self._listen()
+        await adopt(self._broker, remembered)
+        self._broker.recovered.set()
+        self._broker.lifecycle.queue.open()
+        self._warm_workers()
+        log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._broker.runs.live()))
+
+    async def _listen(self) -> None:
+        """The same port as in an earlier life of this cluster's gateway."""
+        config = self._config
+        with self._broker.engine.begin() as connection:
+            port = config.port or int(ledger.read_meta(connection, f"port {config.cluster}") or 0)
+            try:
+                listener = await open_port(config.host, port, _PORT_PATIENCE_S)
+            except OSError as error:
+                raise ClusterError(
+                    f"the gateway cannot listen on {config.host}:{port}: {error.strerror}", mend="choose another --port"
+                ) from error
+            port = listener.getsockname()[1]
+            ledger.write_meta(connection, f"port {config.cluster}", str(port))
+        self._broker.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
+        self._serving = serve(build_app(self._broker), listener)
+
+    async def _look_around(self) -> None:
+        """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
+        try:
+            await membership.refresh(self._broker)
+            await end_strangers(self._broker)
+            if self._broker.leases.quiet:
+                self._broker.leases.external = external_gpus(self._broker.leases, self._broker.nodes.totals())
+            await self._broker.sessions.check_silence()
+            self._warm_workers()
+            self._broker.lifecycle.queue.serve()
+            self._rounds += 1
+            if self._rounds % _SLOW_EVERY == 1:
+                await end_stray_runs(self._broker)
+                before_s = time.time() - _VALUES_KEPT_S
+                self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
+        except (ray.exceptions.RayError, GpuReleaseError, OSError) as error:
+            log.error("the look around failed: %s", error)
+
+    def _warm_workers(self) -> None:
+        """Once for each node (and each life of its agent)."""
+        for node in self._broker.nodes.ready():
+            assert node.info is not None
+            if self._warmed.get(node.node) != node.info.incarnation:
+                self._warmed[node.node] = node.info.incarnation
+                self._broker.lifecycle.spawn(warm_worker(node.node))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _log_to_file(folder: Path) -> None:
+    make_private_folder(folder)
+    handler = logging.handlers.RotatingFileHandler(folder / "gateway.log", maxBytes=5 << 20, backupCount=2)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("jupyter_gpu_release")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

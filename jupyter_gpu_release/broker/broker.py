@@ -1,0 +1,205 @@
+"""The parts of the gateway put together, and what clients may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import time
+from collections.abc import AsyncIterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+from sqlalchemy.exc import SQLAlchemyError
+
+from .. import __version__
+from ..core.config import GatewayConfig
+from ..core.documents import Health
+from ..core.messages import PROTOCOL, Event, RunRequest, RunView, Welcome
+from ..core.run import RunState, is_run_id
+from ..errors import (
+    ClusterError,
+    ConflictError,
+    ImpossibleAskError,
+    MissingPackageError,
+    NoSuchRunError,
+    OptionError,
+    RequestError,
+)
+from ..scheduling.feasible import impossible
+from ..storage.events import read_events
+from ..storage.layout import RunPaths
+from .journal import Journal
+from .leases import LeaseTable
+from .ledger import open_ledger
+from .lifecycle import Lifecycle
+from .manifests import Manifests
+from .nodes import NodeTable
+from .runs import RunRecord, RunTable
+from .sessions import SessionTable
+from .tail import Batch, batches_of
+from .tokens import Caller, TokenBook
+
+log = logging.getLogger(__name__)
+#: how long a first submission waits for a node agent that is still starting
+_AGENT_WAIT_S = 20.0
+#: events read from a log in one go
+_EVENTS_AT_ONCE = 5000
+
+
+class Broker:
+    """State and operations of the gateway, apart from HTTP and from Ray's actor interface."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self.config = config
+        path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
+        self.engine = open_ledger(path)
+        self.journal = Journal(self.engine)
+        self.manifests = Manifests(Path(config.store))
+        self.runs = RunTable(self.engine, self.journal, self.manifests)
+        self.nodes = NodeTable(config)
+        self.leases = LeaseTable()
+        self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests)
+        self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+        self.tokens = TokenBook([])
+        self.url = config.url
+        self.recovered = asyncio.Event()
+        self.agent_up = asyncio.Event()
+        self.problems: list[str] = []
+
+    # -------------------------------------------------------------------------------------- submit
+    async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:
+        """Take a run in; returns once it is committed. The same request again is the same run."""
+        known = self._known(caller, request)
+        if known is not None:
+            return known
+        await self._check(request)
+        known = self._known(caller, request)
+        if known is not None:
+            return known
+        record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
+        self.runs.add(record)
+        self.lifecycle.queue.add(record)
+        self.lifecycle.queue.serve()
+        await self._committed(record)
+        return record
+
+    def _known(self, caller: Caller, request: RunRequest) -> RunRecord | None:
+        if not is_run_id(request.run):
+            raise RequestError(f"{request.run[:80]!r} is not a run id", mend="make one with core.run.new_run_id")
+        record = self.runs.find(request.run)
+        if record is not None and record.view.user != caller.user:
+            raise ConflictError(f"there is a run {request.run} already", mend="submit with a new id")
+        return record
+
+    async def _check(self, request: RunRequest) -> None:
+        ask = request.ask
+        if ask.gpus < 0 or ask.ranks < 1:
+            raise OptionError(
+                f"asks for {ask.gpus} GPUs in {ask.ranks} ranks", mend="--gpus 0 or more, --ranks 1 or more"
+            )
+        if ask.gpus and ask.gpus % ask.ranks:
+            raise OptionError(
+                f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks",
+                mend="make --gpus a multiple of --ranks",
+            )
+        if request.priority != "normal" or request.queue != "default":
+            raise OptionError(
+                f"priority {request.priority}, queue {request.queue}: queues and priorities are not built yet",
+                mend="leave --priority and --queue out",
+            )
+        if request.on_disconnect not in ("continue", "cancel"):
+            raise OptionError(f"on_disconnect {request.on_disconnect!r}", mend="write continue or cancel")
+        await self._wait_for_agent()
+        reason = impossible(ask, self.nodes.states(self.leases))
+        if reason is not None:
+            raise ImpossibleAskError(reason, mend="ask for what the cluster has: `jupyter gpu status`")
+        missing = await self.nodes.missing_imports(request.imports)
+        if missing:
+            raise MissingPackageError(
+                f"the cell imports {', '.join(missing)}, which the cluster's nodes do not have",
+                mend=f"install it there: pip install {' '.join(missing)}",
+            )
+
+    async def _wait_for_agent(self) -> None:
+        try:
+            await asyncio.wait_for(self.agent_up.wait(), _AGENT_WAIT_S)
+        except TimeoutError:
+            why = "; ".join(self.problems) or "none has answered yet"
+            raise ClusterError(f"no node agent is up: {why}", mend="`jupyter gpu doctor`") from None
+
+    def _first_view(self, caller: Caller, request: RunRequest) -> RunView:
+        ask = request.ask
+        return RunView(
+            run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
+            session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
+            priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
+            submitted_at=time.time(),
+        )  # fmt: skip
+
+    async def _committed(self, record: RunRecord) -> None:
+        try:
+            if record.committed is not None:
+                await asyncio.shield(record.committed)
+        except SQLAlchemyError as error:
+            self.lifecycle.queue.remove(record)
+            self.runs.drop(record)
+            raise ClusterError(
+                f"the ledger cannot record the run: {error}", mend="is the gateway's disk full?"
+            ) from error
+
+    # ----------------------------------------------------------------------------------------- ask
+    def run_for(self, caller: Caller, run: str) -> RunRecord:
+        """A run that ``caller`` may see; raises :class:`NoSuchRunError`."""
+        record = self.runs.find(run) if is_run_id(run) else None
+        if record is None or not caller.may_see(record.view.user):
+            raise NoSuchRunError(f"there is no run {run[:80]}", mend="list them: `jupyter gpu runs`")
+        return record
+
+    def runs_of(self, session: str) -> list[RunRecord]:
+        """Live runs that a session submitted."""
+        return [record for record in self.runs.live() if record.view.session == session]
+
+    async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
+        """Recorded events above ``after``: from memory, from the run's node, or from the store."""
+        found = record.tail.after(after) if record.tail.known else None
+        for batch in await self._read_batches(record, after) if found is None else found:
+            yield batch
+
+    async def _read_batches(self, record: RunRecord, after: int) -> list[Batch]:
+        lease = record.lease
+        events: list[Event] = []
+        if lease is not None and not record.state.is_terminal:
+            try:
+                events = await self.nodes.events(lease.slots[0].node, record.run, after)
+            except ClusterError as error:
+                log.info("run %s: events from the store: %s", record.run, error.message)
+        if not events:
+            path = RunPaths.of(Path(self.config.store), record.run).events
+            events = await asyncio.to_thread(lambda: list(islice(read_events(path, after), _EVENTS_AT_ONCE)))
+        return batches_of(record.run, events, after)
+
+    def visible(self, caller: Caller, view: RunView) -> RunView:
+        """What ``caller`` may see of a view: values and errors are the owner's only."""
+        if view.outcome is None or view.user == caller.user:
+            return view
+        return msgspec.structs.replace(view, outcome=None)
+
+    def welcome(self, caller: Caller) -> Welcome:
+        """The answer to a client's hello."""
+        return Welcome(
+            protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
+            gpus_total=sum(self.nodes.totals().values()), store=self.config.store, embedded=self.config.embedded,
+            python=platform.python_version(),
+        )  # fmt: skip
+
+    def health(self) -> Health:
+        """Whether runs can be taken now."""
+        ready = self.recovered.is_set() and bool(self.nodes.ready())
+        return Health(
+            ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
+            nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
+            gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems[-5:],
+        )  # fmt: skip

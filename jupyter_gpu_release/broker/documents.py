@@ -1,0 +1,112 @@
+"""Builds the documents for programs from the gateway's state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from .. import __version__
+from ..core.documents import (
+    DOCUMENT_VERSION,
+    ActiveRow,
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    QueueRow,
+    RunError,
+    RunRow,
+    StatusDocument,
+)
+from ..core.messages import GpuInfo, Outcome, RunView
+from ..core.run import LeaseState
+from ..errors import ClusterError
+from .broker import Broker
+from .leases import Lease
+from .nodes import Node
+
+
+async def status_document(broker: Broker) -> StatusDocument:
+    """``status --json``: who holds what, who waits and why. Asks the node agents for their cards."""
+    now_s = time.time()
+    nodes = broker.nodes.alive()
+    cards = await asyncio.gather(*(_cards(broker, node) for node in nodes))
+    total = sum(node.gpus for node in nodes)
+    held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
+    external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
+    return StatusDocument(
+        schema_version=DOCUMENT_VERSION,
+        simulated=broker.config.simulated,
+        gateway=GatewayFacts(broker.url, __version__),
+        gpus=GpuCounts(total, held, max(0, total - held - external), external),
+        nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
+        queue=[_queue_row(record.view) for record in broker.lifecycle.queue.waiting()],
+        runs=[_active_row(record.view, now_s) for record in broker.runs.live()],
+    )
+
+
+def run_row(view: RunView, outcome: Outcome | None, now_s: float) -> RunRow:
+    """One run for ``runs --json``. Without its outcome (not the caller's own run) results and error are empty."""
+    error = outcome.error if outcome is not None else None
+    return RunRow(
+        run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
+        notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
+        submitted_at=view.submitted_at, granted_at=view.granted_at, running_at=view.running_at, gone_at=view.gone_at,
+        finished_at=view.finished_at, queued_s=queued_s(view, now_s), held_s=held_s(view, now_s),
+        release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
+        gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=outcome.results if outcome is not None else [],
+        files=outcome.files if outcome is not None else [], notes=outcome.notes if outcome is not None else [],
+        error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
+    )  # fmt: skip
+
+
+def queued_s(view: RunView, now_s: float) -> float:
+    """Seconds from submission to grant (or to the end, or until now)."""
+    return max(0.0, (view.granted_at or view.finished_at or now_s) - view.submitted_at)
+
+
+def held_s(view: RunView, now_s: float) -> float:
+    """Seconds from grant to lease gone (or until now); 0 for a run that held nothing."""
+    if view.granted_at is None:
+        return 0.0
+    return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
+
+
+async def _cards(broker: Broker, node: Node) -> list[GpuInfo]:
+    """A node's cards now; when its agent does not answer, what it said when it introduced itself."""
+    known = node.info.gpus if node.info is not None else []
+    if node.info is not None:
+        with contextlib.suppress(ClusterError):
+            known = await broker.nodes.gpus(node.node)
+    return known or [GpuInfo(str(index), simulated=broker.config.simulated) for index in range(node.gpus)]
+
+
+def _node_row(broker: Broker, node: Node, cards: list[GpuInfo]) -> NodeRow:
+    rows = [_gpu_row(card, _holder(broker, node, card), broker) for card in cards]
+    notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
+    return NodeRow(node.node, node.host, rows, up=node.info is not None, notes=notes)
+
+
+def _holder(broker: Broker, node: Node, card: GpuInfo) -> Lease | None:
+    return next((lease for lease in broker.leases.all() if card.index in lease.ids_on(node.node)), None)
+
+
+def _gpu_row(card: GpuInfo, lease: Lease | None, broker: Broker) -> GpuRow:
+    record = broker.runs.get(lease.run) if lease is not None else None
+    state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
+    return GpuRow(
+        index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
+        utilization=card.utilization, state=state, user=record.view.user if record is not None else None,
+        run=lease.run if lease is not None else None,
+    )  # fmt: skip
+
+
+def _queue_row(view: RunView) -> QueueRow:
+    return QueueRow(view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason)
+
+
+def _active_row(view: RunView, now_s: float) -> ActiveRow:
+    return ActiveRow(
+        view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s), view.name
+    )

@@ -1,0 +1,67 @@
+"""How runs end, in words and states: pure functions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..core.messages import ErrorInfo, Outcome
+from ..core.run import RunState
+from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
+
+_STATE_OF_STATUS = {
+    "ok": RunState.SUCCEEDED,
+    "error": RunState.FAILED,
+    "interrupted": RunState.CANCELLED,
+    "timeout": RunState.FAILED,
+    "died": RunState.FAILED,
+    "memory": RunState.FAILED,
+    "lost": RunState.LOST,
+}
+
+
+def final_state(outcome: Outcome, cancelled: str) -> RunState:
+    """The terminal state for an outcome; a process that died because it was cancelled is cancelled."""
+    if cancelled and outcome.status == "died":
+        return RunState.CANCELLED
+    return _STATE_OF_STATUS.get(outcome.status, RunState.FAILED)
+
+
+def final_reason(outcome: Outcome, cancelled: str) -> str:
+    """One line on how the run ended; empty for success."""
+    if outcome.status == "ok":
+        return ""
+    if cancelled and outcome.status in ("interrupted", "died"):
+        return cancelled
+    error = outcome.error
+    if error is None:
+        return outcome.status
+    first = error.evalue.strip().splitlines()[0] if error.evalue.strip() else ""
+    text = first if error.code else f"{error.ename}: {first}" if first else error.ename
+    return text[:300]
+
+
+def unstarted(error: GpuReleaseError) -> Outcome:
+    """The outcome of a run that ended before its cell began, by ``error``."""
+    status = {RunCancelledError: "interrupted", RunFailedError: "timeout", RunLostError: "lost"}.get(
+        type(error), "error"
+    )
+    return Outcome(status=status, error=error_info(error))
+
+
+def lost(reason: str) -> Outcome:
+    """The outcome of a run whose process, node or cluster died."""
+    return unstarted(RunLostError(reason, mend="run the cell again"))
+
+
+def error_info(error: GpuReleaseError) -> ErrorInfo:
+    """One of our own errors for an outcome."""
+    return ErrorInfo(ename=type(error).__name__, evalue=error.message, code=error.code, mend=error.mend)
+
+
+def merged(released: Outcome | None, final: Outcome | None) -> Outcome:
+    """The complete outcome: the final one, with inline values of the released one where it has none."""
+    if final is None:
+        return released or Outcome(status="ok")
+    if released is not None and final.values is None and released.values is not None:
+        return msgspec.structs.replace(final, values=released.values)
+    return final

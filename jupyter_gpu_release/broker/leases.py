@@ -1,0 +1,246 @@
+"""Leases: one detached Ray placement group per lease, pinned to the nodes that the policy chose.
+
+Our own table says what is free: Ray's report lags. A group is removed when its run is released, and the lease is
+gone once the nodes report its resources free again, so that the next group is created without waiting in Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+import msgspec
+import ray
+from ray._private.state import available_resources_per_node
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from ..core.messages import decode, encode
+from ..core.run import LeaseState
+from ..errors import ClusterError
+from ..scheduling.snapshot import Slot
+from .ledger import StoredLease
+
+log = logging.getLogger(__name__)
+
+PREFIX = "jgr-"
+_POLL_S = (0.001,) * 30 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
+#: with the group's own resources gone, others must be using the GPUs if they are not back after this
+_OTHERS_TOOK_THEM_S = 0.3
+#: an unscheduled group is given back after this; one that waits for a cold worker may take longer
+_UNSCHEDULED_S, _COLD_WORKER_S = 4.0, 60.0
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What the ledger keeps of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
+
+    slots: list[tuple[str, int, int]]
+    gpu_ids: list[list[str]] = msgspec.field(default_factory=list)
+    group: str = ""
+
+
+class Lease:
+    """The GPUs that one run holds. ``run`` changes when a group is handed over as it is."""
+
+    def __init__(self, name: str, run: str, slots: tuple[Slot, ...]) -> None:
+        self.name = name
+        self.run = run
+        self.slots = slots
+        self.state = LeaseState.STARTING
+        self.gpu_ids: tuple[tuple[str, ...], ...] = ()
+        self.group: PlacementGroup | None = None
+
+    def stored(self) -> StoredLease:
+        """The lease for the ledger."""
+        placement = Placement(
+            slots=[(slot.node, slot.gpus, slot.cpus) for slot in self.slots],
+            gpu_ids=[list(ids) for ids in self.gpu_ids],
+            group=self.group.id.hex() if self.group is not None else "",
+        )
+        return StoredLease(self.name, self.run, encode(placement))
+
+    @classmethod
+    def restored(cls, stored: StoredLease, group: PlacementGroup) -> Lease:
+        """The lease that the ledger remembers, with its group found alive."""
+        placement = decode(stored.placement, Placement)
+        lease = cls(stored.lease, stored.run, tuple(Slot(*slot) for slot in placement.slots))
+        lease.gpu_ids = tuple(tuple(ids) for ids in placement.gpu_ids)
+        lease.group = group
+        lease.state = LeaseState.BUSY
+        return lease
+
+    def ids_on(self, node: str) -> list[str]:
+        """Accelerator ids on ``node``."""
+        return [i for slot, ids in zip(self.slots, self.gpu_ids, strict=False) if slot.node == node for i in ids]
+
+
+def _tell_accelerator_ids() -> list[str]:
+    """Runs inside a bundle and does nothing but tell which accelerators Ray gave it."""
+    ids: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
+    return [str(i) for i in ids.get("GPU", [])]
+
+
+# max_calls=0: the worker stays for the next lease (Ray's default for GPU tasks is a new process each)
+accelerator_ids = ray.remote(num_gpus=0, num_cpus=0, max_calls=0, max_retries=0)(_tell_accelerator_ids)
+
+
+class LeaseTable:
+    """All leases, by name. The table is changed on the event loop only."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+        #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
+        self.external: dict[str, int] = {}
+
+    def all(self) -> list[Lease]:
+        """Every lease that is not gone."""
+        return list(self._leases.values())
+
+    def add(self, lease: Lease) -> Lease:
+        """Count ``lease`` from now on."""
+        self._leases[lease.name] = lease
+        return lease
+
+    def forget(self, lease: Lease) -> None:
+        """Its resources are free (or its node is gone)."""
+        lease.state = LeaseState.GONE
+        if self._leases.get(lease.name) is lease:
+            del self._leases[lease.name]
+
+    def of_run(self, run: str) -> Lease | None:
+        """The lease that ``run`` holds."""
+        return next((lease for lease in self._leases.values() if lease.run == run), None)
+
+    def held(self, node: str) -> Slot:
+        """What our leases hold on ``node``."""
+        slots = [slot for lease in self._leases.values() for slot in lease.slots if slot.node == node]
+        return Slot(node, sum(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no lease is being made or removed just now."""
+        return all(lease.state in (LeaseState.BUSY, LeaseState.WARM) for lease in self._leases.values())
+
+
+# ---------------------------------------------------------------------------------------- Ray's side
+async def acquire(lease: Lease) -> None:
+    """Create the group and learn its accelerator ids.
+
+    Raises :class:`ClusterError` when Ray does not grant it (others use the GPUs); then nothing is left.
+    """
+    bundles = [{"GPU": float(slot.gpus)} if slot.gpus else {"CPU": float(slot.cpus)} for slot in lease.slots]
+    pins = [{"ray.io/node-id": slot.node} for slot in lease.slots]
+    try:
+        lease.group = placement_group(
+            bundles, strategy="PACK", name=lease.name, lifetime="detached", bundle_label_selector=pins
+        )
+    except ray.exceptions.RayError as error:
+        raise ClusterError(f"Ray refuses the placement group: {error}") from error
+    try:
+        lease.gpu_ids = tuple(await _ids(lease, lease.group))
+    except BaseException:
+        remove_placement_group(lease.group)
+        raise
+    lease.state = LeaseState.BUSY
+
+
+async def _ids(lease: Lease, group: PlacementGroup) -> list[tuple[str, ...]]:
+    wanted = [(index, slot) for index, slot in enumerate(lease.slots) if slot.gpus]
+    refs = [
+        accelerator_ids.options(
+            num_gpus=slot.gpus, scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
+        ).remote()
+        for index, slot in wanted
+    ]
+    answers = dict(zip((index for index, _ in wanted), await _granted(group, refs), strict=True))
+    return [tuple(answers.get(index, ())) for index in range(len(lease.slots))]
+
+
+async def _granted(group: PlacementGroup, refs: list[Any]) -> list[list[str]]:
+    """Wait for the tasks: shortly for a group that Ray cannot place, longer for a worker that must start first."""
+    ready = asyncio.gather(*refs) if refs else asyncio.ensure_future(_ready(group))
+    started = time.monotonic()
+    while True:
+        done, _ = await asyncio.wait([ready], timeout=_UNSCHEDULED_S)
+        if done:
+            try:
+                return ready.result() or []
+            except ray.exceptions.RayError as error:
+                raise ClusterError(f"Ray could not lease the GPUs: {error}") from error
+        placed = placement_group_table(group).get("state") == "CREATED"
+        if not placed or time.monotonic() - started > _COLD_WORKER_S:
+            ready.cancel()
+            raise ClusterError("Ray reports the GPUs as used by others")
+
+
+async def _ready(group: PlacementGroup) -> list[list[str]]:
+    for pause_s in _POLL_S:
+        if placement_group_table(group).get("state") == "CREATED":
+            return []
+        await asyncio.sleep(pause_s)
+    return await _ready(group)
+
+
+async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> None:
+    """Remove the group; returns when its nodes report the resources free (or are gone)."""
+    lease.state = LeaseState.RELEASING
+    group = lease.group
+    if group is None:
+        return
+    remove_placement_group(group)
+    started, polls = time.monotonic(), 0
+    while not _is_free(lease, group.id.hex(), table, totals, time.monotonic() - started):
+        await asyncio.sleep(_POLL_S[min(polls, len(_POLL_S) - 1)])
+        polls += 1
+        if polls % 100 == 0:
+            log.warning("lease %s: its resources are not reported free after %.1f s", lease.name,
+                        time.monotonic() - started)  # fmt: skip
+
+
+def _is_free(lease: Lease, group: str, table: LeaseTable, totals: dict[str, int], waited_s: float) -> bool:
+    available = available_resources_per_node()
+    for slot in lease.slots:
+        free = available.get(slot.node)
+        if free is None:  # the node is gone, and the lease with it
+            continue
+        if any(group in name for name in free):
+            return False
+        others = table.held(slot.node).gpus - slot.gpus
+        expected = totals.get(slot.node, 0) - others - table.external.get(slot.node, 0)
+        if slot.gpus and free.get("GPU", 0.0) < expected and waited_s < _OTHERS_TOOK_THEM_S:
+            return False
+    return True
+
+
+def living_groups() -> dict[str, PlacementGroup]:
+    """Our placement groups in Ray, by name."""
+    found = {}
+    for facts in placement_group_table().values():
+        if (facts["name"] or "").startswith(PREFIX) and facts["state"] != "REMOVED":
+            found[facts["name"]] = group_of(facts["placement_group_id"])
+    return found
+
+
+def group_of(identity: str) -> PlacementGroup:
+    """The handle of a group by its hex id."""
+    return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(identity)))
+
+
+def external_gpus(table: LeaseTable, totals: dict[str, int]) -> dict[str, int]:
+    """GPUs in use in Ray by others, by node; right only while the table is quiet."""
+    available = available_resources_per_node()
+    used = {}
+    for node, total in totals.items():
+        if node in available:
+            used[node] = max(0, total - int(available[node].get("GPU", 0)) - table.held(node).gpus)
+    return used
+
+
+async def warm_worker(node: str) -> None:
+    """Have Ray start a worker on ``node``, so that the first lease task need not wait for one."""
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    with contextlib.suppress(ray.exceptions.RayError):
+        await accelerator_ids.options(scheduling_strategy=strategy).remote()

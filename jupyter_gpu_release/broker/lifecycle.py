@@ -1,0 +1,269 @@
+"""The life of a run: submitted, granted, started, released, final; cancelled, expired or lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from ..core.messages import Outcome, RunPhase, StartOrder
+from ..core.run import RunState
+from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
+from ..scheduling.snapshot import Slot
+from . import leases as ray_leases
+from . import ledger
+from .endings import final_reason, final_state, lost, merged, unstarted
+from .journal import Journal
+from .leases import PREFIX, Lease, LeaseTable
+from .manifests import Manifests
+from .nodes import NodeTable
+from .queue import RunQueue
+from .runs import PHASES, RunRecord, RunTable
+
+log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """Carries out decisions; every method runs on the event loop."""
+
+    def __init__(
+        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: Journal, manifests: Manifests
+    ) -> None:
+        self.runs = runs
+        self.nodes = nodes
+        self.leases = leases
+        self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire)
+        self._journal = journal
+        self._manifests = manifests
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------------------------------ granted
+    def _on_grant(self, record: RunRecord, placement: tuple[Slot, ...]) -> None:
+        lease = self.leases.add(Lease(PREFIX + record.run, record.run, placement))
+        self._start_on(record, lease)
+
+    def _start_on(self, record: RunRecord, lease: Lease) -> None:
+        record.lease = lease
+        hosts = [found.host for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
+        if record.state is RunState.SUBMITTED:
+            self.runs.change(record, RunState.QUEUED)
+        self.runs.change(record, RunState.STARTING, granted_at=time.time(), position=None, reason="", hosts=hosts)
+        record.starting = self.spawn(self._start(record, lease))
+
+    async def _start(self, record: RunRecord, lease: Lease) -> None:
+        try:
+            await self._acquire_and_order(record, lease)
+        except ClusterError as error:
+            await self._after_failed_start(record, lease, error)
+        except GpuReleaseError as error:
+            await self._end_unstarted(record, error)
+        except Exception as error:  # a fault of ours must not keep GPUs: the run fails and lets go
+            log.exception("run %s could not be started", record.run)
+            await self._end_unstarted(record, ClusterError(f"the gateway could not start the run: {error!r}"))
+        else:
+            record.accepted = True
+            record.request = msgspec.structs.replace(record.request, payload=b"")
+            if record.interrupts:
+                await self._signal(record, "interrupt" if record.interrupts == 1 else "kill")
+
+    async def _end_unstarted(self, record: RunRecord, error: GpuReleaseError) -> None:
+        record.outcome = unstarted(error)
+        record.releasing = asyncio.current_task()
+        await self.end_lease(record)
+
+    async def _acquire_and_order(self, record: RunRecord, lease: Lease) -> None:
+        folder = asyncio.ensure_future(self._manifests.create_folder(record.run))
+        recorded = self.record_lease(lease)
+        try:
+            if not lease.gpu_ids:
+                await ray_leases.acquire(lease)
+        finally:
+            await asyncio.wait([folder])
+        folder.result()
+        await recorded
+        if record.committed is not None:
+            await record.committed
+        if record.cancelled:
+            raise RunCancelledError(record.cancelled)
+        node = lease.slots[0].node
+        await self.nodes.start(node, self._order(record, lease))
+        self.record_lease(lease)  # now with the ids
+        found = self.nodes.find(node)
+        cards = found.info.gpus if found is not None and found.info is not None else []
+        ids = [i for per_slot in lease.gpu_ids for i in per_slot]
+        self.runs.change(record, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")
+
+    def _order(self, record: RunRecord, lease: Lease) -> StartOrder:
+        request = record.request
+        return StartOrder(
+            run=record.run, payload=request.payload, folder=self._manifests.folder(record.run),
+            gpu_ids=lease.ids_on(lease.slots[0].node), simulated=record.view.simulated, ranks=request.ask.ranks,
+            memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
+            grace_s=request.grace_s, fresh=request.fresh,
+        )  # fmt: skip
+
+    async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
+        """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""
+        if lease.gpu_ids and not record.cancelled:
+            await self.lose(record, f"the node could not start the run: {error.message}")
+            return
+        await self._free(lease)
+        record.lease = None
+        if record.cancelled:
+            record.outcome = unstarted(RunCancelledError(record.cancelled))
+            self._finish(record)
+            return
+        log.warning("run %s waits again: %s", record.run, error.message)
+        self.runs.change(record, RunState.QUEUED, reason=error.message, granted_at=None, hosts=[])
+        await asyncio.sleep(0.5)
+        self.queue.add(record)
+        self.queue.serve()
+
+    # ------------------------------------------------------------------------------------- phases
+    def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
+        """Take in what a node reports; repeated or late phases do nothing."""
+        phase = PHASES.get(message.phase, 0)
+        if phase <= record.phase or record.state.is_terminal:
+            return None
+        record.phase = phase
+        record.accepted = True
+        if phase == PHASES["running"]:
+            if record.state is RunState.STARTING:
+                self.runs.change(record, RunState.RUNNING, running_at=message.at_s)
+        elif phase == PHASES["ended"]:
+            self._to_releasing(record)
+        else:
+            record.outcome = merged(record.outcome, message.outcome)
+            return self._on_outcome(record)
+        return None
+
+    def _on_outcome(self, record: RunRecord) -> asyncio.Task[None] | None:
+        if record.releasing is None:
+            self._to_releasing(record)
+            record.releasing = self.spawn(self.end_lease(record))
+        elif record.state is RunState.PERSISTING and record.phase == PHASES["final"]:
+            self._finish(record)
+        return record.releasing
+
+    def _to_releasing(self, record: RunRecord) -> None:
+        if record.state in (RunState.STARTING, RunState.RUNNING):
+            started = record.outcome.started_s if record.outcome is not None else None
+            running_at = record.view.running_at or started
+            self.runs.change(record, RunState.RELEASING, running_at=running_at)
+
+    async def end_lease(self, record: RunRecord) -> None:
+        """Give the run's GPUs back (or straight to the next run), then show its outcome."""
+        lease, record.lease = record.lease, None
+        self._to_releasing(record)
+        if lease is not None and not self._hand_over(lease):
+            await self._free(lease)
+        now_s = time.time()
+        outcome = record.outcome or Outcome(status="lost")
+        release_ms = None if outcome.ended_s is None else max(0.0, (now_s - outcome.ended_s) * 1000)
+        gone = {"gone_at": now_s, "release_ms": release_ms} if lease is not None else {}
+        if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
+            self._finish(record, **gone)
+        else:
+            self.runs.change(record, RunState.PERSISTING, outcome=outcome, **gone)
+        self.queue.serve()
+
+    def _hand_over(self, lease: Lease) -> bool:
+        """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
+        successor = self.queue.successor(lease)
+        if successor is None:
+            return False
+        handed = Lease(lease.name, successor.run, lease.slots)
+        handed.group, handed.gpu_ids, handed.state = lease.group, lease.gpu_ids, lease.state
+        self._start_on(successor, self.leases.add(handed))
+        return True
+
+    async def _free(self, lease: Lease) -> None:
+        await ray_leases.release(lease, self.leases, self.nodes.totals())
+        self.leases.forget(lease)
+        self._journal.put(lambda link: ledger.drop_lease(link, lease.name))
+
+    def _finish(self, record: RunRecord, **facts: Any) -> None:
+        """The run is over: its terminal state, committed; then its agent may forget it."""
+        if record.state.is_terminal:
+            return
+        outcome = record.outcome = record.outcome or Outcome(status="lost")
+        facts |= {"outcome": outcome, "reason": final_reason(outcome, record.cancelled), "position": None}
+        state = final_state(outcome, record.cancelled)
+        done = self.runs.change(record, state, finished_at=time.time(), **facts)
+        self.spawn(self._forget(record, done))
+
+    async def _forget(self, record: RunRecord, committed: asyncio.Future[None]) -> None:
+        await committed
+        for node in self.nodes.ready():
+            if node.host in record.view.hosts:
+                try:
+                    await self.nodes.call(node.node, "forget", record.run)
+                except ClusterError as error:
+                    log.info("run %s: %s", record.run, error.message)
+
+    # -------------------------------------------------------------------- cancelled, expired, lost
+    def _on_expire(self, record: RunRecord, reason: str) -> None:
+        record.outcome = unstarted(RunFailedError(reason, mend="ask for fewer GPUs, or wait longer: --wait"))
+        self._finish(record)
+
+    async def cancel(self, record: RunRecord, reason: str, *, kill: bool = False) -> None:
+        """End a run: at once while it waits, else by an interrupt; the second one (or ``kill``) kills."""
+        if record.state.is_terminal or record.phase >= PHASES["released"]:
+            return
+        if record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED):
+            self.queue.remove(record)
+            record.cancelled = reason
+            record.outcome = unstarted(RunCancelledError(reason))
+            self._finish(record)
+            self.queue.serve()
+            return
+        record.interrupts += 1
+        record.cancelled = record.cancelled or reason
+        if record.accepted:
+            await self._signal(record, "kill" if kill or record.interrupts > 1 else "interrupt")
+
+    async def _signal(self, record: RunRecord, name: str) -> None:
+        lease = record.lease
+        if lease is None:
+            return
+        try:
+            for slot in lease.slots:
+                await self.nodes.call(slot.node, "signal", record.run, name, "interrupted")
+        except ClusterError as error:
+            log.warning("run %s: %s", record.run, error.message)
+
+    async def lose(self, record: RunRecord, reason: str) -> None:
+        """The run's process, agent, node or cluster is gone."""
+        if record.state.is_terminal or record.phase == PHASES["final"]:
+            return
+        self.queue.remove(record)
+        log.warning("run %s is lost: %s", record.run, reason)
+        if record.phase < PHASES["released"] or not self._manifests.has_values(record.run, record.outcome):
+            record.outcome = lost(reason)
+        record.phase = PHASES["final"]
+        if record.releasing is None:
+            record.releasing = self.spawn(self.end_lease(record))
+        elif record.state is RunState.PERSISTING:
+            self._finish(record)
+
+    # ------------------------------------------------------------------------------------- shared
+    def record_lease(self, lease: Lease) -> asyncio.Future[None]:
+        """Commit what the lease is now."""
+        stored = lease.stored()
+        return self._journal.put(lambda link: ledger.put_lease(link, stored))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in the background, its failures logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task failed", exc_info=error)

@@ -1,0 +1,103 @@
+"""Writes run folders and their manifests off the event loop: the newest state wins, the final one is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.messages import Outcome, RunRequest, RunView
+from ..core.run import RunState
+from ..errors import StoreError
+from ..storage.layout import RunPaths
+from ..storage.runs import create_run_folder, write_manifest
+
+log = logging.getLogger(__name__)
+#: changes close together make one file
+_DEBOUNCE_S = 0.1
+
+
+class Manifests:
+    """One writer per run at a time; a store that is slow or full delays nobody else."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._newest: dict[str, dict[str, Any]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def create_folder(self, run: str) -> None:
+        """Make the run's folder; raises :class:`StoreError`."""
+        await asyncio.to_thread(create_run_folder, self._store, run)
+
+    def folder(self, run: str) -> str:
+        """The run's folder as the nodes see it."""
+        return str(RunPaths.of(self._store, run).folder)
+
+    def has_values(self, run: str, outcome: Outcome | None) -> bool:
+        """Whether the values that ``outcome`` speaks of are at hand (inline, or their file is complete)."""
+        values = outcome.values if outcome is not None else None
+        return values is None or not values.file or (RunPaths.of(self._store, run).folder / values.file).exists()
+
+    def note(self, view: RunView, outcome: Outcome | None, request: RunRequest) -> None:
+        """Write the run's manifest soon (at once when it is terminal)."""
+        self._newest[view.run] = manifest_of(view, outcome, request)
+        if view.run not in self._writing:
+            task = asyncio.get_running_loop().create_task(self._write(view.run))
+            self._writing[view.run] = task
+
+    async def flush(self) -> None:
+        """Wait for what is being written."""
+        if self._writing:
+            await asyncio.wait(list(self._writing.values()), timeout=5.0)
+
+    async def _write(self, run: str) -> None:
+        paths = RunPaths.of(self._store, run)
+        try:
+            while True:
+                if not _is_final(self._newest[run]):
+                    await asyncio.sleep(_DEBOUNCE_S)
+                manifest = self._newest.pop(run)
+                await asyncio.to_thread(self._write_now, paths, manifest)
+                if run not in self._newest:
+                    break
+        except StoreError as error:
+            log.warning("run %s: %s", run, error)
+        finally:
+            self._newest.pop(run, None)
+            self._writing.pop(run, None)
+
+    def _write_now(self, paths: RunPaths, manifest: dict[str, Any]) -> None:
+        if not paths.folder.is_dir():
+            create_run_folder(self._store, manifest["run"])
+        write_manifest(paths, manifest, durable=_is_final(manifest))
+
+
+def _is_final(manifest: dict[str, Any]) -> bool:
+    return RunState.of(manifest["state"]).is_terminal
+
+
+def manifest_of(view: RunView, outcome: Outcome | None, request: RunRequest) -> dict[str, Any]:
+    """What is on the store about a run: plain JSON values, no payload, no secret."""
+    facts: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(view, outcome=None))
+    for internal in ("seq", "position"):
+        facts.pop(internal, None)
+    facts |= {"code": request.code, "versions": request.versions, "ask": msgspec.to_builtins(request.ask)}
+    facts |= {"timeout_s": request.timeout_s, "wait_s": request.wait_s, "fresh": request.fresh}
+    if outcome is not None:
+        facts["outcome"] = _outcome_facts(outcome)
+    return facts
+
+
+def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    bare = msgspec.structs.replace(outcome, values=None, error=None)
+    facts: dict[str, Any] = msgspec.to_builtins(bare)
+    if outcome.error is not None:
+        error = outcome.error
+        facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.mend}
+        facts["error"]["traceback"] = error.traceback
+    if outcome.values is not None and outcome.values.file:
+        facts["values"] = {"file": outcome.values.file, "digest": outcome.values.digest}
+    return facts

@@ -1,0 +1,95 @@
+"""Nodes and agents that come, restart and go, and what that means for the runs on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import ray
+
+from ..core.messages import NodeInfo, decode
+from ..errors import ClusterError
+from .broker import Broker
+from .nodes import Node
+from .runs import RunRecord
+
+log = logging.getLogger(__name__)
+_HELLO_S = 3.0
+
+
+def take_in(broker: Broker, info: NodeInfo) -> None:
+    """Remember what an agent says of its node; the node may take runs from now on."""
+    node = broker.nodes.find(info.node)
+    if node is None:
+        return
+    node.info, node.reachable = info, True
+    node.known_imports.clear()
+    broker.agent_up.set()
+
+
+async def on_node_up(broker: Broker, info: NodeInfo) -> None:
+    """An agent introduces itself: the runs of its earlier incarnation are lost."""
+    if broker.nodes.find(info.node) is None:
+        broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+    node = broker.nodes.find(info.node)
+    if node is None:
+        log.warning("an agent on node %s, which Ray does not know", info.node)
+        return
+    restarted = node.info is not None and node.info.incarnation != info.incarnation
+    log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
+    take_in(broker, info)
+    if restarted:
+        await _lose_forgotten(broker, node)
+    broker.lifecycle.queue.serve()
+
+
+async def _lose_forgotten(broker: Broker, node: Node) -> None:
+    """Runs that the restarted agent does not know (it may have been given new ones already)."""
+    accepted = [record for record in _runs_on(broker, node.node) if record.accepted]
+    if not accepted:
+        return
+    try:
+        known = {run.run for run in await broker.nodes.runs(node.node)}
+    except ClusterError as error:
+        log.warning("%s", error.message)
+        known = set()
+    for record in accepted:
+        if record.run not in known:
+            await broker.lifecycle.lose(record, f"the node agent on {node.host} died, and the cell with it")
+
+
+def _runs_on(broker: Broker, node: str) -> list[RunRecord]:
+    """Live runs with a lease on ``node``, or whose results are still being written there."""
+    found = broker.nodes.find(node)
+    host = found.host if found is not None else ""
+    return [
+        record
+        for record in broker.runs.live()
+        if (any(slot.node == node for slot in record.lease.slots) if record.lease else host in record.view.hosts)
+    ]
+
+
+async def refresh(broker: Broker) -> None:
+    """Ask Ray for its nodes and each agent whether it lives; create agents that are missing."""
+    died = broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+    for node in died:
+        log.warning("node %s (%s) is gone", node.host, node.node[:8])
+        for record in _runs_on(broker, node.node):
+            if record.accepted:
+                await broker.lifecycle.lose(record, f"the node {node.host} is gone")
+    await broker.nodes.ensure_agents()
+    await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.ready()))
+
+
+async def _check_agent(broker: Broker, node: Node) -> None:
+    try:
+        info = decode(await broker.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+    except ClusterError as error:
+        if node.reachable:
+            log.warning("%s", error.message)
+        node.reachable = False
+        return
+    if node.info is None or node.info.incarnation != info.incarnation:
+        await on_node_up(broker, info)
+    else:
+        node.info, node.reachable = info, True

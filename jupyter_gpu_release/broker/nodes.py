@@ -1,0 +1,213 @@
+"""The cluster's nodes: what Ray says of them, what their agents say, and calls to the agents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..core.config import GatewayConfig
+from ..core.messages import AgentConfig, Event, GpuInfo, NodeInfo, NodeRun, StartOrder, decode, encode
+from ..errors import ClusterError
+from ..scheduling.snapshot import NodeState
+from .leases import LeaseTable
+
+log = logging.getLogger(__name__)
+_CALL_S = 10.0
+
+
+@dataclass
+class Node:
+    """One node of the cluster; ``info`` is None until its agent has introduced itself."""
+
+    node: str
+    host: str
+    gpus: int
+    cpus: int
+    memory_bytes: int
+    accelerator: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    alive: bool = True
+    agent: Any = None
+    #: the agent was there before this gateway, so it must be asked who it is
+    adopted: bool = False
+    info: NodeInfo | None = None
+    #: False while its agent does not answer (it is being restarted)
+    reachable: bool = True
+    known_imports: set[str] = field(default_factory=set)
+
+
+class NodeTable:
+    """All nodes that were ever alive in this gateway's life, by Ray's node id."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self._nodes: dict[str, Node] = {}
+
+    def alive(self) -> list[Node]:
+        """The nodes that Ray reports alive."""
+        return [node for node in self._nodes.values() if node.alive]
+
+    def ready(self) -> list[Node]:
+        """Alive nodes whose agent has introduced itself."""
+        return [node for node in self.alive() if node.info is not None]
+
+    def find(self, node: str) -> Node | None:
+        """A node by its id."""
+        return self._nodes.get(node)
+
+    def totals(self) -> dict[str, int]:
+        """GPUs of each alive node."""
+        return {node.node: node.gpus for node in self.alive()}
+
+    def refresh(self, entries: list[dict[str, Any]]) -> list[Node]:
+        """Take in ``ray.nodes()``; returns the nodes that died since."""
+        died = []
+        for entry in entries:
+            known = self._nodes.get(entry["NodeID"])
+            if known is None and entry["Alive"]:
+                self._nodes[entry["NodeID"]] = _node_of(entry)
+            elif known is not None and known.alive and not entry["Alive"]:
+                known.alive = False
+                died.append(known)
+        return died
+
+    def states(self, leases: LeaseTable) -> tuple[NodeState, ...]:
+        """The nodes as the scheduling policy sees them."""
+        return tuple(_state_of(node, leases) for node in self.alive())
+
+    # ------------------------------------------------------------------------------------------ agents
+    async def ensure_agents(self) -> None:
+        """Find or create the agent of each alive node; it introduces itself with ``node_up``."""
+        for node in self.alive():
+            if node.agent is None:
+                try:
+                    node.agent = await asyncio.to_thread(self._find_or_create, node)
+                except (ray.exceptions.RayError, ImportError, AttributeError, ValueError) as error:
+                    log.error("no agent on node %s: %s", node.host, error)
+
+    def _find_or_create(self, node: Node) -> Any:
+        name = f"agent-{node.node}"
+        namespace = self._config.ray_namespace
+        with contextlib.suppress(ValueError):
+            found = ray.get_actor(name, namespace=namespace)
+            node.adopted = True
+            return found
+        module, _, attribute = self._config.agent_entry.partition(":")
+        kind = getattr(importlib.import_module(module), attribute)
+        config = AgentConfig(
+            store=self._config.store, runtime=self._config.runtime, simulated=self._config.simulated,
+            preload=self._config.preload, cluster=self._config.cluster, ray_namespace=namespace,
+            gateway_actor=self._config.gateway_actor,
+        )  # fmt: skip
+        options = {
+            "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,
+            "max_concurrency": 1000, "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node, soft=False),
+            **runtime_env(self._config),
+        }  # fmt: skip
+        return ray.remote(kind).options(**options).remote(encode(config))
+
+    def agent_of(self, node: str) -> Any:
+        """The handle of a node's agent; raises :class:`ClusterError` when there is none."""
+        found = self._nodes.get(node)
+        if found is None or found.agent is None or not found.alive:
+            raise ClusterError(f"node {node[:8]} has no agent")
+        return found.agent
+
+    async def call(self, node: str, method: str, *arguments: Any, timeout_s: float = _CALL_S) -> Any:
+        """Call a method of a node's agent; raises :class:`ClusterError` when it cannot be reached in time."""
+        agent = self.agent_of(node)
+        try:
+            return await asyncio.wait_for(_awaited(getattr(agent, method).remote(*arguments)), timeout_s)
+        except TimeoutError as error:
+            raise ClusterError(f"the agent of node {node[:8]} did not answer within {timeout_s:g} s") from error
+        except ray.exceptions.RayError as error:
+            if isinstance(error, ray.exceptions.ActorDiedError):
+                self._nodes[node].agent = None  # made anew at the next look
+            raise ClusterError(f"the agent of node {node[:8]} failed: {_first_line(error)}") from error
+
+    async def start(self, node: str, order: StartOrder) -> None:
+        """Have a node start a run; returns when accepted."""
+        await self.call(node, "start", encode(order), timeout_s=30.0)
+
+    async def runs(self, node: str) -> list[NodeRun]:
+        """What a node's agent knows of runs."""
+        return decode(await self.call(node, "runs"), list[NodeRun])
+
+    async def events(self, node: str, run: str, after: int) -> list[Event]:
+        """Recorded events of a run on its node."""
+        return decode(await self.call(node, "events", run, after, timeout_s=30.0), list[Event])
+
+    async def gpus(self, node: str) -> list[GpuInfo]:
+        """A node's cards with their use now."""
+        return decode(await self.call(node, "gpus", timeout_s=2.0), list[GpuInfo])
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        """Which of these top-level packages no node has (what a node was found to have is remembered)."""
+        nodes = self.ready()
+        if not names or not nodes:
+            return []
+        lacking = await asyncio.gather(*(self._missing_on(node, names) for node in nodes))
+        return sorted(set.intersection(*map(set, lacking)))
+
+    async def _missing_on(self, node: Node, names: list[str]) -> list[str]:
+        unknown = [name for name in names if name not in node.known_imports]
+        if not unknown:
+            return []
+        missing: list[str] = await self.call(node.node, "missing_imports", unknown, timeout_s=5.0)
+        node.known_imports.update(set(unknown) - set(missing))
+        return missing
+
+
+def runtime_env(config: GatewayConfig) -> dict[str, Any]:
+    """Actor options for a package that is not installed on the cluster; usually none."""
+    if not config.python_path:
+        return {}
+    return {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(config.python_path)}}}
+
+
+async def _awaited(reference: Any) -> Any:
+    return await reference
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+def _node_of(entry: dict[str, Any]) -> Node:
+    resources = entry["Resources"]
+    accelerator = next((name[17:] for name in resources if name.startswith("accelerator_type:")), "")
+    return Node(
+        node=entry["NodeID"], host=entry["NodeManagerHostname"], gpus=int(resources.get("GPU", 0)),
+        cpus=int(resources.get("CPU", 0)), memory_bytes=int(resources.get("memory", 0)), accelerator=accelerator,
+        labels=dict(entry.get("Labels") or {}),
+    )  # fmt: skip
+
+
+def _problem(node: Node) -> str:
+    if node.info is None:
+        return f"the node agent on {node.host} is still starting"
+    return "" if node.reachable else f"the node agent on {node.host} is being restarted"
+
+
+def _state_of(node: Node, leases: LeaseTable) -> NodeState:
+    held = leases.held(node.node)
+    cards = node.info.gpus if node.info is not None else []
+    memories = [card.memory_bytes for card in cards if card.memory_bytes]
+    return NodeState(
+        node=node.node, host=node.host, gpus_total=node.gpus,
+        gpus_free=max(0, node.gpus - held.gpus - leases.external.get(node.node, 0)),
+        cpus_total=node.cpus, cpus_free=max(0, node.cpus - held.cpus),
+        memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
+        gpu_name=(cards[0].name if cards else "") or node.accelerator,
+        gpu_memory_bytes=min(memories, default=0), labels=node.labels,
+        schedulable=node.info is not None and node.reachable, reason=_problem(node),
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""After a restart of the gateway: what the ledger remembers, what Ray still holds, what the agents still run."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+import pwd
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import ray
+from ray.util.placement_group import PlacementGroup
+
+from ..client.home import read_secret
+from ..core.messages import NodeInfo, NodeRun, RunPhase, decode
+from ..core.run import RunState
+from ..errors import ClusterError
+from . import ledger, membership
+from .broker import Broker
+from .leases import Lease, living_groups, release
+from .ledger import StoredLease, StoredSession
+from .runs import RunRecord
+from .tokens import TokenBook, embedded_token
+
+log = logging.getLogger(__name__)
+#: how long an agent that was there before may take to answer (it may be restarting itself)
+_AGENT_PATIENCE_S = 10.0
+#: the phase that a run had surely reached when it was stored in this state
+_PHASE_OF = {RunState.RUNNING: 1, RunState.RELEASING: 2, RunState.PERSISTING: 3}
+
+
+@dataclass
+class Remembered:
+    """What is left to compare with Ray and the agents once the ledger is read."""
+
+    leases: dict[str, StoredLease] = field(default_factory=dict)
+    runs: list[RunRecord] = field(default_factory=list)
+    #: the cluster itself is a new one: nothing of the ledger's can be alive
+    fresh: bool = False
+
+
+def restore(broker: Broker) -> Remembered:
+    """Read the ledger: tokens, live runs, sessions, leases. No word to Ray yet."""
+    config = broker.config
+    secret = read_secret(Path(config.token_file))
+    with broker.engine.begin() as connection:
+        ledger.put_token(connection, embedded_token(secret, unix_user(), time.time()))
+        broker.tokens = TokenBook(ledger.all_tokens(connection))
+        fresh = ledger.read_meta(connection, "cluster") != config.cluster
+        ledger.write_meta(connection, "cluster", config.cluster)
+        stored = ledger.live_runs(connection)
+        sessions = ledger.open_sessions(connection)
+        leases = {lease.run: lease for lease in ledger.all_leases(connection)}
+    records = [broker.runs.adopt(entry) for entry in stored]
+    for record in records:
+        record.phase = _PHASE_OF.get(record.state, 0)
+    if fresh:
+        _close_sessions(broker, sessions)
+    else:
+        broker.sessions.restore(sessions)
+    return Remembered(leases, records, fresh)
+
+
+def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
+    now_s = time.time()
+    for session in sessions:
+        ended = StoredSession(session.session, session.user, "ended", now_s)
+        broker.journal.put(partial(ledger.put_session, session=ended))
+
+
+async def adopt(broker: Broker, remembered: Remembered) -> None:
+    """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
+    broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+    await broker.nodes.ensure_agents()
+    groups = await asyncio.to_thread(living_groups)
+    on_nodes, silent = await _ask_agents(broker)
+    for record in remembered.runs:
+        stored = remembered.leases.pop(record.run, None)
+        known = on_nodes.pop(record.run, None)
+        lease = _lease_of(broker, stored, groups)
+        if remembered.fresh:
+            await broker.lifecycle.lose(record, "the cluster was started anew")
+        elif known is not None:
+            await _go_on(broker, record, lease, known)
+        else:
+            await _without_agent(broker, record, lease, silent)
+    for stored in remembered.leases.values():
+        broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
+    await end_strangers(broker)
+
+
+async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], set[str]]:
+    """Runs that agents know, and the nodes whose agents did not answer."""
+    nodes = [node for node in broker.nodes.alive() if node.adopted]
+    answers = await asyncio.gather(*(_ask_agent(broker, node.node) for node in nodes))
+    found = {run.run: run for answer in answers if answer is not None for run in answer}
+    return found, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
+
+
+async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
+    deadline = time.monotonic() + _AGENT_PATIENCE_S
+    while True:
+        try:
+            info = decode(await broker.nodes.call(node, "hello"), NodeInfo)
+            runs = await broker.nodes.runs(node)
+        except ClusterError as error:
+            log.warning("%s", error.message)
+            if time.monotonic() > deadline:
+                return None
+            await asyncio.sleep(0.3)
+        else:
+            membership.take_in(broker, info)
+            return runs
+
+
+def _lease_of(broker: Broker, stored: StoredLease | None, groups: dict[str, PlacementGroup]) -> Lease | None:
+    if stored is None or stored.lease not in groups:
+        return None
+    return broker.leases.add(Lease.restored(stored, groups[stored.lease]))
+
+
+async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun) -> None:
+    """The agent has the run: catch up with its phase."""
+    log.info("run %s goes on (%s)", record.run, known.phase)
+    record.lease = lease
+    record.accepted = True
+    record.tail.last = max(record.tail.last, known.last_event)
+    record.tail.known = True
+    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
+        broker.runs.change(record, RunState.STARTING, granted_at=record.view.granted_at or time.time(), position=None)
+    broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
+    record.wake()
+
+
+async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, silent: set[str]) -> None:
+    """No agent has the run: it waits (again), or it is lost."""
+    lifecycle = broker.lifecycle
+    record.lease = lease
+    unheard = lease is not None and any(slot.node in silent for slot in lease.slots)
+    if record.state is RunState.STARTING and not unheard:
+        record.lease = None
+        if lease is not None:
+            lifecycle.spawn(_give_back(broker, lease))
+        broker.runs.change(record, RunState.QUEUED, granted_at=None, hosts=[], reason="the gateway was restarted")
+    if record.state in (RunState.SUBMITTED, RunState.QUEUED):
+        lifecycle.queue.add(record)
+    else:
+        await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
+
+
+async def _give_back(broker: Broker, lease: Lease) -> None:
+    await release(lease, broker.leases, broker.nodes.totals())
+    broker.leases.forget(lease)
+    broker.journal.put(lambda link: ledger.drop_lease(link, lease.name))
+    broker.lifecycle.queue.serve()
+
+
+async def end_strangers(broker: Broker) -> None:
+    """Remove placement groups without a lease (now, and every few seconds: none may stay)."""
+    groups = await asyncio.to_thread(living_groups)
+    leased = {lease.name for lease in broker.leases.all()}
+    for name, group in groups.items():
+        if name not in leased:
+            log.warning("placement group %s belongs to no live run: removed", name)
+            await asyncio.to_thread(ray.util.remove_placement_group, group)
+
+
+async def end_stray_runs(broker: Broker) -> None:
+    """End what agents run for nobody, and have them forget what is over."""
+    for node in broker.nodes.ready():
+        try:
+            for known in await broker.nodes.runs(node.node):
+                record = broker.runs.find(known.run)
+                if record is not None and not record.state.is_terminal:
+                    continue
+                if known.phase == "final":
+                    await broker.nodes.call(node.node, "forget", known.run)
+                else:
+                    await broker.nodes.call(node.node, "signal", known.run, "kill", "lost")
+        except ClusterError as error:
+            log.info("%s", error.message)
+
+
+def unix_user() -> str:
+    """The name of the Unix user that the gateway runs as."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return getpass.getuser()

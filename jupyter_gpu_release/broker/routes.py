@@ -1,0 +1,221 @@
+"""The gateway's routes, as one table from which the application and the OpenAPI document are made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from ..core.documents import DOCUMENT_VERSION, Health, RunRow, RunsDocument, StatusDocument
+from ..core.messages import Event, RunRequest, RunView, Update, decode
+from ..errors import RequestError
+from . import ledger
+from .broker import Broker
+from .connection import SessionConnection
+from .documents import run_row, status_document
+from .follow import Follower
+from .tail import RawEvents
+from .tokens import Caller
+
+#: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
+BODY_LIMIT_BYTES = 32 << 20
+_MOST_ROWS = 1000
+_EVENTS_PER_PAGE = 1000
+
+
+class EventsPage(msgspec.Struct, frozen=True):
+    """Recorded events above ``after``. ``more``: ask again with ``after=last``."""
+
+    run: str
+    state: str
+    last: int
+    more: bool
+    events: list[Event]
+
+
+Handler = Callable[[Broker, Caller, Request], Awaitable[Any]]
+SocketHandler = Callable[[Broker, Caller, WebSocket], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route. ``response`` and ``body`` are record types; ``query`` maps parameters to (type, meaning)."""
+
+    method: str
+    path: str
+    handler: Handler | None
+    summary: str
+    response: Any = None
+    body: Any = None
+    query: dict[str, tuple[str, str]] = field(default_factory=dict)
+    socket: SocketHandler | None = None
+    status: int = 200
+
+
+# ------------------------------------------------------------------------------------------- handlers
+async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunView:
+    """POST /v1/runs."""
+    try:
+        asked = msgspec.json.decode(await request.body(), type=RunRequest)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the body is not a run request: {error}", mend="see /openapi.json") from error
+    return broker.visible(caller, (await broker.submit(caller, asked)).view)
+
+
+async def list_runs(broker: Broker, caller: Caller, request: Request) -> RunsDocument:
+    """GET /v1/runs."""
+    count = min(_number(request, "limit", 100), _MOST_ROWS)
+    user = None if caller.role == "admin" else caller.user
+    stored = await asyncio.to_thread(_read_recent, broker, count, user)
+    now_s = time.time()
+    rows = []
+    for entry in stored:
+        record = broker.runs.get(entry.view.run)
+        view = record.view if record is not None else entry.view
+        outcome = record.outcome if record is not None else entry.outcome
+        rows.append(run_row(view, outcome if view.user == caller.user else None, now_s))
+    return RunsDocument(DOCUMENT_VERSION, rows)
+
+
+def _read_recent(broker: Broker, count: int, user: str | None) -> list[ledger.StoredRun]:
+    with broker.engine.connect() as connection:
+        return ledger.recent_runs(connection, count, user)
+
+
+async def show_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+    """GET /v1/runs/{run}."""
+    record = broker.run_for(caller, request.path_params["run"])
+    return run_row(record.view, record.outcome if record.view.user == caller.user else None, time.time())
+
+
+async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+    """POST /v1/runs/{run}/cancel."""
+    record = broker.run_for(caller, request.path_params["run"])
+    kill = request.query_params.get("kill", "") in ("1", "true")
+    await broker.lifecycle.cancel(record, f"cancelled by {caller.user}", kill=kill)
+    return await show_run(broker, caller, request)
+
+
+async def run_events(broker: Broker, caller: Caller, request: Request) -> EventsPage:
+    """GET /v1/runs/{run}/events."""
+    record = broker.run_for(caller, request.path_params["run"])
+    after = _number(request, "after", 0)
+    events: list[Event] = []
+    async for batch in broker.batches_after(record, after):
+        events += [decode(bytes(raw), Event) for raw in batch.events]
+        if len(events) >= _EVENTS_PER_PAGE:
+            break
+    page = events[:_EVENTS_PER_PAGE]
+    last = page[-1].n if page else after
+    more = len(events) > len(page) or last < record.tail.last
+    return EventsPage(record.run, record.view.state, last, more, page)
+
+
+async def show_status(broker: Broker, caller: Caller, request: Request) -> StatusDocument:
+    """GET /v1/status."""
+    return await status_document(broker)
+
+
+async def show_health(broker: Broker, caller: Caller, request: Request) -> Health:
+    """GET /v1/health."""
+    return broker.health()
+
+
+async def show_openapi(broker: Broker, caller: Caller, request: Request) -> Response:
+    """GET /openapi.json."""
+    from .openapi import openapi_document
+
+    return Response(msgspec.json.encode(openapi_document(ROUTES)), media_type="application/json")
+
+
+async def show_docs(broker: Broker, caller: Caller, request: Request) -> Response:
+    """GET /docs."""
+    from .openapi import docs_page, openapi_document
+
+    return Response(docs_page(openapi_document(ROUTES)), media_type="text/html; charset=utf-8")
+
+
+async def session_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
+    """WS /v1/session."""
+    await SessionConnection(broker, socket, caller).serve()
+
+
+async def events_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
+    """WS /v1/runs/{run}/events: JSON messages ``events`` and ``update`` until the run is over."""
+    record = broker.run_for(caller, socket.path_params["run"])
+    follower = Follower(broker, caller, record, _number(socket, "after", 0))
+    wake = asyncio.Event()
+    record.watchers.add(wake.set)
+    await socket.accept()
+    gone = asyncio.ensure_future(_until_gone(socket))
+    try:
+        while not gone.done():
+            wake.clear()
+            await follower.catch_up(partial(_send_json, socket))
+            if record.state.is_terminal and follower.seq == record.view.seq:
+                await socket.close()
+                return
+            waiting = asyncio.ensure_future(wake.wait())
+            await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+    except (WebSocketDisconnect, RuntimeError):  # the client went away while we sent
+        return
+    finally:
+        gone.cancel()
+        record.watchers.discard(wake.set)
+
+
+async def _until_gone(socket: WebSocket) -> None:
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _send_json(socket: WebSocket, message: bytes) -> None:
+    """Messages are kept as msgpack for kernels; this socket speaks JSON."""
+    parsed = decode(message, _EventsOrUpdate)
+    await socket.send_text(msgspec.json.encode(parsed).decode())
+
+
+class _JsonEvents(msgspec.Struct, frozen=True, tag="events"):
+    run: str
+    events: list[Event]
+
+
+_EventsOrUpdate = _JsonEvents | Update
+assert RawEvents.__struct_config__.tag == _JsonEvents.__struct_config__.tag
+
+
+def _number(request: Request | WebSocket, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal():
+        raise RequestError(f"{name}={text[:40]!r} is not a number from 0 on")
+    return int(text)
+
+
+_AFTER = {"after": ("integer", "number of the last event that you have (0: from the beginning)")}
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/v1/runs", submit_run, "Submit a run", RunView, RunRequest, status=201),
+    Route("GET", "/v1/runs", list_runs, "List runs, newest first", RunsDocument,
+          query={"limit": ("integer", f"at most so many (100; up to {_MOST_ROWS})")}),
+    Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
+    Route("POST", "/v1/runs/{run}/cancel", cancel_run, "Cancel a run: interrupt, the second time kill", RunRow,
+          query={"kill": ("boolean", "kill at once")}),
+    Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,
+          socket=events_socket),
+    Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
+    Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
+          socket=session_socket),
+    Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),
+    Route("GET", "/openapi.json", show_openapi, "This interface as an OpenAPI document"),
+    Route("GET", "/docs", show_docs, "This interface as a page to read"),
+)  # fmt: skip

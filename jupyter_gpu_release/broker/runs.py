@@ -1,0 +1,154 @@
+"""The gateway's runs: one record each, changed only through :meth:`RunTable.change`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from sqlalchemy.engine import Engine
+
+from ..core.messages import Outcome, RunRequest, RunView
+from ..core.resources import ResourceAsk
+from ..core.run import RunState
+from . import ledger
+from .journal import Journal
+from .leases import Lease
+from .ledger import StoredRun
+from .manifests import Manifests
+from .tail import EventTail
+
+#: terminal runs kept in memory for late questions; older ones are read from the ledger
+_KEPT_TERMINAL = 200
+#: phases of a run on its node, in order
+PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
+
+
+class RunRecord:
+    """A run in memory. ``view`` is what clients see; ``outcome`` is shown in it once the lease is gone."""
+
+    def __init__(self, view: RunView, ordinal: int, request: RunRequest) -> None:
+        self.view = view
+        self.ordinal = ordinal
+        #: without its payload once the run has been started
+        self.request = request
+        self.outcome: Outcome | None = None
+        self.phase = 0
+        self.lease: Lease | None = None
+        self.tail = EventTail(view.run)
+        #: node agents have accepted the order
+        self.accepted = False
+        self.interrupts = 0
+        #: why somebody cancelled it, in words
+        self.cancelled = ""
+        self.committed: asyncio.Future[None] | None = None
+        self.starting: asyncio.Task[None] | None = None
+        self.releasing: asyncio.Task[None] | None = None
+        #: called after each change and each batch of events
+        self.watchers: set[Callable[[], None]] = set()
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.view.run
+
+    @property
+    def state(self) -> RunState:
+        """The run's state."""
+        return RunState.of(self.view.state)
+
+    def wake(self) -> None:
+        """Tell everybody who follows this run."""
+        for watcher in list(self.watchers):
+            watcher()
+
+    @classmethod
+    def restored(cls, stored: StoredRun) -> RunRecord:
+        """The record of a run that the ledger knows."""
+        request = stored.request or _empty_request(stored.view)
+        record = cls(stored.view, stored.ordinal, request)
+        record.outcome = stored.outcome
+        record.tail.known = False
+        if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
+            record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
+        return record
+
+
+def _empty_request(view: RunView) -> RunRequest:
+    return RunRequest(view.run, view.session, ResourceAsk(view.gpus, view.ranks), b"")
+
+
+class RunTable:
+    """All live runs, the latest terminal ones, and through the ledger the rest."""
+
+    def __init__(self, engine: Engine, journal: Journal, manifests: Manifests) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._manifests = manifests
+        self._records: dict[str, RunRecord] = {}
+        with engine.connect() as connection:
+            self._ordinal = ledger.highest_ordinal(connection)
+
+    def next_ordinal(self) -> int:
+        """The place of the next submission."""
+        self._ordinal += 1
+        return self._ordinal
+
+    def live(self) -> list[RunRecord]:
+        """Runs that are not terminal, oldest first."""
+        return [record for record in self._records.values() if not record.state.is_terminal]
+
+    def get(self, run: str) -> RunRecord | None:
+        """A run in memory."""
+        return self._records.get(run)
+
+    def find(self, run: str) -> RunRecord | None:
+        """A run in memory or in the ledger."""
+        record = self._records.get(run)
+        if record is None:
+            with self._engine.connect() as connection:
+                stored = ledger.find_run(connection, run)
+            if stored is not None:
+                record = self._keep(RunRecord.restored(stored))
+        return record
+
+    def add(self, record: RunRecord) -> None:
+        """A new submission: commit it (``record.committed``)."""
+        self._keep(record)
+        view, ordinal, request = record.view, record.ordinal, record.request
+        record.committed = self._journal.put(lambda link: ledger.insert_run(link, view, ordinal, request))
+
+    def adopt(self, stored: StoredRun) -> RunRecord:
+        """A run of the gateway's earlier life."""
+        return self._keep(RunRecord.restored(stored))
+
+    def drop(self, record: RunRecord) -> None:
+        """Forget a submission that could not be committed."""
+        self._records.pop(record.run, None)
+
+    def change(self, record: RunRecord, state: RunState | None = None, **facts: Any) -> asyncio.Future[None]:
+        """Give the run a newer view, tell its followers, and commit it (the future)."""
+        if state is not None:
+            if not record.state.may_become(state):
+                raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
+            facts["state"] = state.word
+        view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
+        outcome = record.outcome
+        record.view = view
+        done = self._journal.put(lambda link: ledger.update_run(link, view, outcome))
+        if state is not None and state is not RunState.QUEUED:
+            self._manifests.note(view, outcome, record.request)
+        record.wake()
+        if record.state.is_terminal:
+            self._evict()
+        return done
+
+    def _keep(self, record: RunRecord) -> RunRecord:
+        self._records[record.run] = record
+        return record
+
+    def _evict(self) -> None:
+        idle = [r for r in self._records.values() if r.state.is_terminal and not r.watchers]
+        for record in idle[: max(0, len(idle) - _KEPT_TERMINAL)]:
+            del self._records[record.run]

@@ -1,0 +1,100 @@
+"""What stands before every route: known Host, no foreign Origin, a bearer token, a bounded body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from ..core.config import GatewayConfig
+from ..errors import ForbiddenError, GpuReleaseError, RequestError
+from .broker import Broker
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+CALLER = "jupyter_gpu_release.caller"
+
+
+def error_response(error: GpuReleaseError) -> Response:
+    """The one table from errors to HTTP: ``{"error": {"code", "message", "mend"}}``."""
+    body = {"error": {"code": error.code, "message": error.message, "mend": error.mend}}
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
+    return Response(json.dumps(body), error.http_status, headers, "application/json")
+
+
+def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
+    """Host names under which the gateway may be addressed (against DNS rebinding)."""
+    named = [config.host, urlsplit(config.public_url).hostname or "", *config.allowed_hosts, *_LOOPBACK]
+    return frozenset(name.lower() for name in named if name)
+
+
+class Guard:
+    """ASGI middleware; the authenticated caller is in ``scope[CALLER]`` afterwards."""
+
+    def __init__(self, app: ASGIApp, broker: Broker, body_limit_bytes: int) -> None:
+        self._app = app
+        self._broker = broker
+        self._hosts = allowed_hosts(broker.config)
+        self._body_limit_bytes = body_limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on with the caller known and the body counted."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            check_host(headers.get("host"), self._hosts)
+            check_origin(headers.get("origin"), headers.get("host"))
+            scope[CALLER] = self._broker.tokens.caller(headers.get("authorization"))
+            if scope["type"] == "http":
+                receive = self._counted(receive, headers.get("content-length"))
+            await self._app(scope, receive, send)
+        except GpuReleaseError as error:
+            await refuse(error, scope, receive, send)
+
+    def _counted(self, receive: Receive, announced: str | None) -> Receive:
+        limit = self._body_limit_bytes
+        too_large = RequestError(f"the body is larger than {limit} bytes", mend="send large inputs through the store")
+        if announced is not None and announced.isdecimal() and int(announced) > limit:
+            raise too_large
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise too_large
+            return message
+
+        return counted
+
+
+async def refuse(error: GpuReleaseError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with ``error``; a WebSocket's upgrade is denied with the same status and body."""
+    response = error_response(error)
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await response(scope, receive, send)
+
+
+def check_host(host: str | None, allowed: Iterable[str]) -> None:
+    """Raise :class:`ForbiddenError` unless the Host header names the gateway (whatever the port)."""
+    name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
+    if name not in allowed:
+        raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="add it to the gateway's allowed_hosts")
+
+
+def check_origin(origin: str | None, host: str | None) -> None:
+    """Raise :class:`ForbiddenError` for a browser's request from another site (no Origin: not a browser)."""
+    if origin is None:
+        return
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or parts.netloc.lower() != (host or "").lower():
+        raise ForbiddenError(f"foreign Origin {origin[:100]!r}", mend="the gateway answers no other site's pages")

@@ -1,0 +1,124 @@
+"""The HTTP side: the route table as a Starlette application, served by uvicorn in the actor's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from ..errors import ConflictError, GpuReleaseError, NoSuchRunError, RequestError
+from .broker import Broker
+from .routes import BODY_LIMIT_BYTES, ROUTES, Route
+from .security import CALLER, Guard, error_response
+
+log = logging.getLogger(__name__)
+#: one message from a kernel at most (inputs of ≤ 1 MiB inline, shipped modules, source)
+_FRAME_LIMIT_BYTES = 64 << 20
+
+
+def build_app(broker: Broker, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
+    """The guarded application."""
+    table: list[HttpRoute | WebSocketRoute] = []
+    for route in routes:
+        if route.handler is not None:
+            table.append(HttpRoute(route.path, _http_endpoint(broker, route), methods=[route.method]))
+        if route.socket is not None:
+            table.append(WebSocketRoute(route.path, _socket_endpoint(broker, route)))
+    handlers: dict[Any, Any] = {HTTPException: _on_http_error, GpuReleaseError: _on_refusal, Exception: _on_fault}
+    return Guard(Starlette(routes=table, exception_handlers=handlers), broker, BODY_LIMIT_BYTES)
+
+
+def _http_endpoint(broker: Broker, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    handler = route.handler
+    assert handler is not None
+
+    async def endpoint(request: Request) -> Response:
+        answer = await handler(broker, request.scope[CALLER], request)
+        if isinstance(answer, Response):
+            return answer
+        return Response(msgspec.json.encode(answer), route.status, media_type="application/json")
+
+    return endpoint
+
+
+def _socket_endpoint(broker: Broker, route: Route) -> Callable[[WebSocket], Awaitable[None]]:
+    handler = route.socket
+    assert handler is not None
+
+    async def endpoint(websocket: WebSocket) -> None:
+        await handler(broker, websocket.scope[CALLER], websocket)
+
+    return endpoint
+
+
+def _on_http_error(request: Request, error: HTTPException) -> Response:
+    """Starlette's own refusals (unknown path, wrong method) in our form."""
+    text = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    kinds: dict[int, type[GpuReleaseError]] = {404: NoSuchRunError, 405: ConflictError}
+    response = error_response(kinds.get(error.status_code, RequestError)(text, mend="see /docs"))
+    response.status_code = error.status_code
+    return response
+
+
+async def _on_refusal(connection: Request | WebSocket, error: GpuReleaseError) -> Response | None:
+    if isinstance(connection, WebSocket):
+        await connection.send_denial_response(error_response(error))
+        return None
+    return error_response(error)
+
+
+def _on_fault(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(GpuReleaseError(f"the gateway failed: {type(error).__name__}", mend="see the gateway's log"))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the process belongs to Ray."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def open_port(host: str, port: int, patience_s: float) -> socket.socket:
+    """Listen on ``port`` (0: any); a port that the gateway's last life still holds is waited for."""
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(512)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return listener
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> asyncio.Task[None]:
+    """Serve for ever on a listening socket."""
+    config = uvicorn.Config(
+        app, http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,
+        ws_max_size=_FRAME_LIMIT_BYTES, ws_ping_interval=None, ws_per_message_deflate=False,
+        timeout_graceful_shutdown=1, server_header=False,
+    )  # fmt: skip
+    return asyncio.get_running_loop().create_task(_Server(config).serve(sockets=[listener]))

@@ -1,0 +1,153 @@
+"""Kernels' sessions: connected, closed (a kernel that ended gets a grace), or silent (contact lost: its runs go on).
+
+A socket that closes while heartbeats were fresh is a kernel that ended; one that fell silent first is a network
+or a lid. :func:`judge_closing` is that rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ..errors import ForbiddenError
+from . import ledger
+from .journal import Journal
+from .ledger import StoredSession
+from .runs import RunRecord
+
+log = logging.getLogger(__name__)
+
+#: a heartbeat at most this old is fresh (clients send one every 3 s)
+FRESH_S = 8.0
+#: no heartbeat for so long on an open socket: contact is lost
+SILENCE_S = 15.0
+_ENDED_KEPT_S = 3600.0
+
+
+def judge_closing(heartbeat_age_s: float, *, said_bye: bool) -> str:
+    """What a closed socket means: ``ended`` (good-bye), ``grace`` (the kernel ended) or ``lost`` (silence first)."""
+    if said_bye:
+        return "ended"
+    return "grace" if heartbeat_age_s <= FRESH_S else "lost"
+
+
+class Wire(Protocol):
+    """The session's socket, as far as sessions care."""
+
+    async def close(self, reason: str) -> None:
+        """Close it; the reader then ends."""
+
+
+class Session:
+    """One client, over all its connections. ``state``: ``live``, ``grace``, ``lost`` or ``ended``."""
+
+    def __init__(self, session: str, user: str) -> None:
+        self.session = session
+        self.user = user
+        self.state = "live"
+        self.since_s = time.time()
+        self.wire: Wire | None = None
+        self.heard_at = time.monotonic()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the client was last heard."""
+        return time.monotonic() - self.heard_at
+
+
+class SessionTable:
+    """All sessions; ends or keeps their runs by what happened to them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        grace_s: float,
+        runs_of: Callable[[str], list[RunRecord]],
+        cancel: Callable[[RunRecord, str], Awaitable[None]],
+    ) -> None:
+        self._journal = journal
+        self._grace_s = grace_s
+        self._runs_of = runs_of
+        self._cancel = cancel
+        self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def restore(self, stored: list[StoredSession]) -> None:
+        """Sessions of the gateway's earlier life: those that were there get the grace to come back."""
+        for entry in stored:
+            session = self._sessions[entry.session] = Session(entry.session, entry.user)
+            self._set(session, "lost" if entry.state == "lost" else "grace")
+
+    async def attach(self, name: str, user: str, wire: Wire) -> Session:
+        """A client says hello; its earlier connection, if there still is one, is closed."""
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions[name] = Session(name, user)
+        if session.user != user:
+            raise ForbiddenError("this session belongs to another user")
+        earlier, session.wire = session.wire, wire
+        session.heard_at = time.monotonic()
+        self._set(session, "live")
+        if earlier is not None:
+            await earlier.close("replaced by a newer connection of the same session")
+        return session
+
+    def heard(self, session: Session) -> None:
+        """Something arrived from the client."""
+        session.heard_at = time.monotonic()
+
+    def detach(self, session: Session, wire: Wire, *, said_bye: bool) -> None:
+        """The connection is over (nothing happens when a newer one took its place)."""
+        if session.wire is not wire:
+            return
+        session.wire = None
+        self._set(session, judge_closing(session.heartbeat_age_s(), said_bye=said_bye))
+
+    async def check_silence(self) -> None:
+        """Close sockets that fell silent (called every few seconds)."""
+        for session in list(self._sessions.values()):
+            wire = session.wire
+            if wire is not None and session.heartbeat_age_s() > SILENCE_S:
+                session.wire = None
+                self._set(session, "lost")
+                await wire.close("silent")
+        self._forget_ended()
+
+    # ------------------------------------------------------------------------------------- inside
+    def _set(self, session: Session, state: str) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        session.state, session.since_s = state, time.time()
+        stored = StoredSession(session.session, session.user, state, session.since_s)
+        self._journal.put(lambda link: ledger.put_session(link, stored))
+        if state == "ended":
+            self._end_runs(session, "the notebook's kernel ended", every=True)
+        elif state in ("grace", "lost"):
+            loop = asyncio.get_running_loop()
+            session.timer = loop.call_later(self._grace_s, self._grace_over, session)
+
+    def _grace_over(self, session: Session) -> None:
+        session.timer = None
+        if session.state == "grace":
+            self._set(session, "ended")
+        elif session.state == "lost":
+            self._end_runs(session, "contact with the notebook's kernel was lost (--on-disconnect cancel)", every=False)
+
+    def _end_runs(self, session: Session, reason: str, *, every: bool) -> None:
+        for record in self._runs_of(session.session):
+            if every or record.request.on_disconnect == "cancel":
+                log.info("run %s: %s", record.run, reason)
+                task = asyncio.ensure_future(self._cancel(record, reason))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _forget_ended(self) -> None:
+        old = time.time() - _ENDED_KEPT_S
+        for session in list(self._sessions.values()):
+            if session.state == "ended" and session.since_s < old:
+                del self._sessions[session.session]
+        self._journal.put(lambda link: ledger.drop_sessions(link, old))
