@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
+from ..core.messages import Accepted, Events, Refused, RunView, Update
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
-from ..errors import OptionError
+from ..core.run import RunState, is_run_id
+from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from .place import locate
+from .relay import Relay
 from .submission import Cell
-from .tables import Table
+from .tables import Table, runs_table, status_tables
 from .training import train
 
 if TYPE_CHECKING:
+    from ..client.rest import Rest
+    from ..client.session import RunFeed
     from .notebook import Notebook
+
+_MOST_RUNS = 1000
+_SILENT_S = 10.0
 
 _DASHED = re.compile(r"-[A-Za-z][\w-]+")
 
@@ -77,3 +87,86 @@ def _settings_table(notebook: Notebook) -> Table:
             rows.append((name, ", ".join(values) or "yes", source))
     title = "Defaults of %%gpu_train in this notebook" if rows else "No defaults are set: each cell gets 1 GPU"
     return Table(title, ("option", "value", "from"), rows)
+
+
+def show_status(notebook: Notebook, line: str) -> None:
+    """``%gpu_status``."""
+    _refuse_words("gpu_status", line)
+    for table in status_tables(_rest(notebook).status()):
+        display(table)
+
+
+def show_runs(notebook: Notebook, line: str) -> None:
+    """``%gpu_runs [N]``."""
+    word = line.strip() or "20"
+    if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
+        raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
+    display(runs_table(_rest(notebook).runs(int(word)), int(word)))
+
+
+def cancel_run(notebook: Notebook, line: str) -> None:
+    """``%gpu_cancel RUN``."""
+    run = _run_named(notebook, "gpu_cancel", line)
+    row = _rest(notebook).cancel(run)
+    sys.stdout.write(f"run {run}: {row.state}{'' if RunState.of(row.state).is_terminal else ', ending'}\n")
+
+
+def replay(notebook: Notebook, line: str) -> None:
+    """``%gpu_logs RUN``: what is recorded up to now, shown again."""
+    run = _run_named(notebook, "gpu_logs", line)
+    session = notebook.link.session(notebook.settings)
+    feed = session.follow(run)
+    try:
+        _show_recorded(notebook, feed)
+    finally:
+        session.drop(feed)
+
+
+def _show_recorded(notebook: Notebook, feed: RunFeed) -> None:
+    """The gateway sends all events that it knows before the run's view."""
+    relay = Relay(notebook.shell)
+    silent_since = time.monotonic()
+    while time.monotonic() - silent_since < _SILENT_S:
+        item = feed.get(0.25)
+        if item is None:
+            continue
+        silent_since = time.monotonic()
+        if isinstance(item, Events):
+            relay.show(item.events)
+        elif isinstance(item, Refused):
+            raise from_code(item.code, item.message, item.mend)
+        elif isinstance(item, Update | Accepted):
+            _show_end(relay, item.view)
+            return
+    raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
+
+
+def _show_end(relay: Relay, view: RunView) -> None:
+    for error in relay.errors:
+        sys.stderr.write("\n".join([*(error.get("traceback") or []), ""]))
+    state = view.state if RunState.of(view.state).is_terminal else f"{view.state}: there may be more to come"
+    sys.stderr.write(f"[run {view.run}: {state}]\n")
+
+
+def _rest(notebook: Notebook) -> Rest:
+    from ..client.rest import Rest
+
+    return Rest(notebook.link.target(notebook.settings))
+
+
+def _run_named(notebook: Notebook, magic: str, line: str) -> str:
+    word = line.strip()
+    if word == "last":
+        runs = _rest(notebook).runs(1).runs
+        if not runs:
+            raise NoSuchRunError("there is no run yet", mend="run a %%gpu_train cell first")
+        return runs[0].run
+    if not is_run_id(word):
+        given = f"{word!r} is not a run" if word else "no run is named"
+        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs")
+    return word
+
+
+def _refuse_words(magic: str, line: str) -> None:
+    if line.strip():
+        raise OptionError(f"%{magic} {line.strip()}: it takes no words", mend=f"write %{magic}")

@@ -54,6 +54,12 @@ class ClusterLink:
             )
         return target
 
+    def session(self, settings: GpuRelease) -> GatewaySession:
+        """The session with a gateway that is there; starts nothing."""
+        target = self.target(settings)
+        session = self._session
+        return session if session is not None and session.target == target else self._connected(target)
+
     def close(self) -> None:
         """Say good-bye to the gateway (runs that are attached to this kernel end)."""
         session, self._session = self._session, None

@@ -28,6 +28,7 @@ def test_nothing_is_lost_or_doubled_when_the_connection_breaks(kernel: Kernel, g
         for number in range(200):
             run.say(f"{number}\n")
             if number in (50, 120):
+                assert gateway.greeted.acquire(timeout=20)
                 gateway.drop_connections()
         run.end(**graph_of(done=True))
 

@@ -1,0 +1,330 @@
+"""The user's semantics, there and back: a real shell, real forks of a clean process, real torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from round_trip import Notebook, RankServer
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankServer]:
+    made = RankServer(("numpy", "torch", "pandas"))
+    yield made
+    made.close()
+
+
+@pytest.fixture()
+def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.chdir(tmp_path)
+    return Notebook(ranks, tmp_path)
+
+
+# ------------------------------------------------------------------------------- what goes in and out
+def test_names_in_and_out(nb: Notebook) -> None:
+    nb.cell("a = 2\nunused = object()")
+    trip = nb.ok("b = a + 1\nprint(b)")
+    assert trip.output == "3\n"
+    assert nb.ns["b"] == 3
+    assert [info.name for info in trip.prepared.sent] == ["a"]
+    assert list(trip.results) == ["b"]
+
+
+def test_inputs_changed_in_place_come_back(nb: Notebook) -> None:
+    nb.cell("import pandas as pd\nhistory = [1]\nd = {'a': 1}\ns = {1}\ndf = pd.DataFrame({'x': [1, 2]})\nsame = [5]")
+    trip = nb.ok("history.append(2)\nd['b'] = 2\ns.add(2)\ndf['y'] = df['x'] * 2\nlen(same)")
+    assert (nb.ns["history"], nb.ns["d"], nb.ns["s"]) == ([1, 2], {"a": 1, "b": 2}, {1, 2})
+    assert list(nb.ns["df"]["y"]) == [2, 4]
+    assert "same" not in trip.results
+
+
+def test_unchanged_inputs_are_not_returned(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, pandas as pd, torch\nfrom torch import nn\narr = np.arange(100000.)\nt = torch.arange(5.)\n"
+        "df = pd.DataFrame({'a': range(50), 'b': list('ab') * 25})\nmodel = nn.Linear(3, 3)\nst = {'x', 'y', 'z'}\n"
+        "class P:\n    v = [1]\np = P()\nf = lambda q: q + 1\n"
+    )
+    trip = nb.ok("out = float(arr.sum() + t.sum() + df['a'].sum() + f(model(t[:3]).shape[0]) + len(st) + len(p.v))")
+    assert list(trip.results) == ["out"]
+
+
+def test_aliases_see_the_change(nb: Notebook) -> None:
+    nb.cell("history = []\nh2 = history\nbox = {'h': history, 'l': [history]}\nclass T: pass\nt = T()\nt.h = history")
+    nb.ok("history.append(1)")
+    ns = nb.ns
+    assert ns["h2"] is ns["history"] is ns["box"]["h"] is ns["box"]["l"][0] is ns["t"].h
+    assert ns["h2"] == [1]
+
+
+def test_a_rebound_name_leaves_its_alias_alone(nb: Notebook) -> None:
+    nb.cell("history = [0]\nh2 = history")
+    nb.ok("history = history + [1]")
+    assert (nb.ns["history"], nb.ns["h2"]) == ([0, 1], [0])
+
+
+def test_deleted_names(nb: Notebook) -> None:
+    nb.cell("big = [1]\nkept = [2]")
+    nb.ok("x = len(big)\ndel big")
+    assert "big" not in nb.ns
+    assert nb.ns["kept"] == [2]
+
+
+def test_names_bound_by_exec_and_magics(nb: Notebook) -> None:
+    trip = nb.ok("exec('made = 3')\nglobals()['other'] = 4\n%time timed = 5\n%env JGR_X=1\nfiles = !echo hello")
+    assert (nb.ns["made"], nb.ns["other"], nb.ns["timed"]) == (3, 4, 5)
+    assert list(nb.ns["files"]) == ["hello"]
+    assert "_exit_code" not in trip.results
+
+
+def test_magic_text_names_are_sent(nb: Notebook) -> None:
+    nb.cell("def f(n): return n + offset\noffset = 10\nw = 1\nlimit = 2\nname = 'you'")
+    trip = nb.ok("%timeit -n 1 -r 1 f(w)\nprint(eval('w + limit'))\n!echo hi {name} $limit")
+    assert "3\n" in trip.output
+    assert {"f", "offset", "w", "limit", "name"} <= {info.name for info in trip.prepared.sent}
+
+
+def test_explicit_choice_of_names(nb: Notebook) -> None:
+    nb.cell("import math\na = 1\nb = 2\nc = 3")
+    trip = nb.gpu("x = a\nmath.pi\ny = b", include=["a"], out=["x", "zzz"])
+    assert "NameError" in trip.error
+    assert [info.name for info in trip.prepared.sent] == ["a"]
+    assert nb.ns["x"] == 1
+    assert any("zzz" in note for note in trip.notes)
+    trip = nb.ok("p, q = a, 1", skip=["q"], include_more=["c"])
+    assert {info.name for info in trip.prepared.sent} == {"a", "c"}
+    assert nb.ns["p"] == 1
+    assert "q" not in nb.ns
+
+
+def test_last_output_is_sent_but_never_returned(nb: Notebook) -> None:
+    nb.ns["_"] = 41
+    nb.ok("y = _ + 1\nfor _ in range(3): pass")
+    assert nb.ns["y"] == 42
+    assert nb.ns["_"] == 41
+
+
+# ----------------------------------------------------------------------------- functions and globals
+COUNTER = "counter = 0\nscale = 2\ndef bump():\n    global counter\n    counter += 1\n    return counter * scale\n"
+
+
+def test_global_counter(nb: Notebook) -> None:
+    nb.cell(COUNTER)
+    nb.ok("bump()\nbump()")
+    assert nb.ns["counter"] == 2
+    assert nb.ns["bump"]() == 6
+    assert nb.ns["counter"] == 3
+
+
+def test_a_global_redefined_later_is_seen(nb: Notebook) -> None:
+    nb.cell(COUNTER)
+    nb.ok("r = bump()\ndef doubled(): return bump() * factor\nfactor = 10\nholder = {'f': bump}")
+    nb.cell("scale = 100\nfactor = 1")
+    assert nb.ns["doubled"]() == 200
+    assert nb.ns["holder"]["f"] is nb.ns["bump"]
+    trip = nb.ok("r = doubled()")
+    assert nb.ns["r"] == 300
+    assert {"bump", "scale", "factor", "counter"} <= {info.name for info in trip.prepared.sent}
+
+
+def test_functions_in_objects_and_methods_are_followed(nb: Notebook) -> None:
+    nb.cell(
+        "import math\nbase = 5\ndef helper(x): return x + base + math.floor(0.5)\n"
+        "class Job:\n    def run(self): return helper(self.n)\n    def __init__(self, n): self.n = n\n"
+        "jobs = {'a': Job(1).run, 'b': lambda: helper(2)}\n"
+    )
+    nb.ok("r = jobs['a'](), jobs['b']()")
+    assert nb.ns["r"] == (6, 7)
+
+
+def test_closures_share_their_cells(nb: Notebook) -> None:
+    nb.cell(
+        "def make():\n    n = 0\n    def inc():\n        nonlocal n\n        n += 1\n        return n\n"
+        "    def get(): return n\n    def rec(k): return k and rec(k - 1)\n    return inc, get, rec\ninc, get, rec = make()"
+    )
+    nb.ok("inc()\ninc()\nx = get(), rec(5)")
+    assert nb.ns["x"] == (2, 0)
+    assert (nb.ns["get"](), nb.ns["inc"](), nb.ns["get"]()) == (2, 3, 3)
+
+
+def test_function_attributes_defaults_and_decorators(nb: Notebook) -> None:
+    nb.cell(
+        "import functools\ncalls = []\ndef logged(f):\n    @functools.wraps(f)\n    def inner(*a):\n"
+        "        calls.append(f.__name__)\n        return f(*a)\n    return inner\n"
+        "@logged\ndef add(a, b=1, *, c=2): return a + b + c\ndef acc(x, seen=[]):\n    seen.append(x)\n    return seen\n"
+        "@functools.lru_cache(maxsize=8)\ndef fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)\n"
+        "half = functools.partial(add, 10)\nacc.tag = 'a'\n"
+    )
+    nb.ok("r = add(1), half(), fib(20)\nacc(1)\nacc.tag = 'b'")
+    assert nb.ns["r"] == (4, 13, 6765)
+    assert nb.ns["calls"] == ["add", "add"]
+    assert nb.ns["acc"](2) == [1, 2]
+    assert nb.ns["acc"].tag == "b"
+    assert nb.ns["add"](1) == 4
+    assert nb.ns["calls"] == ["add", "add", "add"]
+    assert nb.ns["fib"].cache_parameters()["maxsize"] == 8
+
+
+def test_async_cells_and_generator_functions(nb: Notebook) -> None:
+    nb.cell("import asyncio\nasync def later(x):\n    await asyncio.sleep(0)\n    return x\ndef gen(n): yield from range(n)")
+    nb.ok("r = await later(3)\ns = list(gen(3))")
+    assert nb.ns["r"] == 3
+    assert nb.ns["s"] == [0, 1, 2]
+
+
+# ----------------------------------------------------------------------------------------- classes
+CLASSES = """
+import abc, collections, dataclasses, enum, typing
+class Base(abc.ABC):
+    made = 0
+    registry = []
+    @abc.abstractmethod
+    def name(self): ...
+    @classmethod
+    def make(cls):
+        cls.made += 1
+        return cls()
+    @staticmethod
+    def two(): return 2
+    @property
+    def loud(self): return self.name().upper()
+class Child(Base):
+    def __init__(self): super().__init__()
+    def name(self): return suffix + type(self).__name__
+Point = collections.namedtuple("Point", "x y")
+class Pair(typing.NamedTuple):
+    a: int
+    b: int = 2
+class Color(enum.Enum):
+    RED = 1
+    def other(self): return Color.RED
+class Level(enum.IntFlag):
+    LOW = 1
+    HIGH = 2
+@dataclasses.dataclass
+class Config:
+    lr: float = 0.1
+    layers: list = dataclasses.field(default_factory=list)
+T = typing.TypeVar("T")
+class Stack(typing.Generic[T]):
+    def __init__(self): self.items: list[T] = []
+class Slotted:
+    __slots__ = ("a", "b")
+    def __init__(self): self.a = 1
+suffix = "my"
+child, point, pair, color, level, config, stack, slotted = (
+    Child(), Point(1, 2), Pair(1), Color.RED, Level.LOW | Level.HIGH, Config(), Stack(), Slotted())
+names = "Base Child Point Pair Color Level Config Stack Slotted".split()
+before = {n: globals()[n] for n in names}
+"""
+
+
+def test_classes_stay_the_same_class(nb: Notebook) -> None:
+    nb.cell(CLASSES)
+    nb.ok(
+        "child.x = Child.make()\nconfig.layers.append(3)\nstack.items.append(1)\nslotted.b = 2\n"
+        "r = [child.loud, child.two(), point, pair, color, level, config, stack, slotted, Color.RED.other()]\n"
+        "fresh = [Child(), Point(3, 4), Color.RED, Config(lr=1.0)]"
+    )
+    ns = nb.ns
+    assert all(ns[name] is cls for name, cls in ns["before"].items())
+    assert ns["r"][0] == "MYCHILD"
+    for value, cls in zip(ns["fresh"], ("Child", "Point", "Color", "Config"), strict=True):
+        assert type(value) is ns[cls]
+    assert type(ns["r"][3]) is ns["Pair"]
+    assert ns["r"][4] is ns["Color"].RED is ns["r"][9]
+    assert ns["child"].x.loud == "MYCHILD"
+    assert isinstance(ns["child"], ns["Base"])
+    assert (ns["slotted"].a, ns["slotted"].b) == (1, 2)
+    assert ns["Child"].made == 1
+    assert dict.get(vars(ns["Base"]), "made") == 0
+
+
+def test_class_attributes_changed_in_the_cell_come_back(nb: Notebook) -> None:
+    nb.cell(CLASSES)
+    nb.ok("Base.registry.append('a')\nChild.made = 7\nChild.extra = 1\nConfig.lr = 0.5\ndel Base.two")
+    ns = nb.ns
+    assert ns["Base"].registry == ["a"]
+    assert (ns["Child"].made, ns["Child"].extra, ns["Config"].lr) == (7, 1, 0.5)
+    assert not hasattr(ns["Base"], "two")
+
+
+def test_methods_stay_bound_to_the_notebook_and_newer_ones_are_not_overwritten(nb: Notebook) -> None:
+    nb.cell(CLASSES)
+    prepared = nb.collect("child.x = 1")
+    assert prepared.originals["child"] is nb.ns["child"]
+    nb.ok("child.y = 1")
+    method = nb.ns["Child"].name
+    assert method.__globals__ is nb.ns
+    nb.cell("suffix = 'your'\nChild.name = lambda self: 'newer'")
+    newer = nb.ns["Child"].name
+    nb.ok("child.z = child.name()")
+    assert nb.ns["Child"].name is newer
+    assert nb.ns["child"].z == "newer"
+
+
+def test_a_method_patched_in_the_cell_comes_back(nb: Notebook) -> None:
+    nb.cell(CLASSES)
+    nb.ok("Child.name = lambda self: suffix + 'patched'")
+    assert nb.ns["child"].name() == "mypatched"
+    nb.cell("suffix = 'x'")
+    assert nb.ns["child"].name() == "xpatched"
+
+
+def test_classes_defined_in_the_cell_come_back_and_go_again(nb: Notebook) -> None:
+    nb.ok("class New:\n    n = 0\n    def up(self):\n        New.n += 1\n        return other()\ndef other(): return k\nk = 3\nnew = New()")
+    first = nb.ns["New"]
+    assert nb.ns["new"].up() == 3
+    nb.cell("k = 4")
+    nb.ok("r = new.up(), isinstance(new, New)\nagain = New()")
+    assert nb.ns["r"] == (4, True)
+    assert nb.ns["New"] is first is type(nb.ns["again"])
+    assert first.n == 2
+
+
+def test_a_class_defined_again_is_another_class(nb: Notebook) -> None:
+    nb.cell("class A: v = 1\na = A()")
+    nb.ok("a.x = 1")
+    nb.cell("class A: v = 2\nb = A()")
+    nb.ok("r = a.v, b.v, type(a) is A, type(b) is A")
+    assert nb.ns["r"] == (1, 2, False, True)
+
+
+def test_metaclasses_descriptors_and_init_subclass(nb: Notebook) -> None:
+    nb.cell(
+        "import functools\nregistry = []\nclass Meta(type):\n    def __call__(cls, *a):\n        return super().__call__(*a)\n"
+        "class Plugin(metaclass=Meta):\n    def __init_subclass__(cls, **k):\n        registry.append(cls.__name__)\n"
+        "class One(Plugin):\n    @functools.cached_property\n    def slow(self): return 5\none = One()"
+    )
+    nb.ok("r = one.slow, type(type(one)).__name__")
+    assert nb.ns["r"] == (5, "Meta")
+    assert nb.ns["registry"] == ["One"]
+    assert type(nb.ns["one"]) is nb.ns["One"]
+
+
+# ------------------------------------------------------------------------------------------ salvage
+@pytest.mark.parametrize("error", ["1 / 0", "raise KeyboardInterrupt", "raise SystemExit(3)", "undefined_name"])
+def test_values_survive_an_error(nb: Notebook, error: str) -> None:
+    nb.cell("history = []")
+    trip = nb.gpu(f"model = {{'w': 3}}\nhistory.append(1)\n{error}\nnever = 1")
+    assert trip.error
+    assert nb.ns["model"] == {"w": 3}
+    assert nb.ns["history"] == [1]
+    assert "never" not in nb.ns
+
+
+def test_what_cannot_be_pickled_is_named_and_skipped(nb: Notebook) -> None:
+    trip = nb.ok(
+        "import threading, sqlite3, socket\nlock = threading.Lock()\ncfg = {'a': [1, {'lock': lock}]}\n"
+        "g = (i for i in range(3))\ncon = sqlite3.connect(':memory:')\nf = open('out.txt', 'w')\nok = 1\n"
+        "class W:\n    def __init__(self): self.inner = {'s': socket.socket()}\nw = W()"
+    )
+    assert nb.ns["ok"] == 1
+    text = "\n".join(trip.notes)
+    assert "`cfg['a'][1]['lock']`: cannot pickle '_thread.lock' object" in text
+    assert "`w.inner['s']`: cannot pickle 'socket' object" in text
+    assert "`g`" in text
+    assert "`con`" in text
+    assert "`f`: cannot pickle an open file ('out.txt')" in text
+    assert not {"cfg", "g", "con", "f", "w"} & nb.ns.keys()
