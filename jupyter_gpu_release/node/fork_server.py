@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -62,6 +63,8 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     failed = preload.import_all(wanted)
+    if "torch" in sys.modules:
+        importlib.import_module("..storage.torch_reducers", __package__)
     _rehearse(shell)
     gc.collect()
     bad = preload.culprits()

@@ -177,7 +177,7 @@ def _route_comms(outlet: Outlet) -> None:
     except ImportError:
         return
 
-    class RankComm(BaseComm):  # type: ignore[misc]
+    class RankComm(BaseComm):
         def publish_msg(
             self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **keys: Any
         ) -> None:
