@@ -83,9 +83,7 @@ def _check_nodes(config: GatewayConfig) -> None:
             found = ray.get(probe.options(scheduling_strategy=strategy, **runtime_env(config)).remote(), timeout=60)
         except ray.exceptions.RayError as error:
             raise ClusterError(f"node {where} of the Ray cluster runs no task: {_first_line(error)}") from error
-        check_versions(
-            where, found, {"python": platform.python_version(), "ray": ray.__version__, "package": __version__}
-        )
+        check_versions(where, found, ours)
 
 
 def _probe_by_value() -> Callable[[], dict[str, str]]:
