@@ -16,6 +16,7 @@ from ..client.autostart import Ready
 from ..client.home import Connection, HomePaths
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, ConflictError
+from ..storage.atomic import write_atomic
 from ..storage.runs import probe_store
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
 from .keeper import read_deployed
@@ -84,7 +85,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
 
 
 def _deploy(home: HomePaths, config: GatewayConfig, options: list[str]) -> Deployed:
-    home.gateway_config.write_bytes(msgspec.json.encode(config))
+    write_atomic(home.gateway_config, [msgspec.json.encode(config)], durable=False)
     command = [sys.executable, "-m", "jupyter_gpu_release.broker.deploy", str(home.gateway_config), *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, stdin=subprocess.DEVNULL)

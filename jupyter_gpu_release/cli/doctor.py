@@ -12,7 +12,7 @@ from rich.console import Console
 from .. import __version__
 from ..client.discovery import Target, find_gateway
 from ..client.home import Connection, HomePaths
-from ..client.rest import Rest
+from ..client.rest import GatewayClient
 from ..core.documents import StatusDocument
 from ..core.messages import PROTOCOL
 from ..errors import GpuReleaseError
@@ -59,9 +59,9 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
             yield broken("cluster", "the connection file names a cluster that is dead", "jupyter gpu stop")
             return
         yield ok("cluster", f"keeper {connection.keeper_pid}, Ray at {connection.ray_address}")
-    rest = Rest(target)
     try:
-        health, status = rest.health(), rest.status()
+        with GatewayClient.of(target) as gateway:
+            health, status = gateway.health(), gateway.status()
     except GpuReleaseError as error:
         yield broken("gateway", error.message, error.mend)
         return
@@ -69,7 +69,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
     yield _check_version(health.version, health.protocol, connection)
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
-    yield from _check_nodes(rest, status)
+    yield from _check_nodes(status)
 
 
 def _check_version(version: str, protocol: int, connection: Connection | None) -> Finding:
@@ -85,7 +85,7 @@ def _check_version(version: str, protocol: int, connection: Connection | None) -
     return ok("versions", f"gateway and client {version}{ray}")
 
 
-def _check_nodes(rest: Rest, status: StatusDocument) -> Iterator[Finding]:
+def _check_nodes(status: StatusDocument) -> Iterator[Finding]:
     for node in status.nodes:
         if not node.up:
             yield broken("nodes", f"the agent of {node.host} does not answer", "Ray restarts it; see the node's logs")

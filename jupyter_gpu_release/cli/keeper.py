@@ -27,6 +27,7 @@ from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, GpuReleaseError, from_code
+from ..storage.atomic import write_atomic
 from .plan import KeeperPlan
 from .processes import reap_children, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
@@ -62,7 +63,7 @@ class Keeper:
         connection = self._connection(address, deployed)
         self._plan.paths.write_connection(connection)
         log(f"ready at {connection.url} after {self._elapsed():.1f} s")
-        self._send(Ready(connection, started=True, gpus=deployed.gpus_total, elapsed_s=self._elapsed()))
+        self._send(Ready(connection, started=True, gpus=self._plan.gpus, elapsed_s=self._elapsed()))
 
     def watch(self) -> str:
         """Reap children until Ray is gone; returns the reason in words."""
@@ -101,7 +102,7 @@ class Keeper:
 
     def _deploy(self, address: str) -> Deployed:
         config = self._plan.paths.gateway_config
-        config.write_bytes(msgspec.json.encode(self._gateway(address)))
+        write_atomic(config, [msgspec.json.encode(self._gateway(address))], durable=False)
         command = [sys.executable, "-m", "jupyter_gpu_release.broker.deploy", str(config)]
         try:
             done = self._run(command, _DEPLOY_LIMIT_S)

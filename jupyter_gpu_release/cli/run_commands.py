@@ -8,10 +8,10 @@ import sys
 import msgspec
 from rich.console import Console
 
-from ..client.discovery import Target, find_gateway
+from ..client.discovery import find_gateway
 from ..client.home import HomePaths
-from ..client.rest import Rest
-from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunRow, RunsDocument, StatusDocument
+from ..client.rest import GatewayClient
+from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunsDocument, StatusDocument
 from ..core.run import RunState, is_run_id
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError
 from .embedded import running_connection
@@ -21,7 +21,8 @@ from .tables import print_run, print_runs, print_status
 def status(arguments: argparse.Namespace) -> int:
     """``jupyter gpu status``; exit status 1 when no gateway answers (the JSON document says ``up: false``)."""
     try:
-        document = Rest(_gateway()).status()
+        with _gateway() as gateway:
+            document = gateway.status()
     except GatewayUnavailableError:
         if not arguments.json:
             raise
@@ -41,7 +42,8 @@ def runs(arguments: argparse.Namespace) -> int:
         if not arguments.run:
             raise OptionError("runs show: which run?", mend="jupyter gpu runs show RUN")
         return _show(arguments.run, as_json=arguments.json)
-    document = Rest(_gateway()).runs(arguments.limit)
+    with _gateway() as gateway:
+        document = gateway.runs(arguments.limit)
     if arguments.json:
         print_json(document)
     else:
@@ -51,13 +53,13 @@ def runs(arguments: argparse.Namespace) -> int:
 
 def cancel(arguments: argparse.Namespace) -> int:
     """``jupyter gpu cancel RUN``."""
-    rest = Rest(_gateway())
     run = _known(arguments.run)
-    before = rest.run(run)
-    if RunState.of(before.state).is_terminal:
-        sys.stdout.write(f"{run} is over already: {before.state}.\n")
-        return 0
-    rest.cancel(run)
+    with _gateway() as gateway:
+        before = gateway.run(run)
+        if RunState.of(before.state).is_terminal:
+            sys.stdout.write(f"{run} is over already: {before.state}.\n")
+            return 0
+        gateway.cancel(run)
     sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
     return 0
 
@@ -68,7 +70,8 @@ def print_json(document: msgspec.Struct) -> None:
 
 
 def _show(run: str, *, as_json: bool) -> int:
-    row: RunRow = Rest(_gateway()).run(_known(run))
+    with _gateway() as gateway:
+        row = gateway.run(_known(run))
     if as_json:
         print_json(RunsDocument(DOCUMENT_VERSION, [row]))
     else:
@@ -82,7 +85,7 @@ def _known(run: str) -> str:
     return run
 
 
-def _gateway() -> Target:
+def _gateway() -> GatewayClient:
     """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
     target = find_gateway()
     if target is None:
@@ -95,7 +98,7 @@ def _gateway() -> Target:
             "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
             mend="`jupyter gpu start` clears it away and starts a new one",
         )
-    return target
+    return GatewayClient.of(target)
 
 
 def _down(url: str) -> StatusDocument:
