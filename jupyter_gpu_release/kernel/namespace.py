@@ -126,7 +126,7 @@ class Namespace:
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,
             imports=self._modules.required(facts.imports | dump.modules, local),
-            sent=[ValueInfo(name, type(selection.sent[name]).__name__, size) for name, size in dump.sizes.items()],
+            sent=_sent(selection, dump),
             notes=[*selection.notes, *notes],
             held_back=selection.held_back,
             asks_input=facts.asks_input,
@@ -153,6 +153,15 @@ class Namespace:
         self._history.came_home(loaded.facts.get("devices", {}))
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+
+def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:
+    modules = selection.module_names()
+    return [
+        ValueInfo(name, type(selection.sent[name]).__name__, size)
+        for name, size in dump.sizes.items()
+        if name not in modules
+    ]
 
 
 def _infos(results: Iterable[ValueInfo], names: Iterable[str]) -> list[ValueInfo]:

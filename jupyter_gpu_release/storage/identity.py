@@ -41,6 +41,17 @@ def class_of(ident: str) -> type | None:
     return found
 
 
+def know_class(ident: str, cls: type) -> type:
+    """From now on ``cls`` is what this id means here (unless there is one already)."""
+    found: type = cloudpickle._lookup_class_or_track(ident, cls)
+    return found
+
+
+def travels_by_value(cls: type) -> bool:
+    """Whether a class was sent, or came, by value (the notebook's own)."""
+    return cls in cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS
+
+
 def function_id(function: types.FunctionType) -> str:
     """The id of a notebook function; a closure has none (each trip makes it anew)."""
     if function.__closure__ is not None:

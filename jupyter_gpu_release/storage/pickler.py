@@ -10,6 +10,7 @@ import hashlib
 import io
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -127,6 +128,8 @@ class GraphPickler(cloudpickle.Pickler):
             return rebuild.known_class, (class_id(cls),), (delta, removed), None, None, rebuild.set_class
         maker, arguments, (attributes, _slots), *_ = reduced
         kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
+        if kind == "class":
+            arguments = _class_arguments(cls, arguments, attributes)
         state = (attributes, [name for name in changed if name in attributes], removed)
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
 
@@ -139,6 +142,16 @@ class GraphPickler(cloudpickle.Pickler):
     def digest_of(self, value: Any) -> bytes | None:
         """Digest of one attribute's value, for comparing within this process."""
         return digest(value, self.realm)
+
+
+def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
+    """What a class needs from the start and cloudpickle 3.1 gives too late (slots) or too early (``NamedTuple``)."""
+    meta, name, bases, kwargs, ident, extra = arguments
+    if "__slots__" in attributes:
+        kwargs = {**kwargs, "__slots__": attributes.pop("__slots__")}
+    if typing.NamedTuple in bases:
+        bases = cls.__bases__
+    return meta, name, bases, kwargs, ident, extra
 
 
 def digest(value: Any, realm: Realm) -> bytes | None:

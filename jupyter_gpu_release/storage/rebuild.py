@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 from cloudpickle import cloudpickle
 
 from . import devices
-from .identity import Origins, class_attributes, class_of, function_attributes, function_of, know_function
+from .identity import Origins, class_attributes, class_of, function_attributes, function_of, know_class, know_function
+from .skeleton import make_skeleton
 
 
 @dataclass
@@ -132,8 +133,11 @@ class Rebuilder:
         known = class_of(arguments[-2])
         if known is not None:
             return known
-        maker = cloudpickle._make_skeleton_enum if kind == "enum" else cloudpickle._make_skeleton_class
-        made: type = maker(*arguments)
+        if kind == "enum":
+            made: type = cloudpickle._make_skeleton_enum(*arguments)
+        else:
+            meta, name, bases, kwargs, ident, _extra = arguments
+            made = know_class(ident, make_skeleton(meta, name, bases, kwargs))
         self._note_fresh(made, class_attributes)
         return made
 
