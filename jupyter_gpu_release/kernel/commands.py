@@ -22,7 +22,7 @@ from .tables import Table, runs_table, status_tables
 from .training import train
 
 if TYPE_CHECKING:
-    from ..client.rest import Rest
+    from ..client.rest import GatewayClient
     from ..client.session import RunFeed
     from .notebook import Notebook
 
@@ -92,7 +92,9 @@ def _settings_table(notebook: Notebook) -> Table:
 def show_status(notebook: Notebook, line: str) -> None:
     """``%gpu_status``."""
     _refuse_words("gpu_status", line)
-    for table in status_tables(_rest(notebook).status()):
+    with _rest(notebook) as gateway:
+        tables = status_tables(gateway.status())
+    for table in tables:
         display(table)
 
 
@@ -101,13 +103,15 @@ def show_runs(notebook: Notebook, line: str) -> None:
     word = line.strip() or "20"
     if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
         raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
-    display(runs_table(_rest(notebook).runs(int(word)), int(word)))
+    with _rest(notebook) as gateway:
+        display(runs_table(gateway.runs(int(word)), int(word)))
 
 
 def cancel_run(notebook: Notebook, line: str) -> None:
     """``%gpu_cancel RUN``."""
     run = _run_named(notebook, "gpu_cancel", line)
-    row = _rest(notebook).cancel(run)
+    with _rest(notebook) as gateway:
+        row = gateway.cancel(run)
     sys.stdout.write(f"run {run}: {row.state}{'' if RunState.of(row.state).is_terminal else ', ending'}\n")
 
 
@@ -148,16 +152,17 @@ def _show_end(relay: Relay, view: RunView) -> None:
     sys.stderr.write(f"[run {view.run}: {state}]\n")
 
 
-def _rest(notebook: Notebook) -> Rest:
-    from ..client.rest import Rest
+def _rest(notebook: Notebook) -> GatewayClient:
+    from ..client.rest import GatewayClient
 
-    return Rest(notebook.link.target(notebook.settings))
+    return GatewayClient.of(notebook.link.target(notebook.settings))
 
 
 def _run_named(notebook: Notebook, magic: str, line: str) -> str:
     word = line.strip()
     if word == "last":
-        runs = _rest(notebook).runs(1).runs
+        with _rest(notebook) as gateway:
+            runs = gateway.runs(1).runs
         if not runs:
             raise NoSuchRunError("there is no run yet", mend="run a %%gpu_train cell first")
         return runs[0].run

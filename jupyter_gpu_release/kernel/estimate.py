@@ -41,10 +41,11 @@ def sent_table(prepared: Prepared) -> Table:
 
 
 def _outlook(notebook: Notebook, cell: Cell) -> Table:
-    from ..client.rest import Rest
+    from ..client.rest import GatewayClient
 
     try:
-        document = Rest(notebook.link.target(notebook.settings)).status()
+        with GatewayClient.of(notebook.link.target(notebook.settings)) as gateway:
+            document = gateway.status()
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
     return Table(outlook(document, cell.options.ask))

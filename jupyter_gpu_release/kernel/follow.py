@@ -34,7 +34,7 @@ class Following:
         self._passed_on = 0
         self._is_accepted = False
         self._lost_at: float | None = None
-        self._begun_at = time.monotonic()
+        self._stage, self._stage_begun_at = "", 0.0
         self.view = RunView(run=feed.run, user="", state="submitted")
 
     @property
@@ -119,11 +119,13 @@ class Following:
         self.line.say(_LOST)
 
     def _say_state(self) -> None:
-        """Quick runs pass without a word; the line appears when there is something to wait for."""
-        if self._lost_at is not None or self.relay.cleared:
-            return
-        if self.line.is_shown or time.monotonic() - self._begun_at > _QUIET_S:
-            self.line.say(describe(self.view))
+        """Quick runs and short stages pass without a word; what has lasted a moment is said."""
+        text = describe(self.view)
+        now = time.monotonic()
+        if text != self._stage:
+            self._stage, self._stage_begun_at = text, now
+        if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= _QUIET_S:
+            self.line.say(text)
 
     def close_line(self, text: str) -> None:
         """End the status line with what went wrong, where one stands."""
@@ -159,7 +161,9 @@ def describe(view: RunView) -> str:
         position = f" · position {view.position}" if view.position else ""
         reason = f" · {view.reason}" if view.reason else ""
         return f"waiting for {gpus}{position}{reason}"
+    if view.state == "starting":
+        return f"starting · {gpus}"
     where = f" on {', '.join(view.hosts)}" if view.hosts else ""
     ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
-    verb = {"starting": "starting", "releasing": "ended, giving back", "persisting": "ended"}.get(view.state, "running")
+    verb = "running" if view.state == "running" else "ended, giving back"
     return f"{verb}{where} · {gpus}{ids}"

@@ -152,8 +152,9 @@ def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
 
 
 def _value(value: ValueInfo) -> str:
-    size = f", {format_bytes(value.bytes)}" if value.bytes >= _SMALL_BYTES else ""
-    return f"{value.name} ({value.type}{size})"
+    size = format_bytes(value.bytes) if value.bytes >= _SMALL_BYTES else ""
+    facts = ", ".join(fact for fact in (value.type, size) if fact)
+    return f"{value.name} ({facts})" if facts else value.name
 
 
 def _files(files: Sequence[FileInfo]) -> str:

@@ -79,6 +79,11 @@ def test_cancelled_in_the_queue_took_nothing():
     )
 
 
+def test_modules_have_a_name_only():
+    outcome = Outcome(status="ok", results=[ValueInfo("plt", ""), ValueInfo("a", "int")])
+    assert "back: plt, a (int) · run" in make_receipt(view(outcome)).text
+
+
 def test_long_lists_are_cut():
     outcome = Outcome(status="ok", results=[ValueInfo(f"v{i}", "int", 1) for i in range(11)])
     assert "v7 (int) and 3 more" in make_receipt(view(outcome)).text

@@ -167,7 +167,9 @@ def test_function_attributes_defaults_and_decorators(nb: Notebook) -> None:
 
 
 def test_async_cells_and_generator_functions(nb: Notebook) -> None:
-    nb.cell("import asyncio\nasync def later(x):\n    await asyncio.sleep(0)\n    return x\ndef gen(n): yield from range(n)")
+    nb.cell(
+        "import asyncio\nasync def later(x):\n    await asyncio.sleep(0)\n    return x\ndef gen(n): yield from range(n)"
+    )
     nb.ok("r = await later(3)\ns = list(gen(3))")
     assert nb.ns["r"] == 3
     assert nb.ns["s"] == [0, 1, 2]
@@ -273,7 +275,9 @@ def test_a_method_patched_in_the_cell_comes_back(nb: Notebook) -> None:
 
 
 def test_classes_defined_in_the_cell_come_back_and_go_again(nb: Notebook) -> None:
-    nb.ok("class New:\n    n = 0\n    def up(self):\n        New.n += 1\n        return other()\ndef other(): return k\nk = 3\nnew = New()")
+    nb.ok(
+        "class New:\n    n = 0\n    def up(self):\n        New.n += 1\n        return other()\ndef other(): return k\nk = 3\nnew = New()"
+    )
     first = nb.ns["New"]
     assert nb.ns["new"].up() == 3
     nb.cell("k = 4")
