@@ -83,6 +83,10 @@ def ray_environment(plan: KeeperPlan, environment: Mapping[str, str]) -> dict[st
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         # removed leases are seen free after 10 ms, not 100 (measured: handing over takes 15 ms instead of 105)
         "RAY_raylet_report_resources_period_milliseconds": "10",
+        # the deploying driver has ended, and Ray would end the idle worker that leases GPUs with it: 1 s a lease
+        "RAY_kill_idle_workers_interval_ms": "0",
+        # Ray makes its workers nice (15) by default; cells are the main thing here
+        "RAY_worker_niceness": "0",
         # memory of cells is limited by their supervisors; Ray's own monitor would kill the gateway instead
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_task_events_report_interval_ms": "0",

@@ -52,9 +52,13 @@ class Nvml:
         with contextlib.suppress(pynvml.NVMLError):
             utilization = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         return GpuInfo(
-            index=str(index), name=_text(pynvml.nvmlDeviceGetName(handle)),
-            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)), memory_bytes=int(memory.total), used_bytes=int(memory.used), utilization=utilization,
-        )  # fmt: skip
+            index=str(index),
+            name=_text(pynvml.nvmlDeviceGetName(handle)),
+            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+            memory_bytes=int(memory.total),
+            used_bytes=int(memory.used),
+            utilization=utilization,
+        )
 
     def driver_version(self) -> str:
         """Version of the NVIDIA driver, empty without one."""
