@@ -116,12 +116,16 @@ class ClusterLink:
 
 def find_target(settings: GpuRelease) -> Target | None:
     """Where the environment, else the configuration files, else the connection file of this machine point."""
-    names = os.environ
     return find_gateway(
-        url=None if names.get("JUPYTER_GPU_URL") else settings.url or None,
-        token_file=None if names.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
-        store=None if names.get("JUPYTER_GPU_STORE") else settings.store or None,
+        url=_unless("JUPYTER_GPU_URL", settings.url),
+        token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
+        store=_unless("JUPYTER_GPU_STORE", settings.store),
     )
+
+
+def _unless(variable: str, setting: str | None) -> str | None:
+    """A file's setting, unless the environment says otherwise."""
+    return None if os.environ.get(variable) else setting or None
 
 
 def is_alive(target: Target) -> bool:

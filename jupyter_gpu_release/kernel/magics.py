@@ -39,7 +39,7 @@ def _in_our_words(magic: _Magic) -> _Magic:
 
 
 @magics_class
-class GpuMagics(Magics):  # type: ignore[misc]
+class GpuMagics(Magics):
     """``%%gpu_train`` and its companions."""
 
     def __init__(self, shell: Any) -> None:

@@ -1,0 +1,36 @@
+"""The reference names everything that there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release import errors
+from jupyter_gpu_release.core.options import OPTIONS
+from jupyter_gpu_release.kernel.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics
+from jupyter_gpu_release.kernel.settings import GpuRelease
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_in_the_reference_and_in_the_help(name: str):
+    assert re.search(rf"`--{name}\b", REFERENCE)
+    assert f"--{name} " in (GpuMagics.gpu_train.__doc__ or "")
+
+
+def test_no_option_is_invented():
+    known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE)) - known == {"--name"} - known
+
+
+def test_magics_settings_and_errors_are_in_the_reference():
+    for name in [*GpuMagics.magics["line"], *UNBUILT_LINES, *UNBUILT_CELLS]:
+        assert f"%{name}" in REFERENCE, name
+    for name in GpuRelease.class_own_traits(config=True):
+        assert f"`c.GpuRelease.{name}`" in REFERENCE, name
+    for cls in errors.BY_CODE.values():
+        if cls not in (errors.RequestError, errors.ConflictError):  # never seen in a notebook
+            assert f"`{cls.__name__}`" in REFERENCE, cls
