@@ -1,0 +1,236 @@
+"""A small Ray cluster for tests of the broker, gateways on it, and a driver that looks at it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.home import write_secret
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.core.config import Deployed, GatewayConfig
+from jupyter_gpu_release.core.messages import CellPayload, RunRequest, encode
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.run import new_run_id
+
+AGENT_FOLDER = Path(__file__).parent.parent / "broker"
+GPUS = 4
+_INSPECTOR = """
+import json, os, sys
+import ray
+from ray._private.state import available_resources_per_node
+ray.init(address=sys.argv[1], namespace="inspector", log_to_driver=False, logging_level="ERROR")
+print(json.dumps("ready"), flush=True)
+for line in sys.stdin:
+    word, *rest = json.loads(line)
+    if word == "groups":
+        table = ray.util.placement_group_table()
+        answer = [g["name"] for g in table.values() if g["state"] != "REMOVED"]
+    elif word == "end":
+        answer = []
+        for actor in ray.util.list_named_actors(all_namespaces=True):
+            if actor["namespace"] == rest[0]:
+                ray.kill(ray.get_actor(**actor), no_restart=True)
+                answer.append(actor["name"])
+        for group in ray.util.placement_group_table().values():
+            if group["state"] != "REMOVED":
+                ray.util.remove_placement_group(ray.util.placement_group.PlacementGroup(
+                    ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))))
+    elif word == "group":
+        ray.util.placement_group([{"GPU": 1}], name=rest[0], lifetime="detached")
+        answer = None
+    elif word == "free":
+        answer = sum(r.get("GPU", 0) for r in available_resources_per_node().values())
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class RayBed:
+    """``ray start --head`` with token authentication in a folder of its own; ``stop`` ends all its processes."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="jgr-", dir="/tmp"))
+        self.marker = secrets.token_hex(8)
+        write_secret(self.folder / "ray-token", secrets.token_hex(32))
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.folder / "ray-token"),
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            "RAY_raylet_report_resources_period_milliseconds": "10",
+            "RAY_kill_idle_workers_interval_ms": "0",
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_enable_metrics_collection": "0",
+            "JUPYTER_GPU_CLUSTER": self.marker,
+            "PYTHONPATH": f"{AGENT_FOLDER}:{self._stand_in()}",
+        }
+        self.address = self._start()
+        self._inspector = self._inspect()
+
+    def _stand_in(self) -> Path:
+        """Spares each Ray process 2 s, see ``cli/ray_head.py``."""
+        folder = self.folder / "path"
+        folder.mkdir()
+        (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n")
+        return folder
+
+    def _start(self) -> str:
+        command = [
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=0", "--node-ip-address=127.0.0.1",
+            f"--temp-dir={self.folder}/ray", f"--num-gpus={GPUS}", "--num-cpus=2", "--object-store-memory=100000000",
+            "--include-dashboard=false", "--dashboard-port=0", "--include-log-monitor=false", "--no-monitor",
+            "--disable-usage-stats", "--labels=zone=test",
+        ]  # fmt: skip
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return (self.folder / "ray" / "ray_current_cluster").read_text().strip()
+
+    def _inspect(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", _INSPECTOR, self.address]
+        with (self.folder / "inspector.log").open("w") as log:
+            inspector = subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert inspector.stdout is not None
+        assert json.loads(inspector.stdout.readline() or "null") == "ready", (self.folder / "inspector.log").read_text()
+        return inspector
+
+    def ask(self, *words: str) -> Any:
+        """Have the inspector look at (or change) the cluster."""
+        assert self._inspector.stdin is not None
+        assert self._inspector.stdout is not None
+        self._inspector.stdin.write(json.dumps(words) + "\n")
+        self._inspector.stdin.flush()
+        return json.loads(self._inspector.stdout.readline())
+
+    def stop(self) -> None:
+        """Kill what carries our marker and remove the folder."""
+        self._inspector.kill()
+        self._inspector.communicate()
+        marker = f"JUPYTER_GPU_CLUSTER={self.marker}".encode()
+        for _ in range(3):
+            ours = [process for process in psutil.process_iter() if marker in _environment(process.pid)]
+            for process in ours:
+                with_children = [process, *_children(process)]
+                for victim in with_children:
+                    _kill(victim)
+            psutil.wait_procs(ours, timeout=5)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.Error:
+        return
+
+
+class GatewayBed:
+    """A gateway with stand-in agents in a Ray namespace, a home and a store of its own."""
+
+    def __init__(self, bed: RayBed, folder: Path, **settings: Any) -> None:
+        self.bed = bed
+        self.token = secrets.token_urlsafe(24)
+        write_secret(folder / "home" / "token", self.token)
+        self.config = GatewayConfig(
+            home=str(folder / "home"),
+            store=str(folder / "store"),
+            token_file=str(folder / "home" / "token"),
+            runtime=str(bed.folder / secrets.token_hex(3)),
+            ray_address=bed.address,
+            port=_free_port(),
+            cluster=secrets.token_hex(8),
+            simulated=True,
+            agent_entry="stand_in_agent:StandInAgent",
+            ray_namespace=f"test-{secrets.token_hex(4)}",
+            reconcile_interval_s=0.3,
+            **settings,
+        )
+        self.url = self.config.url
+        self.target = Target(self.url, self.token, configured=True)
+
+    def deploy(self) -> Deployed:
+        """Run the deploy command as the command line does."""
+        path = Path(self.config.home) / "gateway.json"
+        path.write_bytes(msgspec.json.encode(self.config))
+        done = subprocess.run(
+            [sys.executable, "-m", "jupyter_gpu_release.broker.deploy", str(path)],
+            env=self.bed.environment, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.stdout.strip(), done.stderr
+        answer = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Deployed)
+        assert done.returncode == (0 if answer.ok else 1)
+        return answer
+
+    def end(self) -> None:
+        """Kill the gateway's and the agents' actors for good."""
+        self.bed.ask("end", self.config.ray_namespace)
+
+    def rest(self) -> GatewayClient:
+        return GatewayClient(self.url, self.token)
+
+    def kill_gateway(self) -> int:
+        """SIGKILL; Ray restarts the actor. Returns the old process id."""
+        with self.rest() as client:
+            pid = client.health().pid
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_agent(self) -> None:
+        """SIGKILL; Ray restarts the actor."""
+        os.kill(int((Path(self.config.runtime) / "agent.pid").read_text()), signal.SIGKILL)
+
+    def run_folder(self, run: str) -> Path:
+        return Path(self.config.store) / "runs" / run
+
+    def let_go(self, run: str, name: str = "go") -> None:
+        """End a ``hold`` (``go``) or a ``late`` (``durable``) of the stand-in's script."""
+        (self.run_folder(run) / name).touch()
+
+    def log(self) -> str:
+        return (Path(self.config.home) / "log" / "gateway.log").read_text()
+
+
+def request(script: str, session: str, gpus: int = 1, **facts: Any) -> RunRequest:
+    """A submission whose cell is a script of the stand-in agent."""
+    ask = facts.pop("ask", None) or ResourceAsk(gpus=gpus)
+    payload = encode(CellPayload(source=script))
+    return RunRequest(facts.pop("run", None) or new_run_id(), session, ask, payload, code=script, **facts)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until_s(seconds: float) -> float:
+    """A deadline on the monotonic clock."""
+    return time.monotonic() + seconds

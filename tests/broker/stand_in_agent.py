@@ -1,0 +1,171 @@
+"""A node agent for tests: a real Ray actor that keeps the protocol but runs no cell.
+
+The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
+report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``pause`` (hold after the last
+statement, before release), ``values N`` (N bytes inline), ``fail``, ``late`` (final only once ``durable`` is there).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from pathlib import Path
+
+import ray
+
+from jupyter_gpu_release import __version__
+from jupyter_gpu_release.core.messages import (
+    AgentConfig,
+    CellPayload,
+    ErrorInfo,
+    Event,
+    GpuInfo,
+    Graph,
+    NodeInfo,
+    NodeRun,
+    Outcome,
+    RunEvents,
+    RunPhase,
+    StartOrder,
+    ValueInfo,
+    decode,
+    encode,
+)
+from jupyter_gpu_release.node.reporter import Reporter
+from jupyter_gpu_release.storage.events import EventWriter, read_events
+
+
+class Run:
+    def __init__(self, order: StartOrder, tell: object) -> None:
+        self.order = order
+        self.phase = "starting"
+        self.outcome: Outcome | None = None
+        self.count = 0
+        self.signalled = ""
+        self._tell = tell
+        self._folder = Path(order.folder)
+        self._log = EventWriter(self._folder / "events.log")
+        self._values: Graph | None = None
+        self._error: ErrorInfo | None = None
+        self._started_s = time.time()
+        self._late = False
+
+    async def carry_out(self) -> None:
+        self._report("running")
+        source = decode(self.order.payload, CellPayload).source
+        for line in source.splitlines():
+            if self.signalled:
+                break
+            word, _, number = line.partition(" ")
+            await getattr(self, f"_do_{word}")(int(number or 0))
+        status = "interrupted" if self.signalled else "error" if self._error else "ok"
+        ended_s = time.time()
+        self._report("ended")
+        self.outcome = Outcome(
+            status=status, error=self._error, values=self._values, started_s=self._started_s, ended_s=ended_s,
+            results=[ValueInfo("x", "bytes", len(self._values.stream))] if self._values else [],
+            released_s=time.time(), notes=[f"signal {self.signalled}"] if self.signalled else [],
+        )  # fmt: skip
+        self._report("released")
+        if self._late:
+            await self._until("durable")
+        self._report("final")
+
+    async def _do_print(self, number: int) -> None:
+        self._emit(number)
+
+    async def _do_trickle(self, number: int) -> None:
+        for _ in range(number):
+            self._emit(1)
+            await asyncio.sleep(0.002)
+
+    async def _do_hold(self, _: int) -> None:
+        await self._until("go")
+
+    async def _do_values(self, number: int) -> None:
+        self._values = Graph(stream=b"v" * number)
+
+    async def _do_late(self, _: int) -> None:
+        self._late = True
+
+    async def _do_fail(self, _: int) -> None:
+        self._error = ErrorInfo("ZeroDivisionError", "division by zero", ["traceback"])
+
+    async def _until(self, name: str) -> None:
+        while not (self._folder / name).exists() and not self.signalled:
+            await asyncio.sleep(0.005)
+
+    def _emit(self, number: int) -> None:
+        events = []
+        for _ in range(number):
+            self.count += 1
+            events.append(Event(self.count, time.time(), "stream", {"name": "stdout", "text": f"line {self.count}\n"}))
+        self._log.write(events)
+        self._tell(RunEvents(self.order.run, events))
+
+    def _report(self, phase: str) -> None:
+        self.phase = phase
+        self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome))
+
+
+class StandInAgent:
+    """The methods of the contract."""
+
+    def __init__(self, config: bytes) -> None:
+        self._config = decode(config, AgentConfig)
+        self._node = ray.get_runtime_context().get_node_id()
+        self._incarnation = secrets.token_hex(4)
+        self._runs: dict[str, Run] = {}
+        self._tasks: list[asyncio.Task] = []
+        self._reporter = Reporter(self._config, self._node, self._incarnation)
+        Path(self._config.runtime).mkdir(parents=True, exist_ok=True)
+        (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
+        self._spawn(self._reporter.run())
+        self._spawn(self._reporter.introduce(encode(self._info())))
+
+    def _spawn(self, work: object) -> None:
+        self._tasks.append(asyncio.get_event_loop().create_task(work))
+
+    def _info(self) -> NodeInfo:
+        return NodeInfo(
+            node=self._node, host=os.uname().nodename, incarnation=self._incarnation, python="3", version=__version__,
+            gpus=self._gpus(), memory_bytes=8 << 30, cpus=2, simulated=True,
+        )  # fmt: skip
+
+    def _gpus(self) -> list[GpuInfo]:
+        return [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(4)]
+
+    async def hello(self) -> bytes:
+        return encode(self._info())
+
+    async def start(self, order_bytes: bytes) -> None:
+        order = decode(order_bytes, StartOrder)
+        if order.run not in self._runs:
+            self._runs[order.run] = run = Run(order, self._reporter.tell)
+            self._spawn(run.carry_out())
+
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        if run in self._runs:
+            self._runs[run].signalled = name
+
+    async def runs(self) -> bytes:
+        return encode([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
+
+    async def events(self, run: str, after: int) -> bytes:
+        found = self._runs.get(run)
+        return encode(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
+
+    async def forget(self, run: str) -> None:
+        if run in self._runs and self._runs[run].phase == "final":
+            del self._runs[run]
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        return [name for name in names if name.startswith("missing_")]
+
+    async def gpus(self) -> bytes:
+        return encode(self._gpus())
+
+    async def probe_store(self, path: str) -> str:
+        return ""
