@@ -1,0 +1,84 @@
+"""The line magics on a real cluster, from real kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpu_release.client.autostart import Ready
+
+if TYPE_CHECKING:
+    from conftest import Kernel
+
+MakeKernel = Callable[[dict[str, str]], "Kernel"]
+
+
+@pytest.fixture
+def on_cluster(home: dict[str, str], cluster: Ready) -> dict[str, str]:
+    """Environment of a kernel that uses the session's cluster."""
+    return {**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)}
+
+
+@pytest.fixture
+def notebook(make_kernel: MakeKernel, on_cluster: dict[str, str]) -> Iterator[Kernel]:
+    """A kernel with the extension loaded."""
+    kernel = make_kernel(on_cluster)
+    kernel.run("%load_ext jupyter_gpu_release")
+    yield kernel
+
+
+def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
+    body = "from IPython.display import display, HTML\nprint('hello')\ndisplay(HTML('<b>bold</b>'))\nanswer = 42"
+    first = notebook.run(f"%%gpu_train --name 'my run'\n{body}", 60)
+    assert first.reply["status"] == "ok", first.traceback
+    assert notebook.value("answer") == "42"
+    facts = [m["content"]["metadata"].get("jupyter_gpu_release") for m in first if m["msg_type"].endswith("data")]
+    run = facts[-1]["run"]
+    assert facts[-1]["release_ms"] is not None
+    listed = notebook.run("%gpu_runs 3").plain()[0]
+    assert run in listed
+    assert "my run" in listed
+    for name in (run, "last"):
+        again = notebook.run(f"%gpu_logs {name}")
+        assert again.text() == "hello\n"
+        assert [m["content"]["data"]["text/html"] for m in again if m["msg_type"] == "display_data"] == ["<b>bold</b>"]
+        assert f"[run {run}: succeeded]" in again.text("stderr")
+
+
+def test_status_and_estimate(notebook: Kernel):
+    assert "4 simulated GPUs, 0 held, 4 free" in notebook.run("%gpu_status").plain()[0]
+    notebook.run("big = bytes(3 << 20)")
+    sent, outlook = notebook.run("%%gpu_train --gpus 2 --estimate\nlen(big)").plain()
+    assert sent.startswith("To be sent: 3.0 MiB through the store")
+    assert outlook == "2 of 4 simulated GPUs wanted, 4 free: it would start at once"
+    assert "0 held" in notebook.run("%gpu_status").plain()[0]
+
+
+def test_cancelled_from_another_notebook(notebook: Kernel, make_kernel: MakeKernel, on_cluster: dict[str, str]):
+    message = notebook.start("%%gpu_train\nprint('begun', flush=True)\nimport time\ntime.sleep(60)")
+    while notebook.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
+        pass
+    other = make_kernel(on_cluster)
+    other.run("%load_ext jupyter_gpu_release")
+    assert "ending" in other.run("%gpu_cancel last").text()
+    outputs = notebook.finish(message)
+    assert outputs.error["ename"] == "RunCancelledError"
+
+
+def test_runs_that_are_not_there(notebook: Kernel):
+    assert notebook.run("%gpu_logs 20000101-000000-00000000").error["ename"] == "NoSuchRunError"
+    assert notebook.run("%gpu_cancel 20000101-000000-00000000").error["ename"] == "NoSuchRunError"
+    assert "as listed by %gpu_runs" in notebook.run("%gpu_logs nonsense").traceback
+    assert "no run is named" in notebook.run("%gpu_cancel").traceback
+    assert notebook.run("%gpu_runs many").error["ename"] == "OptionError"
+    assert "takes no words" in notebook.run("%gpu_status please").traceback
+
+
+def test_large_values_go_through_the_store_both_ways(notebook: Kernel):
+    notebook.run("big = bytearray(5 << 20)")
+    outputs = notebook.run("%%gpu_train\nbig[7] = 1\ntwice = big + big", 60)
+    assert outputs.reply["status"] == "ok", outputs.traceback
+    assert notebook.value("(big[7], len(twice), twice[7])") == "(1, 10485760, 1)"
