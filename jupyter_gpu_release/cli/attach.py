@@ -19,6 +19,7 @@ from ..errors import ClusterError, ConflictError
 from ..storage.atomic import write_atomic
 from ..storage.runs import probe_store
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
+from .gateway_settings import grace_from_environment, preload_from_environment
 from .keeper import read_deployed
 
 _LIMIT_S = 180.0
@@ -81,6 +82,8 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
         port=port,
         cluster=cluster,
         embedded=False,
+        preload=preload_from_environment(),
+        reconnect_grace_s=grace_from_environment(),
     )
 
 

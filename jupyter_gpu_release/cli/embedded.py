@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..storage.atomic import make_private_folder
 from ..storage.runs import probe_store
+from .gateway_settings import grace_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
 from .plan import KeeperPlan, make_runtime_folder, read_plans
 from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, sweep
@@ -134,6 +135,7 @@ def _reuse(running: Connection, gpus: int | None, simulated: int | None, store: 
 def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
 ) -> KeeperPlan:
+    preload_from_environment(), grace_from_environment()  # a mistake in these is said before anything starts
     count, is_simulated = _choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     make_private_folder(folder)

@@ -28,6 +28,7 @@ from ..client.home import Connection
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, GpuReleaseError, from_code
 from ..storage.atomic import write_atomic
+from .gateway_settings import grace_from_environment, preload_from_environment
 from .plan import KeeperPlan
 from .processes import reap_children, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
@@ -128,7 +129,8 @@ class Keeper:
             port=plan.port,
             cluster=plan.cluster,
             simulated=plan.simulated,
-            reconnect_grace_s=float(os.environ.get("JUPYTER_GPU_RECONNECT_GRACE_S", "30")),
+            preload=preload_from_environment(),
+            reconnect_grace_s=grace_from_environment(),
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:
