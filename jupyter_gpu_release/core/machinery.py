@@ -8,7 +8,7 @@ _OWN = frozenset(
     {
         "In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "get_ipython", "exit", "quit", "_exit_code",
         "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtin__", "__builtins__",
-        "__annotations__", "__conditional_annotations__",
+        "__annotations__", "__conditional_annotations__", "__warningregistry__",
     }
 )  # fmt: skip
 _INPUT = re.compile(r"_i\d+")

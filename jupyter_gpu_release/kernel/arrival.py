@@ -14,9 +14,12 @@ _LONGEST = 10_000
 
 
 class Arrival:
-    """``originals``: name → object that was sent for it."""
+    """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent."""
 
-    def __init__(self, namespace: dict[str, Any], loaded: Loaded, originals: dict[str, Any]) -> None:
+    def __init__(
+        self, namespace: dict[str, Any], loaded: Loaded, originals: dict[str, Any], memo: dict[int, tuple[int, Any]]
+    ) -> None:
+        self._memo = memo
         self._namespace = namespace
         self._loaded = loaded
         self._originals = originals
@@ -24,12 +27,7 @@ class Arrival:
     def bind(self) -> None:
         """Bind everything; other names and containers that held a replaced object hold the new one."""
         loaded, namespace = self._loaded, self._namespace
-        replaced: dict[int, tuple[Any, Any]] = {}
-        for name in loaded.facts.get("inplace", ()):
-            if name in loaded.values and name in self._originals:
-                old = self._originals[name]
-                replaced[id(old)] = (old, loaded.values[name])
-        _pair_parameters(replaced)
+        replaced = self._replaced()
         namespace.update(loaded.values)
         for name, module in loaded.modules.items():
             namespace[name] = module_or_deferred(module, namespace)
@@ -39,17 +37,19 @@ class Arrival:
         if replaced:
             _Replacement(replaced).run(namespace, set(loaded.values))
 
-
-def _pair_parameters(replaced: dict[int, tuple[Any, Any]]) -> None:
-    """A replaced torch module: whoever holds one of its old parameters (an optimiser) shall hold the new one."""
-    for old, new in list(replaced.values()):
-        parameters = getattr(type(old), "named_parameters", None)
-        if parameters is None or not isinstance(getattr(old, "_parameters", None), dict):
-            continue
-        fresh = dict(new.named_parameters())
-        for name, parameter in old.named_parameters():
-            if name in fresh:
-                replaced.setdefault(id(parameter), (parameter, fresh[name]))
+    def _replaced(self) -> dict[int, tuple[Any, Any]]:
+        """id of an object that was sent and changed there → (it, what came back for it)."""
+        facts, values = self._loaded.facts, self._loaded.values
+        inplace = [name for name in facts.get("inplace", ()) if name in values and name in self._originals]
+        replaced = {id(self._originals[name]): (self._originals[name], values[name]) for name in inplace}
+        if replaced:
+            numbers, things = facts.get("same", ((), ()))
+            by_number = {number: thing for number, thing in self._memo.values()}
+            for number, thing in zip(numbers, things, strict=True):
+                old = by_number.get(number)
+                if type(old) is type(thing):
+                    replaced.setdefault(id(old), (old, thing))
+        return replaced
 
 
 class _Replacement:

@@ -52,6 +52,8 @@ class Prepared:
     asks_input: bool = False
     #: name -> object that was sent
     originals: dict[str, Any] = field(default_factory=dict)
+    #: id -> (number in the stream, object) of everything that was sent
+    memo: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
 
 class Namespace:
@@ -88,7 +90,7 @@ class Namespace:
             selection.first(),
             self._realm,
             follow=selection.follow,
-            facts=lambda codes: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
+            facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection)
         return self._prepared(facts, choice, selection, dump)
@@ -131,6 +133,7 @@ class Namespace:
             held_back=selection.held_back,
             asks_input=facts.asks_input,
             originals={name: selection.sent[name] for name in dump.sizes},
+            memo=dump.memo,
         )
 
     def _ambient(self) -> bytes:
@@ -147,8 +150,8 @@ class Namespace:
         :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later).
         """
         loaded = codec.load(stream, buffers, self._realm)
-        originals = prepared.originals if prepared is not None else {}
-        Arrival(self._shell.user_ns, loaded, originals).bind()
+        originals, memo = (prepared.originals, prepared.memo) if prepared is not None else ({}, {})
+        Arrival(self._shell.user_ns, loaded, originals, memo).bind()
         self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
         self._history.came_home(loaded.facts.get("devices", {}))
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]

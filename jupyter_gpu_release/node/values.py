@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import pickle
@@ -19,6 +20,7 @@ from ..storage.rebuild import Realm
 from ..storage.views import is_partial_view
 from . import frameworks
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
+from .known import Holder, KnownObjects
 
 _MOST_NAMED = 8
 
@@ -46,28 +48,29 @@ class RankValues:
         self._graph = (stream, buffers)
         self._realm = Realm(namespace, at_home=False, has_gpu=has_gpu)
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
-        self._before: dict[str, Any] = {}
+        self._before: dict[str, Holder] = {}
+        self._known = KnownObjects({})
         self._inputs: dict[str, Fingerprint | None] = {}
         self._choices: set[str] = set(payload.reevaluate)
 
     # ---------------------------------------------------------------------------------- before
     def load(self) -> list[str]:
         """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""
-        values = self._load_graph()
+        names = self._load_graph()
         self._load_ambient()
         notes = self._reevaluate()
         reader = self._reader()
-        for name in values:
+        for name in names:
             value = self._namespace[name]
             if not is_immutable(value) and not isinstance(value, types.ModuleType):
                 self._inputs[name] = reader.take(value)
-        self._before = dict(self._namespace)
+        self._before = {name: Holder(value) for name, value in self._namespace.items()}
         return notes
 
-    def _load_graph(self) -> dict[str, Any]:
+    def _load_graph(self) -> list[str]:
         stream, buffers = self._graph
         if not stream:
-            return {}
+            return []
         loaded = codec.load(stream, buffers, self._realm)
         for name, module in loaded.modules.items():
             self._namespace[name] = _import_for(name, module)
@@ -75,7 +78,8 @@ class RankValues:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
-        return loaded.values
+        self._known = KnownObjects(loaded.memo)
+        return list(loaded.values)
 
     def _load_ambient(self) -> None:
         state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
@@ -86,7 +90,7 @@ class RankValues:
         """Device choices of the notebook, made again where the hardware is."""
         notes: list[str] = []
         for name, expression in self._payload.reevaluate.items():
-            if expression[:1] in "'\"" and not self._realm.has_gpu:
+            if not self._realm.has_gpu and _is_literal(expression):
                 continue  # a device that came home; without a GPU it stays what the kernel has
             try:
                 value = eval(compile(expression, f"<{name}>", "eval"), self._namespace)
@@ -118,7 +122,12 @@ class RankValues:
             "devices": home,
             "rng": ambient.capture_rng(),
         }
-        dump = codec.dump(_views_last(values), self._realm, facts=lambda _codes: facts)
+        if changed:
+            dump = codec.dump(
+                _views_last(values), self._realm, facts=lambda _, written: {**facts, "same": self._known.among(written)}
+            )
+        else:
+            dump = codec.dump(_views_last(values), self._realm, facts=lambda *_: facts)
         notes += self._left_out(values, dump.failed)
         notes += [f"`{name}` came back detached from its computation graph" for name in dump.detached]
         results = [
@@ -130,7 +139,7 @@ class RankValues:
 
     def _changed_inputs(self) -> set[str]:
         reader = self._reader()
-        still = {name for name in self._inputs if self._namespace.get(name, self) is self._before[name]}
+        still = {name for name in self._inputs if self._before[name].holds(self._namespace.get(name, self))}
         return {name for name in still if not reader.is_same(self._inputs[name], self._namespace[name])}
 
     def _returned(self, changed: set[str]) -> list[str]:
@@ -142,7 +151,7 @@ class RankValues:
             for name, value in self._namespace.items()
             if name not in skipped
             and not _is_hidden(name)
-            and (name in changed or name not in self._before or self._before[name] is not value)
+            and (name in changed or name not in self._before or not self._before[name].holds(value))
         ]
 
     def _devices_home(self, values: dict[str, Any], notes: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -173,6 +182,14 @@ class RankValues:
         if not self._realm.has_gpu or frameworks.gpu_touched():
             return ""
         return frameworks.untouched_reason(self._namespace)
+
+
+def _is_literal(expression: str) -> bool:
+    try:
+        ast.literal_eval(expression)
+    except ValueError:
+        return False
+    return True
 
 
 def _map_of(buffer: Any) -> GraphMap | None:

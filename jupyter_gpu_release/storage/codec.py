@@ -24,7 +24,8 @@ __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
-Facts = Callable[[list[types.CodeType]], dict[str, Any]]
+#: asked last: (code of the functions that travel, whether an object travels) → further facts
+Facts = Callable[[list[types.CodeType], Callable[[Any], bool]], dict[str, Any]]
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Dump:
     modules: set[str] = field(default_factory=set)
     codes: list[types.CodeType] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
+    #: id → (number in the stream, object)
+    memo: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     @property
     def total_bytes(self) -> int:
@@ -53,12 +56,11 @@ def dump(
     realm: Realm,
     *,
     follow: Follow | None = None,
-    facts: Facts = lambda _codes: {},
+    facts: Facts = lambda _codes, _is_written: {},
 ) -> Dump:
     """Write ``values`` (and, by ``follow``, globals that their functions read) as one graph.
 
-    A value that cannot be pickled is left out and named in ``failed``. ``facts`` is asked last, with the code of the
-    functions that travel.
+    A value that cannot be pickled is left out and named in ``failed``.
     """
     try:
         return _Writer(realm, follow).write(values, facts)
@@ -86,11 +88,13 @@ class _Writer:
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
         self._pickler.dump(("", ""))
-        self._pickler.dump(facts(self._pickler.codes))
+        memo = self._pickler.memo.copy()
+        self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
         self._pickler.dump(None)
         self._dump.stream = self._file.getvalue()
         self._dump.modules = self._pickler.modules
         self._dump.codes = self._pickler.codes
+        self._dump.memo = memo
         self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
         return self._dump
 
@@ -159,6 +163,8 @@ class Loaded:
     modules: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    #: number in the stream → object (for a rank)
+    memo: dict[int, Any] = field(default_factory=dict)
 
 
 def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
@@ -169,7 +175,10 @@ def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
     rebuilder = Rebuilder(realm)
     reading = _Reading()
     try:
-        loaded = reading.all_of(GraphUnpickler(io.BytesIO(stream), rebuilder, buffers))
+        unpickler = GraphUnpickler(io.BytesIO(stream), rebuilder, buffers)
+        loaded = reading.all_of(unpickler)
+        if not realm.at_home:
+            loaded.memo = unpickler.memo.copy()
     except Exception as error:
         if not realm.at_home:
             raise _load_error(reading.name, error) from error

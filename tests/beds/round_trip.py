@@ -86,16 +86,16 @@ class Notebook:
             return self.names.collect(body, Choice(**choice))
 
     def gpu(
-        self, body: str, *, has_gpu: bool = False, through_files: bool = False, env: Any = None, **choice: Any
+        self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "", **choice: Any
     ) -> Trip:
-        """One GPU cell, there and back."""
+        """One GPU cell, there and back. ``hardware``: code run in the rank first, to make it look as if it had some."""
         prepared = self.collect(body, **choice)
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)
         payload = CellPayload(
             source=body, inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
             sys_path=prepared.sys_path, modules=prepared.modules, ambient=prepared.ambient, workdir=os.getcwd(),
         )  # fmt: skip
-        answer = self._ranks.run(payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files)
+        answer = self._ranks.run(payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files, hardware=hardware)
         began = time.perf_counter()
         trip = Trip(
             output=answer["output"], error=answer["error"], notes=[*answer["notes"]],
@@ -216,11 +216,12 @@ def _serve() -> None:
         os.waitpid(pid, 0)
 
 
-def _run(payload: CellPayload, shell: Any, *, has_gpu: bool, folder: Path, through_files: bool) -> dict[str, Any]:
+def _run(payload: CellPayload, shell: Any, *, has_gpu: bool, folder: Path, through_files: bool, hardware: str) -> dict[str, Any]:
     from jupyter_gpu_release.errors import GpuReleaseError
     from jupyter_gpu_release.node.values import RankValues
 
     sys.modules["__main__"] = shell.user_module
+    exec(hardware, {})
     if payload.modules:  # as for a node that does not see the notebook's folder
         os.chdir(folder)
         code = folder / f"code-{os.getpid()}"

@@ -240,7 +240,7 @@ def test_classes_stay_the_same_class(nb: Notebook) -> None:
     assert isinstance(ns["child"], ns["Base"])
     assert (ns["slotted"].a, ns["slotted"].b) == (1, 2)
     assert ns["Child"].made == 1
-    assert dict.get(vars(ns["Base"]), "made") == 0
+    assert vars(ns["Base"])["made"] == 0
 
 
 def test_class_attributes_changed_in_the_cell_come_back(nb: Notebook) -> None:

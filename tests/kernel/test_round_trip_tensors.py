@@ -1,0 +1,308 @@
+"""Tensors, arrays and devices, there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from round_trip import Notebook, RankServer
+
+from jupyter_gpu_release.storage import devices
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankServer]:
+    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
+    yield made
+    made.close()
+
+
+@pytest.fixture()
+def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.chdir(tmp_path)
+    return Notebook(ranks, tmp_path)
+
+
+TRAINING = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.head = nn.Linear(8, 2)
+    def forward(self, x): return self.head(self.body(x))
+model = Net()
+opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+sched = torch.optim.lr_scheduler.StepLR(opt, 1)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randint(2, (32,))), 8)
+history = []
+ema = model.head
+"""
+EPOCH = """
+for x, y in loader:
+    opt.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    opt.step()
+    history.append(loss.item())
+sched.step()
+"""
+
+
+@pytest.mark.parametrize("through_files", [False, True])
+def test_training_goes_on_over_several_cells(nb: Notebook, through_files: bool) -> None:
+    nb.cell(TRAINING)
+    before = nb.ns["model"].head.weight.detach().clone()
+    trip = nb.ok(EPOCH, through_files=through_files)
+    ns = nb.ns
+    assert len(ns["history"]) == 4
+    assert ns["opt"].param_groups[0]["params"][0] is next(ns["model"].parameters())
+    assert ns["opt"].state[ns["model"].head.weight]["step"] == 4
+    assert ns["sched"].optimizer is ns["opt"]
+    assert ns["ema"] is ns["model"].head
+    assert ns["model"].head.weight.grad is not None
+    assert not torch.equal(ns["model"].head.weight, before)
+    assert isinstance(ns["model"], ns["Net"])
+    assert not ns["loss"].requires_grad
+    assert any("`loss` came back detached" in note for note in trip.notes)
+    assert "loader" not in trip.results
+    nb.cell(EPOCH)
+    nb.ok(EPOCH, through_files=through_files)
+    assert len(ns["history"]) == 12
+    assert ns["opt"].state[ns["model"].head.weight]["step"] == 12
+
+
+def test_the_same_numbers_as_without_a_cluster(nb: Notebook) -> None:
+    # a bias before a batch norm has no gradient but noise, which differs with the number of threads
+    training = TRAINING.replace("nn.BatchNorm1d(8)", "nn.Tanh()")
+    nb.cell(training)
+    nb.ok(EPOCH)
+    nb.ok("model.eval()\nlast = model(torch.ones(1, 4)).detach()")
+    there = nb.ns["last"], nb.ns["history"]
+    nb.cell(training)
+    nb.cell(EPOCH)
+    nb.cell("model.eval()\nlast = model(torch.ones(1, 4)).detach()")
+    assert torch.allclose(nb.ns["last"], there[0], atol=1e-5)
+    assert nb.ns["history"] == pytest.approx(there[1], abs=1e-5)
+
+
+def test_an_optimiser_that_stayed_at_home_follows_its_model(nb: Notebook) -> None:
+    nb.cell(TRAINING)
+    nb.ok("with torch.no_grad():\n    for p in model.parameters():\n        p.fill_(0.1)")
+    ns = nb.ns
+    assert ns["opt"].param_groups[0]["params"][0] is next(ns["model"].parameters())
+    nb.cell(EPOCH)
+    assert not torch.allclose(ns["model"].head.weight, torch.tensor(0.1))
+
+
+def test_views_stay_views(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, torch\nbase = torch.arange(10.)\nrow = base[2:4]\ngrid = base.view(2, 5).t()\n"
+        "arr = np.arange(12.).reshape(3, 4)\npart = arr[1:, ::2]\nback = arr[::-1]\nwhen = np.arange('2020', '2024', dtype='M8[Y]')\n"
+        "late = when[2:]\nd = {'a': base, 'b': row}"
+    )
+    nb.ok("base[2] = 100\narr[2, 2] = 50\nwhen[3] = np.datetime64('2000')\nlate\nok = (row[0].item(), grid[2, 0].item(), part[1, 1], back[0, 2])")
+    ns = nb.ns
+    assert ns["ok"] == (100.0, 100.0, 50.0, 50.0)
+    assert ns["late"][1] == np.datetime64("2000")
+    ns["base"][3] = -1
+    ns["arr"][1, 0] = -2
+    assert (ns["row"][1], ns["grid"][3, 0], ns["part"][0, 0], ns["back"][1, 0]) == (-1, -1, -2, -2)
+    assert ns["d"]["a"] is ns["base"]
+    assert ns["d"]["b"] is ns["row"]
+
+
+def test_a_small_view_does_not_take_its_base_along(nb: Notebook) -> None:
+    nb.cell("import torch, numpy as np\ndata = torch.zeros(1000, 1000)\nbatch = data[:10]\nnp_batch = np.zeros((1000, 1000))[:10]")
+    trip = nb.ok("first = batch + np_batch[0, 0]\nx = data[5:6]")
+    assert trip.results["x"].bytes < 10_000
+    prepared = nb.collect("batch.sum() + np_batch.sum()")
+    assert prepared.total_bytes < 200_000
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_kinds_of_tensors(nb: Notebook) -> None:
+    nb.cell(
+        "import torch\nts = {\n 'bf16': torch.ones(3, dtype=torch.bfloat16), 'bool': torch.tensor([True]), 'empty': torch.empty(0, 3),\n"
+        " 'scalar': torch.tensor(5), 'complex': torch.ones(2, dtype=torch.complex64).conj(), 'expand': torch.ones(1).expand(4),\n"
+        " 'sparse': torch.eye(3).to_sparse(), 'csr': torch.eye(3).to_sparse_csr(), 'param': torch.nn.Parameter(torch.ones(2)),\n"
+        " 'frozen': torch.nn.Parameter(torch.ones(2), requires_grad=False), 'int8': torch.ones(2, dtype=torch.int8),\n"
+        " 'quant': torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), 'nested': [torch.ones(1, requires_grad=True)],\n"
+        " 'fp8': torch.ones(4).to(torch.float8_e4m3fn), 'meta': torch.empty(2, device='meta'), 'buffer': torch.nn.Buffer(torch.ones(1)),\n"
+        " 'chan': torch.ones(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)}\n"
+        "gen = torch.Generator().manual_seed(7)\nexpected = torch.rand(2, generator=torch.Generator().manual_seed(7))\nscript = torch.jit.script(torch.nn.Linear(2, 2))\n"
+        "ts['param'].note = 'mine'"
+    )
+    nb.ok("back = dict(ts)\nback['more'] = 1\nrolled = torch.rand(2, generator=gen)\nsame_script = script(torch.ones(1, 2)).shape\nback['script'] = script")
+    back, ts = nb.ns["back"], nb.ns["ts"]
+    for name, tensor in ts.items():
+        if name in ("nested", "meta"):
+            continue
+        got = back[name]
+        assert type(got) is type(tensor)
+        assert (got.dtype, got.shape, got.layout, got.requires_grad) == (tensor.dtype, tensor.shape, tensor.layout, tensor.requires_grad), name
+        dense = [t.dequantize() if t.is_quantized else t.to_dense() if t.layout is not torch.strided else t for t in (got, tensor)]
+        assert torch.equal(dense[0].float() if name == "fp8" else dense[0], dense[1].float() if name == "fp8" else dense[1]), name
+    assert back["param"].note == "mine"
+    assert back["nested"][0].requires_grad
+    assert back["meta"].device.type == "meta"
+    assert back["chan"].stride() == ts["chan"].stride()
+    assert torch.equal(nb.ns["rolled"], nb.ns["expected"])
+    assert nb.ns["back"]["script"](torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_large_values_are_mapped_and_stay_writable(nb: Notebook) -> None:
+    nb.cell("import torch, numpy as np\nbig = torch.zeros(1 << 20)\nright = np.zeros(1 << 18)")
+    trip = nb.ok("made = big + 1\nhuge = np.ones(1 << 20)\nright[5] = 1", through_files=True)
+    assert "big" not in trip.results
+    ns = nb.ns
+    assert ns["right"][5] == 1
+    ns["made"][0] = 9
+    ns["huge"][0] = 8
+    trip = nb.ok("r = float(made.sum()) + float(huge.sum())", through_files=True)
+    assert ns["r"] == 2 * (1 << 20) + 8 + 7
+    assert list(trip.results) == ["r"]
+
+
+def test_a_large_unchanged_input_is_not_returned_and_one_byte_is_noticed(nb: Notebook) -> None:
+    nb.cell("import torch\nbig = torch.zeros(1 << 22)\nview = big[:100]\nsame = torch.ones(1 << 22)")
+    trip = nb.ok("x = float(same.sum() + view.sum())\nbig[4_000_000] = 1", through_files=True)
+    assert set(trip.results) == {"x", "big"}
+    trip = nb.ok("big[7] = big[7]\nn = 1", through_files=True)  # written, but equal
+    assert set(trip.results) == {"n"}
+
+
+def test_pandas_and_sklearn(nb: Notebook) -> None:
+    nb.cell(
+        "import pandas as pd, numpy as np\nfrom sklearn.linear_model import LogisticRegression\n"
+        "df = pd.DataFrame({'x': np.arange(20.), 'c': pd.Categorical(list('ab') * 10), 's': ['t'] * 20, 'd': pd.date_range('2020', periods=20)})\n"
+        "clf = LogisticRegression()\nlimit = 5"
+    )
+    trip = nb.ok("clf.fit(df[['x']], df['x'] > 10)\nsmall = df.query('x > @limit')\ndf.loc[0, 'x'] = 99")
+    assert nb.ns["clf"].predict(nb.ns["df"][["x"]].iloc[-1:]).item()
+    assert len(nb.ns["small"]) == 14
+    assert nb.ns["df"].loc[0, "x"] == 99
+    assert set(trip.results) == {"clf", "small", "df"}
+
+
+# ----------------------------------------------------------------------------------------- devices
+DEVICE = 'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'
+
+
+GPU_HERE = "import torch; torch.cuda.is_available = lambda: True"
+
+
+def test_device_choices_are_evaluated_again(nb: Notebook) -> None:
+    nb.cell(DEVICE + "use_cuda = torch.cuda.is_available()\ndev = torch.device('cuda:0' if use_cuda else 'cpu')\nfixed = 'cpu'")
+    nb.cell("def where(): return dev\nfixed = 'cpu'")
+    trip = nb.ok("d = device, str(where()), fixed", hardware=GPU_HERE)
+    assert set(trip.prepared.reevaluate) == {"device", "dev", "use_cuda"}
+    assert nb.ns["d"] == ("cuda", "cuda:0", "cpu")
+    assert "`device` was evaluated again for this cell: cuda" in trip.notes
+    assert nb.ns["device"] == "cpu"
+    nb.cell("device = 'cpu'")
+    assert "device" not in nb.collect("device").reevaluate
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch as t\nif t.cuda.is_available():\n    device = 'cuda'\nelse:\n    device = 'cpu'",
+        "from torch.cuda import is_available\ndevice = 'cpu'\nif is_available(): device = 'cuda'",
+        "import torch\ndef pick():\n    return 'cuda' if torch.cuda.is_available() else 'cpu'\ndevice = pick()",
+        "import torch\nkind, device = 'x', ('cuda' if torch.cuda.is_available() else 'cpu')",
+        "import torch\nn = torch.cuda.device_count\nok = torch.cuda.is_available()\nnames = ['cpu', 'cuda']\ndevice = names[ok]",
+    ],
+)
+def test_ways_to_choose_a_device(nb: Notebook, source: str) -> None:
+    nb.cell(source)
+    nb.ok("d = device", hardware=GPU_HERE)
+    assert nb.ns["d"] == "cuda"
+
+
+def test_only_device_choices_are_evaluated_again(nb: Notebook) -> None:
+    nb.cell(
+        "import torch\nruns = []\ndef train():\n    runs.append(1)\n    return {'acc': 0.5} if torch.cuda.is_available() else {'acc': 0.1}\n"
+        "model = torch.nn.Linear(1, 1).to('cuda' if torch.cuda.is_available() else 'cpu')\nres = train()\ndevice = 'cpu'"
+    )
+    assert nb.collect("model, res, device").reevaluate == {}
+
+
+def test_a_device_that_comes_home_is_a_cpu_one_and_goes_back(nb: Notebook) -> None:
+    trip = nb.ok("import torch\ndevice = 'cuda:1'\ndev = torch.device('cuda')\nclass T: pass\nt = T()\nt.device = torch.device('cuda:0')")
+    ns = nb.ns
+    assert ns["device"] == "cpu"
+    assert ns["dev"].type == "cpu"
+    assert ns["t"].device.type == "cpu"
+    assert any("`device` is cuda:1 in GPU cells and cpu in the notebook" in note for note in trip.notes)
+    assert any("`dev` is cuda in GPU cells" in note for note in trip.notes)
+    assert devices.torch_device_mark(ns["dev"]) == "cuda"
+    assert devices.torch_device_mark(ns["t"].device) == "cuda:0"
+    assert nb.collect("print(device)").reevaluate == {"device": "'cuda:1'"}
+    nb.cell("device = 'cpu'")
+    assert nb.collect("print(device)").reevaluate == {}
+
+
+def test_what_was_put_on_a_chosen_device_is_marked_for_the_gpu_cell(nb: Notebook) -> None:
+    nb.cell(DEVICE + "from torch import nn\nmodel = nn.Linear(2, 2).to(device)\nx = torch.ones(2).to(device)\ny = torch.ones(2)\nother = nn.Linear(1, 1)")
+    nb.collect("model(x) + y + other.weight[0, 0]")
+    ns = nb.ns
+    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {"cuda"}
+    assert devices.tensor_mark(ns["x"]) == "cuda"
+    assert devices.tensor_mark(ns["y"]) == ""
+    assert devices.tensor_mark(ns["other"].weight) == ""
+    nb.ok("z = model(x)")  # no GPU there: the marks come back
+    assert devices.tensor_mark(ns["x"]) == "cuda"
+    nb.cell("model.cpu()\nx = x.to('cpu')")
+    nb.collect("model(x)")
+    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {""}
+
+
+def test_marks_travel_through_copies_and_cells(nb: Notebook) -> None:
+    nb.cell("import torch\nmodel = torch.nn.Linear(2, 2)")
+    for parameter in nb.ns["model"].parameters():
+        devices.mark_tensor(parameter, "cuda:0")
+    nb.cell("state = model.state_dict()\nbare = torch.ones(1)")
+    nb.ok("model.bias.data[0] = 1\nmore = bare + 1")
+    ns = nb.ns
+    assert {devices.tensor_mark(t) for t in ns["model"].parameters()} == {"cuda:0"}
+    assert devices.tensor_mark(ns["state"]["bias"]) == "cuda:0"
+    assert devices.tensor_mark(ns["more"]) == ""
+
+
+# ------------------------------------------------------------------------------------- random states
+def test_random_states_travel_in_and_back(nb: Notebook) -> None:
+    seed = "import random, numpy as np, torch\nrandom.seed(1); np.random.seed(1); torch.manual_seed(1)"
+    draw = "r = random.random(), np.random.rand(), torch.rand(1).item()"
+    nb.cell(seed)
+    nb.ok(draw)
+    first = nb.ns["r"]
+    nb.ok(draw)
+    second = nb.ns["r"]
+    nb.cell(draw)
+    third = nb.ns["r"]
+    nb.cell(seed)
+    expected = []
+    for _ in range(3):
+        nb.cell(draw)
+        expected.append(nb.ns["r"])
+    assert [first, second, third] == expected
+    assert len({first, second, third}) == 3
+
+
+def test_settings_travel_in_but_not_back(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, pandas as pd, torch\nold = np.get_printoptions()\nnp.set_printoptions(precision=3)\n"
+        "pd.set_option('display.max_rows', 7)\ntorch.set_default_dtype(torch.float64)"
+    )
+    try:
+        nb.ok("r = np.get_printoptions()['precision'], pd.get_option('display.max_rows'), str(torch.zeros(1).dtype)\nnp.set_printoptions(precision=5)")
+        assert nb.ns["r"] == (3, 7, "torch.float64")
+        assert np.get_printoptions()["precision"] == 3
+    finally:
+        nb.cell("torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)")
