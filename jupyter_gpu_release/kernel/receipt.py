@@ -28,6 +28,7 @@ _HEADS = {
     "memory": ("✗", "ended for its memory"),
     "lost": ("✗", "lost"),
 }
+_TAKES_NAMES_ALONG = ("died", "memory", "lost")
 _BEFORE_GRANT = {"interrupted": "cancelled while waiting", "timeout": "gave up waiting"}
 _STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
 
@@ -147,7 +148,7 @@ def _left(outcome: Outcome) -> str:
 
 def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
     if not results:
-        return "" if outcome.status == "ok" else "nothing came back"
+        return "its names are gone" if outcome.status in _TAKES_NAMES_ALONG else ""
     return f"back: {_listed([_value(value) for value in results], _SHOWN_NAMES)}"
 
 

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.core.messages import Graph, Outcome, RunView
+from jupyter_gpu_release.kernel.follow import describe, is_usable
+
+
+def view(state: str, **facts: object) -> RunView:
+    return RunView(run="r", user="u", state=state, simulated=True, **facts)
+
+
+INLINE, FILE = Outcome("ok", values=Graph(stream=b"x")), Outcome("ok", values=Graph(file="values.graph"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "usable"),
+    [
+        (view("running"), False),
+        (view("releasing", outcome=INLINE), False),
+        (view("persisting", gone_at=1.0, outcome=INLINE), True),
+        (view("persisting", gone_at=1.0, outcome=Outcome("error")), True),
+        (view("persisting", gone_at=1.0, outcome=FILE), False),
+        (view("persisting", gone_at=1.0), False),
+        (view("succeeded", gone_at=1.0, outcome=FILE), True),
+        (view("cancelled"), True),
+        (view("lost"), True),
+    ],
+)
+def test_a_cell_returns_when_its_names_are_usable_and_its_lease_is_gone(seen: RunView, usable: bool):
+    assert is_usable(seen) is usable
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (view("submitted"), "waiting for 1 simulated GPU"),
+        (view("queued", gpus=2, position=3, reason="1 of 2 free"),
+         "waiting for 2 simulated GPUs · position 3 · 1 of 2 free"),
+        (view("starting", hosts=["a"]), "starting · 1 simulated GPU"),
+        (view("running", hosts=["a", "b"], gpu_ids=["0", "3"], gpus=2),
+         "running on a, b · 2 simulated GPUs · GPU 0, 3"),
+        (view("running", hosts=["a"], gpus=0), "running on a · no GPU"),
+        (view("releasing", hosts=["a"]), "ended, giving back on a · 1 simulated GPU"),
+        (view("persisting", gone_at=1.0), "1 simulated GPU free again · writing the results …"),
+    ],
+)  # fmt: skip
+def test_states_in_words(seen: RunView, words: str):
+    assert describe(seen) == words
