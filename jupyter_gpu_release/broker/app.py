@@ -107,9 +107,10 @@ class Gateway:
         """The same port as in an earlier life of this cluster's gateway."""
         config = self._config
         with self._broker.engine.begin() as connection:
-            port = config.port or int(ledger.read_meta(connection, f"port {config.cluster}") or 0)
+            ours = int(ledger.read_meta(connection, f"port {config.cluster}") or 0)
+            port = config.port or ours
             try:
-                listener = await open_port(config.host, port, _PORT_PATIENCE_S)
+                listener = await open_port(config.host, port, _PORT_PATIENCE_S if port == ours else 0.0)
             except OSError as error:
                 raise ClusterError(
                     f"the gateway cannot listen on {config.host}:{port}: {error.strerror}", mend="choose another --port"

@@ -6,6 +6,7 @@ A short-lived Ray driver. Prints one JSON line (:class:`Deployed`), exit status 
 from __future__ import annotations
 
 import platform
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from .config import Deployed, GatewayConfig, read_config
 from .nodes import runtime_env
 
 _HEAD = "node:__internal_head__"
+_ADDRESS_MEND = "is it running, and is this its GCS address (host:port)?"
+_REACH_S = 5.0
 _ANSWER_S = 90.0
 _READY_S = 60.0
 _CREATE_S = 60.0
@@ -50,6 +53,7 @@ def deploy(config: GatewayConfig) -> Deployed:
 
 
 def _connect(config: GatewayConfig) -> None:
+    _check_reachable(config.ray_address)
     mine = f"Ray {ray.__version__}, Python {platform.python_version()}"
     try:
         ray.init(address=config.ray_address, namespace=config.ray_namespace, log_to_driver=False, logging_level="ERROR")
@@ -67,8 +71,18 @@ def _connect(config: GatewayConfig) -> None:
             ) from error
         raise ClusterError(
             f"cannot connect to the Ray cluster {config.ray_address}: {_first_line(error)}",
-            mend="is it running, and is this its GCS address (host:port)?",
+            mend=_ADDRESS_MEND,
         ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S):
+            return
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"cannot connect to the Ray cluster {address}: {error}", mend=_ADDRESS_MEND) from error
 
 
 # ------------------------------------------------------------------------------- is our package there

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,12 @@ class StoredToken:
 def open_ledger(path: Path) -> Engine:
     """Open (or make) the ledger; raises :class:`ClusterError` when it is damaged or of a newer version."""
     make_private_folder(path.parent)
+    # SQLite gives its side files the mode of the database
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 5.0})
     event.listen(engine, "connect", _set_up_connection)
     try:
         metadata.create_all(engine)
-        path.chmod(0o600)
         with engine.begin() as connection:
             known = read_meta(connection, "schema_version")
             write_meta(connection, "schema_version", known or str(SCHEMA_VERSION))

@@ -1,0 +1,179 @@
+"""The gateway, the node agent, the cluster die: what runs goes on, what waits keeps its place, nothing is held."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from feeds import Reading
+from ray_bed import GatewayBed, RayBed, request
+
+from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
+
+
+def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_session) -> None:
+    session = open_session("survivor")
+    script = "trickle 300\nhold\ntrickle 300\nvalues 100"
+    asked = request(script, "survivor", gpus=2)
+    reading = Reading(session.submit(asked))
+    reading.event(50)
+    gateway.kill_gateway()
+    reading.until(lambda item: isinstance(item, ConnectionLost))
+    gateway.let_go(asked.run)
+    reading.until(lambda item: isinstance(item, ConnectionBack))
+    end = reading.end()
+    assert end.state == "succeeded"
+    assert end.outcome.values.stream == b"v" * 100
+    assert reading.numbers() == list(range(1, 601))
+    seqs = [view.seq for view in reading.views()]
+    assert seqs == sorted(set(seqs))
+
+
+def test_the_queue_keeps_its_order_over_a_killed_gateway(gateway: GatewayBed, open_session) -> None:
+    session = open_session("queue")
+    holder = request("hold", "queue", gpus=4)
+    one = Reading(session.submit(holder))
+    one.state("running")
+    waiting = [Reading(session.submit(request("print 1", "queue", gpus=4))) for _ in range(3)]
+    for place, reading in enumerate(waiting, start=1):
+        reading.position(place)
+    gateway.kill_gateway()
+    one.until(lambda item: isinstance(item, ConnectionBack))
+    gateway.let_go(holder.run)
+    ends = [one.end(), *(reading.end() for reading in waiting)]
+    assert [end.state for end in ends] == ["succeeded"] * 4
+    granted = [end.granted_at for end in ends]
+    assert granted == sorted(granted)
+
+
+def test_a_run_that_ends_while_the_gateway_is_down(gateway: GatewayBed, open_session) -> None:
+    session = open_session("meanwhile")
+    asked = request("hold\nprint 5\nvalues 7", "meanwhile")
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    gateway.kill_gateway()
+    gateway.let_go(asked.run)
+    end = reading.end()
+    assert end.state == "succeeded"
+    assert reading.numbers() == [1, 2, 3, 4, 5]
+    assert len(end.outcome.values.stream) == 7
+
+
+def test_a_submission_during_the_gateways_absence_is_made_once(gateway: GatewayBed, open_session) -> None:
+    session = open_session("absence")
+    gateway.kill_gateway()
+    asked = request("print 2", "absence")
+    reading = Reading(session.submit(asked))
+    assert reading.end().state == "succeeded"
+    assert reading.numbers() == [1, 2]
+    with gateway.rest() as client:
+        assert [row.run for row in client.runs().runs].count(asked.run) == 1
+
+
+def test_a_kernel_that_dies_with_the_gateway_ends_its_run(gateway: GatewayBed, until) -> None:
+    session = GatewaySession(gateway.target, "both")
+    session.connect()
+    asked = request("hold", "both")
+    Reading(session.submit(asked)).state("running")
+    gateway.kill_gateway()
+    session._closed = True  # as a killed kernel: never back, and no good-bye
+    with gateway.rest() as client:
+        until(lambda: _answers(gateway) and client.run(asked.run).state == "cancelled", "the run's end")
+
+
+def test_a_killed_agent_loses_its_runs_and_frees_their_gpus(gateway: GatewayBed, open_session) -> None:
+    session = open_session("agent")
+    asked = request("print 3\nhold", "agent", gpus=3)
+    reading = Reading(session.submit(asked))
+    reading.event(3)
+    gateway.kill_agent()
+    end = reading.end()
+    assert end.state == "lost"
+    assert end.gone_at is not None
+    assert end.outcome.error.code == "lost"
+    assert Reading(session.submit(request("print 1", "agent", gpus=4))).end().state == "succeeded"
+
+
+def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_session) -> None:
+    session = open_session("double")
+    asked = request("hold", "double", gpus=3)
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    gateway.kill_agent()
+    gateway.kill_gateway()
+    assert reading.end().state == "lost"
+    assert Reading(session.submit(request("print 1", "double", gpus=4))).end().state == "succeeded"
+
+
+def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
+    gateway.bed.ask("group", "jgr-20260101-000000-00000000")
+    until(lambda: gateway.bed.ask("groups") == [], "its removal")
+
+
+def test_another_clusters_ledger_has_nothing_alive(ray_bed: RayBed, tmp_path: Path) -> None:
+    """The whole cluster died with a run on it and one waiting: the next one calls both lost."""
+    first = GatewayBed(ray_bed, tmp_path)
+    assert first.deploy().ok
+    session = GatewaySession(first.target, "old")
+    session.connect()
+    running, queued = request("hold", "old", gpus=4), request("print 1", "old", gpus=4)
+    Reading(session.submit(running)).state("running")
+    Reading(session.submit(queued)).position(1)
+    with first.rest() as client:
+        os.kill(client.health().pid, signal.SIGKILL)
+    first.end()
+    session._closed = True
+    second = GatewayBed(ray_bed, tmp_path)
+    try:
+        assert second.deploy().ok
+        with second.rest() as client:
+            assert client.run(running.run).state == "lost"
+            assert client.run(queued.run).state == "lost"
+            assert "started anew" in client.run(queued.run).reason
+            assert client.status().gpus.free == 4
+        assert ray_bed.ask("groups") == []
+    finally:
+        second.end()
+
+
+def test_deploying_again_finds_the_gateway(gateway: GatewayBed) -> None:
+    with gateway.rest() as client:
+        pid = client.health().pid
+    answer = gateway.deploy()
+    assert (answer.ok, answer.created, answer.pid, answer.url) == (True, False, pid, gateway.url)
+
+
+@pytest.fixture
+def broken(ray_bed: RayBed, tmp_path: Path) -> Iterator[GatewayBed]:
+    bed = GatewayBed(ray_bed, tmp_path)
+    yield bed
+    bed.end()
+
+
+def test_deploying_to_nobody(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, ray_address="127.0.0.1:1")
+    answer = broken.deploy()
+    assert not answer.ok
+    assert "cannot connect to the Ray cluster 127.0.0.1:1" in answer.message
+    assert answer.mend
+
+
+def test_deploying_onto_a_port_that_is_taken(broken: GatewayBed, gateway: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, port=gateway.config.port)
+    answer = broken.deploy()
+    assert not answer.ok
+    assert str(gateway.config.port) in answer.message
+
+
+def _answers(gateway: GatewayBed) -> bool:
+    from jupyter_gpu_release.errors import GatewayUnavailableError
+
+    try:
+        with gateway.rest() as client:
+            return client.health().ready
+    except GatewayUnavailableError:
+        return False

@@ -1,0 +1,186 @@
+"""Kernels that end, fall silent, come back: what becomes of their runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from feeds import Reading
+from ray_bed import GatewayBed, request
+from websockets.sync.client import connect
+
+from jupyter_gpu_release.broker.sessions import FRESH_S, judge_closing
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.messages import (
+    PROTOCOL,
+    Accepted,
+    GatewayMessage,
+    Hello,
+    Submit,
+    Update,
+    decode,
+    encode,
+)
+
+_KERNEL = """
+import sys
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.messages import RunRequest, decode
+from pathlib import Path
+url, token, asked = sys.argv[1], Path(sys.argv[2]).read_text().strip(), decode(sys.stdin.buffer.read(), RunRequest)
+session = GatewaySession(Target(url, token), asked.session)
+session.connect(10)
+feed = session.submit(asked)
+while feed.view is None or feed.view.state != "running":
+    assert feed.get(30) is not None
+print("running", flush=True)
+import time
+time.sleep(600)
+"""
+
+
+def _kernel(gateway: GatewayBed, asked: object) -> subprocess.Popen[bytes]:
+    """A process with a session that has submitted ``asked``; returns once that runs."""
+    command = [sys.executable, "-c", _KERNEL, gateway.url, gateway.config.token_file]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(encode(asked))
+    process.stdin.close()
+    assert process.stdout.readline() == b"running\n"
+    return process
+
+
+def test_what_a_closed_socket_means() -> None:
+    assert judge_closing(100.0, said_bye=True) == "ended"
+    assert judge_closing(0.0, said_bye=False) == "grace"
+    assert judge_closing(FRESH_S, said_bye=False) == "grace"
+    assert judge_closing(FRESH_S + 0.1, said_bye=False) == "lost"
+
+
+def test_a_killed_kernel_ends_its_run_after_the_grace(gateway: GatewayBed, until) -> None:
+    asked = request("hold", "killed-kernel")
+    kernel = _kernel(gateway, asked)
+    kernel.send_signal(signal.SIGKILL)
+    kernel.wait()
+    killed_at = time.time()
+    with gateway.rest() as client:
+        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
+        row = client.run(asked.run)
+    kernel.stdout.close()
+    assert row.finished_at - killed_at >= gateway.config.reconnect_grace_s * 0.9
+    assert row.reason == "the notebook's kernel ended"
+
+
+def test_a_kernel_that_says_bye_ends_its_runs_now(gateway: GatewayBed, until) -> None:
+    asked = request("hold", "polite")
+    session = GatewaySession(gateway.target, "polite")
+    session.connect()
+    Reading(session.submit(asked)).state("running")
+    left_at = time.time()
+    session.close()
+    with gateway.rest() as client:
+        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
+        assert client.run(asked.run).finished_at - left_at < gateway.config.reconnect_grace_s
+
+
+def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(gateway: GatewayBed, open_session, until) -> None:
+    asked = request("print 3\nhold\nprint 2", "returning")
+    kernel = _kernel(gateway, asked)
+    kernel.kill()
+    kernel.wait()
+    kernel.stdout.close()
+    session = open_session("returning")
+    reading = Reading(session.follow(asked.run, after=2))
+    reading.event(3)
+    with gateway.rest() as client:
+        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
+        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
+        assert client.run(asked.run).state == "running"
+    gateway.let_go(asked.run)
+    assert reading.end().state == "succeeded"
+    assert reading.numbers() == [3, 4, 5]
+
+
+def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until) -> None:
+    """Kernels are stopped (as when the lid is closed): no heartbeats, then the socket is cut; one asked for the end."""
+    kept = request("hold", "silent-kept", on_disconnect="continue")
+    given_up = request("hold", "silent-given-up", on_disconnect="cancel")
+    kernels = [_kernel(gateway, asked) for asked in (kept, given_up)]
+    for kernel in kernels:
+        kernel.send_signal(signal.SIGSTOP)
+    with gateway.rest() as client:
+        until(lambda: client.run(given_up.run).state == "cancelled", "the end of the one that asked for it")
+        assert client.run(given_up.run).reason.startswith("contact with the notebook's kernel was lost")
+        assert client.run(kept.run).state == "running"
+        gateway.let_go(kept.run)
+        until(lambda: client.run(kept.run).state == "succeeded", "the other one's end")
+    for kernel in kernels:
+        kernel.kill()
+        kernel.wait()
+        kernel.stdout.close()
+
+
+def test_a_newer_connection_of_a_session_takes_its_place(gateway: GatewayBed, open_session) -> None:
+    asked = request("print 1\nhold", "twice")
+    first = open_session("twice")
+    Reading(first.submit(asked)).state("running")
+    url = gateway.url.replace("http", "ws", 1) + "/v1/session"
+    with connect(url, additional_headers={"Authorization": f"Bearer {gateway.token}"}, proxy=None) as second:
+        second.send(encode(Hello(PROTOCOL, "twice", "", {asked.run: 0})))
+        kinds = [type(decode(second.recv(timeout=10), GatewayMessage)).__name__ for _ in range(3)]
+        assert kinds == ["Welcome", "Events", "Update"]
+        first._closed = True  # its own reconnecting would go on for ever
+    gateway.let_go(asked.run)
+
+
+def test_a_slow_client_misses_nothing_and_costs_no_memory(gateway: GatewayBed, until) -> None:
+    """The client reads nothing while 200,000 events (20 MiB) go by, then all of them."""
+    url = gateway.url.replace("http", "ws", 1) + "/v1/session"
+    asked = request("print 1000\n" * 200, "slow")
+    with connect(
+        url, additional_headers={"Authorization": f"Bearer {gateway.token}"}, proxy=None, max_size=None, max_queue=1
+    ) as link:
+        link.send(encode(Hello(PROTOCOL, "slow")))
+        link.send(encode(Submit(asked)))
+        with gateway.rest() as client:
+            pid = client.health().pid
+            before = _resident_bytes(pid)
+            until(lambda: client.run(asked.run).state == "succeeded", "the run's end")
+            grown = _resident_bytes(pid) - before
+        assert grown < 40 << 20
+        numbers: list[int] = []
+        accepted = False
+        beating = _keep_beating(link)
+        while True:
+            message = decode(link.recv(timeout=20), GatewayMessage)
+            accepted = accepted or isinstance(message, Accepted)
+            if isinstance(message, Update) and message.view.state == "succeeded":
+                break
+            numbers += [event.n for event in getattr(message, "events", [])]
+        beating.set()
+    assert accepted
+    assert numbers == list(range(1, 200_001))
+
+
+def _keep_beating(link: object) -> threading.Event:
+    from jupyter_gpu_release.core.messages import Heartbeat
+
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(1.0):
+            link.send(encode(Heartbeat(time.time())))
+
+    threading.Thread(target=beat, daemon=True).start()
+    return over
+
+
+def _resident_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
