@@ -71,8 +71,9 @@ class MissingObject:
         return f"<object that exists on the cluster only: {maker!r}>"
 
 
-def reduce_global(_pickler: Any, missing: MissingGlobal) -> Any:
+def reduce_global(pickler: Any, missing: MissingGlobal) -> Any:
     """By name, for a receiver that has it."""
+    pickler.modules.add(missing.module)
     return find_global, (missing.module, missing.name)
 
 

@@ -95,7 +95,9 @@ class Notebook:
             source=body, inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
             sys_path=prepared.sys_path, modules=prepared.modules, ambient=prepared.ambient, workdir=os.getcwd(),
         )  # fmt: skip
-        answer = self._ranks.run(payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files, hardware=hardware)
+        answer = self._ranks.run(
+            payload, has_gpu=has_gpu, folder=self._folder, through_files=through_files, hardware=hardware
+        )
         began = time.perf_counter()
         trip = Trip(
             output=answer["output"], error=answer["error"], notes=[*answer["notes"]],
@@ -216,7 +218,9 @@ def _serve() -> None:
         os.waitpid(pid, 0)
 
 
-def _run(payload: CellPayload, shell: Any, *, has_gpu: bool, folder: Path, through_files: bool, hardware: str) -> dict[str, Any]:
+def _run(
+    payload: CellPayload, shell: Any, *, has_gpu: bool, folder: Path, through_files: bool, hardware: str
+) -> dict[str, Any]:
     from jupyter_gpu_release.errors import GpuReleaseError
     from jupyter_gpu_release.node.values import RankValues
 

@@ -16,7 +16,7 @@ def ranks() -> Iterator[RankServer]:
     made.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.chdir(tmp_path)
     return Notebook(ranks, tmp_path)

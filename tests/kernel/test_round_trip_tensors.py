@@ -20,7 +20,7 @@ def ranks() -> Iterator[RankServer]:
     made.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.chdir(tmp_path)
     return Notebook(ranks, tmp_path)
@@ -106,7 +106,9 @@ def test_views_stay_views(nb: Notebook) -> None:
         "arr = np.arange(12.).reshape(3, 4)\npart = arr[1:, ::2]\nback = arr[::-1]\nwhen = np.arange('2020', '2024', dtype='M8[Y]')\n"
         "late = when[2:]\nd = {'a': base, 'b': row}"
     )
-    nb.ok("base[2] = 100\narr[2, 2] = 50\nwhen[3] = np.datetime64('2000')\nlate\nok = (row[0].item(), grid[2, 0].item(), part[1, 1], back[0, 2])")
+    nb.ok(
+        "base[2] = 100\narr[2, 2] = 50\nwhen[3] = np.datetime64('2000')\nlate\nok = (row[0].item(), grid[2, 0].item(), part[1, 1], back[0, 2])"
+    )
     ns = nb.ns
     assert ns["ok"] == (100.0, 100.0, 50.0, 50.0)
     assert ns["late"][1] == np.datetime64("2000")
@@ -118,7 +120,9 @@ def test_views_stay_views(nb: Notebook) -> None:
 
 
 def test_a_small_view_does_not_take_its_base_along(nb: Notebook) -> None:
-    nb.cell("import torch, numpy as np\ndata = torch.zeros(1000, 1000)\nbatch = data[:10]\nnp_batch = np.zeros((1000, 1000))[:10]")
+    nb.cell(
+        "import torch, numpy as np\ndata = torch.zeros(1000, 1000)\nbatch = data[:10]\nnp_batch = np.zeros((1000, 1000))[:10]"
+    )
     trip = nb.ok("first = batch + np_batch[0, 0]\nx = data[5:6]")
     assert trip.results["x"].bytes < 10_000
     prepared = nb.collect("batch.sum() + np_batch.sum()")
@@ -138,16 +142,28 @@ def test_kinds_of_tensors(nb: Notebook) -> None:
         "gen = torch.Generator().manual_seed(7)\nexpected = torch.rand(2, generator=torch.Generator().manual_seed(7))\nscript = torch.jit.script(torch.nn.Linear(2, 2))\n"
         "ts['param'].note = 'mine'"
     )
-    nb.ok("back = dict(ts)\nback['more'] = 1\nrolled = torch.rand(2, generator=gen)\nsame_script = script(torch.ones(1, 2)).shape\nback['script'] = script")
+    nb.ok(
+        "back = dict(ts)\nback['more'] = 1\nrolled = torch.rand(2, generator=gen)\nsame_script = script(torch.ones(1, 2)).shape\nback['script'] = script"
+    )
     back, ts = nb.ns["back"], nb.ns["ts"]
     for name, tensor in ts.items():
         if name in ("nested", "meta"):
             continue
         got = back[name]
         assert type(got) is type(tensor)
-        assert (got.dtype, got.shape, got.layout, got.requires_grad) == (tensor.dtype, tensor.shape, tensor.layout, tensor.requires_grad), name
-        dense = [t.dequantize() if t.is_quantized else t.to_dense() if t.layout is not torch.strided else t for t in (got, tensor)]
-        assert torch.equal(dense[0].float() if name == "fp8" else dense[0], dense[1].float() if name == "fp8" else dense[1]), name
+        assert (got.dtype, got.shape, got.layout, got.requires_grad) == (
+            tensor.dtype,
+            tensor.shape,
+            tensor.layout,
+            tensor.requires_grad,
+        ), name
+        dense = [
+            t.dequantize() if t.is_quantized else t.to_dense() if t.layout is not torch.strided else t
+            for t in (got, tensor)
+        ]
+        assert torch.equal(
+            dense[0].float() if name == "fp8" else dense[0], dense[1].float() if name == "fp8" else dense[1]
+        ), name
     assert back["param"].note == "mine"
     assert back["nested"][0].requires_grad
     assert back["meta"].device.type == "meta"
@@ -198,7 +214,10 @@ GPU_HERE = "import torch; torch.cuda.is_available = lambda: True"
 
 
 def test_device_choices_are_evaluated_again(nb: Notebook) -> None:
-    nb.cell(DEVICE + "use_cuda = torch.cuda.is_available()\ndev = torch.device('cuda:0' if use_cuda else 'cpu')\nfixed = 'cpu'")
+    nb.cell(
+        DEVICE
+        + "use_cuda = torch.cuda.is_available()\ndev = torch.device('cuda:0' if use_cuda else 'cpu')\nfixed = 'cpu'"
+    )
     nb.cell("def where(): return dev\nfixed = 'cpu'")
     trip = nb.ok("d = device, str(where()), fixed", hardware=GPU_HERE)
     assert set(trip.prepared.reevaluate) == {"device", "dev", "use_cuda"}
@@ -234,7 +253,9 @@ def test_only_device_choices_are_evaluated_again(nb: Notebook) -> None:
 
 
 def test_a_device_that_comes_home_is_a_cpu_one_and_goes_back(nb: Notebook) -> None:
-    trip = nb.ok("import torch\ndevice = 'cuda:1'\ndev = torch.device('cuda')\nclass T: pass\nt = T()\nt.device = torch.device('cuda:0')")
+    trip = nb.ok(
+        "import torch\ndevice = 'cuda:1'\ndev = torch.device('cuda')\nclass T: pass\nt = T()\nt.device = torch.device('cuda:0')"
+    )
     ns = nb.ns
     assert ns["device"] == "cpu"
     assert ns["dev"].type == "cpu"
@@ -249,7 +270,10 @@ def test_a_device_that_comes_home_is_a_cpu_one_and_goes_back(nb: Notebook) -> No
 
 
 def test_what_was_put_on_a_chosen_device_is_marked_for_the_gpu_cell(nb: Notebook) -> None:
-    nb.cell(DEVICE + "from torch import nn\nmodel = nn.Linear(2, 2).to(device)\nx = torch.ones(2).to(device)\ny = torch.ones(2)\nother = nn.Linear(1, 1)")
+    nb.cell(
+        DEVICE
+        + "from torch import nn\nmodel = nn.Linear(2, 2).to(device)\nx = torch.ones(2).to(device)\ny = torch.ones(2)\nother = nn.Linear(1, 1)"
+    )
     nb.collect("model(x) + y + other.weight[0, 0]")
     ns = nb.ns
     assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {"cuda"}
@@ -301,8 +325,12 @@ def test_settings_travel_in_but_not_back(nb: Notebook) -> None:
         "pd.set_option('display.max_rows', 7)\ntorch.set_default_dtype(torch.float64)"
     )
     try:
-        nb.ok("r = np.get_printoptions()['precision'], pd.get_option('display.max_rows'), str(torch.zeros(1).dtype)\nnp.set_printoptions(precision=5)")
+        nb.ok(
+            "r = np.get_printoptions()['precision'], pd.get_option('display.max_rows'), str(torch.zeros(1).dtype)\nnp.set_printoptions(precision=5)"
+        )
         assert nb.ns["r"] == (3, 7, "torch.float64")
         assert np.get_printoptions()["precision"] == 3
     finally:
-        nb.cell("torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)")
+        nb.cell(
+            "torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)"
+        )

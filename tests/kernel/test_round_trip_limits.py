@@ -1,0 +1,262 @@
+"""What is held back, what cannot travel, local modules, packages that one side lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from round_trip import Notebook, RankServer
+
+from jupyter_gpu_release.errors import CannotSendError, OptionError
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankServer]:
+    made = RankServer(("numpy",))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    book = tmp_path / "book"
+    book.mkdir()
+    monkeypatch.chdir(book)
+    monkeypatch.syspath_prepend(str(book))
+    yield Notebook(ranks, tmp_path)
+    for name in [name for name, module in sys.modules.items() if str(book) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
+
+
+# ----------------------------------------------------------------------------------------- secrets
+def test_secrets_are_held_back(nb: Notebook) -> None:
+    nb.cell(
+        "hf_token = 'abc'\napi_key = b'k'\nPASSWORD = 'p'\nsort_key = len\ntokens = ['a']\ndef call(): return api_key"
+    )
+    prepared = nb.collect("print(hf_token, PASSWORD, sort_key, tokens)\ncall()")
+    assert {info.name for info in prepared.sent} == {"sort_key", "tokens", "call"}
+    assert set(prepared.held_back) == {"hf_token", "PASSWORD", "api_key"}
+    assert any("`api_key` looks like a secret and was held back: --in +api_key sends it" in n for n in prepared.notes)
+    assert b"abc" not in prepared.stream
+    trip = nb.ok("r = call()", include_more=["api_key"])
+    assert nb.ns["r"] == b"k"
+    assert trip.prepared.held_back == []
+    assert nb.collect("hf_token", include=["hf_token"]).held_back == []
+    assert "NameError" in nb.gpu("print(hf_token)").error
+
+
+# --------------------------------------------------------------------------------- cannot be sent
+@pytest.mark.parametrize(
+    ("setup", "body", "path", "reason"),
+    [
+        ("import threading\ncfg = {'lock': threading.Lock()}", "cfg", "cfg['lock']", "cannot pickle '_thread.lock' object"),
+        ("g = (i for i in range(3))", "next(g)", "g", "cannot pickle 'generator' object"),
+        ("f = open('x.txt', 'w')", "f.write('a')", "f", "cannot pickle an open file ('x.txt')"),
+        ("import sqlite3\nclass Db: pass\ndb = Db()\ndb.con = sqlite3.connect(':memory:')", "db", "db.con", "cannot pickle 'sqlite3.Connection' object"),
+        ("import socket\ns = socket.socket()\ndef use(): return s", "use()", "s", "cannot pickle 'socket' object"),
+        ("l = []\nfor _ in range(100000): l = [l]", "len(l)", "l", "it is nested too deeply"),
+        ("import threading\ndef mk():\n    k = threading.Lock()\n    return lambda: k\nh = mk()", "h()", "h (its enclosed k)", "cannot pickle"),
+        ("import threading, functools\np = functools.partial(print, threading.Lock())", "p()", "p.args[0]", "cannot pickle"),
+        ("import threading\nclass S:\n    __slots__ = ('k',)\ns = S()\ns.k = threading.Lock()", "s", "s.k", "cannot pickle"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_sent_is_named_before_queueing(
+    nb: Notebook, setup: str, body: str, path: str, reason: str
+) -> None:
+    nb.cell(setup)
+    with pytest.raises(CannotSendError) as caught:
+        nb.collect(body)
+    assert path in caught.value.message
+    assert reason in caught.value.message
+    assert "inside the cell" in caught.value.mend
+    assert "--skip" in caught.value.mend
+
+
+def test_skip_is_the_way_out(nb: Notebook) -> None:
+    nb.cell("import threading\nlock = threading.Lock()\na = 1")
+    trip = nb.ok("b = a\ntry:\n    lock\nexcept NameError:\n    c = 'made inside'", skip=["lock"])
+    assert (nb.ns["b"], nb.ns["c"]) == (1, "made inside")
+    assert [info.name for info in trip.prepared.sent] == ["a"]
+
+
+def test_a_name_that_is_only_perhaps_read_never_fails_the_cell(nb: Notebook) -> None:
+    nb.cell("it = iter([1]).__iter__()\nit = (x for x in 'a')\nn = 3")
+    trip = nb.ok("for i in range(n):\n    it = i\nprint(it)")
+    assert trip.output == "2\n"
+    assert any("`it`" in note and "not sent" in note for note in trip.prepared.notes)
+
+
+def test_history_stays_at_home(nb: Notebook) -> None:
+    with pytest.raises(CannotSendError, match="history"):
+        nb.collect("Out[3]")
+    trip = nb.ok("a = get_ipython() is not None")
+    assert nb.ns["a"]
+    assert trip.prepared.sent == []
+
+
+@pytest.mark.parametrize("name", ["nope", "In", "get_ipython"])
+def test_an_unknown_name_in_in(nb: Notebook, name: str) -> None:
+    with pytest.raises(OptionError, match=f"--in {name}"):
+        nb.collect("1", include=[name])
+
+
+@pytest.mark.parametrize(
+    ("body", "line"), [("x = (", 2), ("a = 1\nreturn a", 3), ("def f(:\n pass", 2), ("%time x = (", 2)]
+)
+def test_a_syntax_error_is_found_here_with_the_cells_own_line(nb: Notebook, body: str, line: int) -> None:
+    if body.startswith("%"):
+        nb.collect(body)  # the magic finds it when it runs
+        return
+    with pytest.raises(SyntaxError) as caught:
+        nb.collect(body)
+    assert caught.value.lineno == line
+
+
+def test_streams_loggers_and_weak_references(nb: Notebook) -> None:
+    nb.cell(
+        "import sys, logging, weakref\nclass A: pass\na = A()\nr = weakref.ref(a)\nws = weakref.WeakSet([a])\n"
+        "wv = weakref.WeakValueDictionary(k=a)\nlog = logging.getLogger('x')\nout = {'f': sys.stdout}\nb = A()\ngone = weakref.ref(b)\ndel b"
+    )
+    nb.ok(
+        "a.n = r() is a and a in ws and wv['k'] is a and log.name == 'x' and gone() is None\nprint('seen', file=out['f'])"
+    )
+    assert nb.ns["a"].n
+    assert nb.ns["r"]() is nb.ns["a"]
+
+
+# ---------------------------------------------------------------------------------------- modules
+def test_imports_of_earlier_cells_are_there(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np\nimport concurrent.futures\nfrom os import path as p\nimport xml.etree.ElementTree as ET\nimport xml\ndef f(): return xml.etree.ElementTree.Element('a').tag"
+    )
+    nb.ok("r = np.arange(3).sum(), p.join('a', 'b'), concurrent.futures.Future is not None, f()")
+    assert nb.ns["r"] == (3, "a/b", True, "a")
+
+
+def test_modules_imported_in_the_cell_are_not_imported_here_before_use(nb: Notebook) -> None:
+    sys.modules.pop("wave", None)
+    trip = nb.ok("import wave\nimport numpy as np\nx = 1")
+    assert trip.results.keys() == {"x"}
+    assert "wave" not in sys.modules
+    assert "wave" in repr(nb.ns["wave"])
+    nb.ok("y = wave.Error.__name__")
+    assert nb.ns["y"] == "Error"
+    assert nb.cell("wave.Error").__name__ == "Error"
+    assert nb.ns["wave"] is sys.modules["wave"]
+
+
+def test_local_modules_are_shipped_and_edited_ones_again(nb: Notebook) -> None:
+    Path("mylib.py").write_text(
+        "from helpers_here import two\nFACTOR = 1\nclass Net:\n    def f(self): return FACTOR * two()\n"
+    )
+    Path("helpers_here.py").write_text("def two():\n    from pack import inner\n    return inner.VALUE\n")
+    Path("pack").mkdir()
+    Path("pack/__init__.py").write_text("")
+    Path("pack/inner.py").write_text("from . import config\nVALUE = 2\n")
+    Path("pack/config.py").write_text("")
+    Path("pack/table.json").write_text("{}")
+    Path("unrelated.py").write_text("")
+    nb.cell("import mylib\nfrom mylib import Net\nnet = Net()")
+    trip = nb.ok("r = net.f()\nimport pack.inner\nq = mylib.__file__")
+    assert nb.ns["r"] == 2
+    assert os.getcwd() not in nb.ns["q"]
+    assert set(trip.prepared.modules) == {
+        "mylib.py",
+        "helpers_here.py",
+        "pack/__init__.py",
+        "pack/inner.py",
+        "pack/config.py",
+        "pack/table.json",
+    }
+    assert not {"mylib", "helpers_here", "pack"} & set(trip.prepared.imports)
+    assert type(nb.ns["net"]) is nb.ns["Net"]
+    Path("mylib.py").write_text("FACTOR = 50\nclass Net:\n    def f(self): return FACTOR\n")
+    nb.ok("r = net.f()")
+    assert nb.ns["r"] == 50
+
+
+def test_modules_on_an_added_path(nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "deep" / "tool.py").write_text("X = 5")
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    nb.cell("from deep import tool")
+    trip = nb.ok("r = tool.X")
+    assert nb.ns["r"] == 5
+    assert str(tmp_path / "src") in trip.prepared.sys_path
+    assert list(trip.prepared.modules) == ["deep/tool.py"]
+
+
+def test_required_packages(nb: Notebook) -> None:
+    nb.cell("import numpy as np\nfrom sklearn.preprocessing import StandardScaler\nscaler = StandardScaler()")
+    body = (
+        "import torch.nn as nn, os\nfrom polars import DataFrame\nif 0:\n    import conditional\ntry:\n    import optional\n"
+        "except ImportError:\n    optional = None\ndef later():\n    import inside\nnp.zeros(1)\nscaler"
+    )
+    assert nb.collect(body).imports == ["numpy", "polars", "sklearn", "torch"]
+    assert nb.collect("%pip install zork\nimport zork").imports == []
+
+
+def test_a_package_that_the_cluster_lacks_is_named(nb: Notebook) -> None:
+    ghost = types.ModuleType("ghostlib")
+    exec("class Thing: pass\nthing = Thing()", ghost.__dict__)
+    sys.modules["ghostlib"] = ghost
+    try:
+        nb.cell("import ghostlib\nbox = [ghostlib.thing]\nfrom ghostlib import Thing")
+        trip = nb.gpu("box")
+        assert "LoadError: `box` cannot be rebuilt on the node: it needs the module ghostlib" in trip.error
+        assert "--skip box" in trip.error
+        assert "ghostlib" in trip.prepared.imports
+        assert "`ghostlib` is the module ghostlib, which cannot be imported" in nb.gpu("ghostlib").error
+    finally:
+        del sys.modules["ghostlib"]
+
+
+GHOST = (
+    "import sys, types\nm = types.ModuleType('ghostlib')\nexec('class Thing:\\n    def __init__(self, n): self.n = n\\n"
+    "def make(n): return Thing(n)', m.__dict__)\nm.__spec__ = __import__('importlib.machinery').machinery.ModuleSpec('ghostlib', None)\n"
+    "sys.modules['ghostlib'] = m"
+)
+
+
+def test_values_of_packages_that_the_kernel_lacks(nb: Notebook) -> None:
+    trip = nb.ok("import ghostlib\nthing = ghostlib.make(5)\nlst = [1, thing]\nplain = 2", hardware=GHOST)
+    assert nb.ns["plain"] == 2
+    assert any("`thing` is a placeholder here: no module named ghostlib" in note for note in trip.notes)
+    assert "ghostlib.Thing" in repr(nb.ns["thing"])
+    with pytest.raises(ModuleNotFoundError, match="gpu_train"):
+        nb.ns["thing"].n  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        nb.cell("ghostlib.make")
+    assert nb.ns["lst"][1] is nb.ns["thing"]
+    nb.ok("r = thing.n, lst[1] is thing, type(thing).__name__", hardware=GHOST)
+    assert nb.ns["r"] == (5, True, "Thing")
+
+
+# ------------------------------------------------------------------------------------------- weight
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys\nimport jupyter_gpu_release.kernel.namespace\n"
+        "heavy = {'numpy', 'torch', 'pandas', 'ray', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+def test_a_plain_value_imports_nothing_heavy_either(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom round_trip import make_shell\nfrom jupyter_gpu_release.kernel.namespace import Namespace\n"
+        "shell = make_shell()\nshell.run_cell('a = [1]', store_history=True)\nprepared = Namespace(shell).collect('a')\n"
+        "assert [i.name for i in prepared.sent] == ['a']\n"
+        "heavy = {'numpy', 'torch', 'pandas', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    path = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "beds")])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
