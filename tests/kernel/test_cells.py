@@ -328,9 +328,11 @@ def test_killed_for_memory_is_said(kernel: Kernel, gateway: FakeGateway):
     assert "used 9 of 8 GiB\n  → ask for more --memory\n✗ ended for its memory" in outputs.traceback
 
 
-def test_settings_can_be_seen_and_changed_in_the_notebook(kernel: Kernel):
+def test_settings_can_be_seen_and_changed_in_the_notebook(kernel: Kernel, gateway: FakeGateway):
     kernel.run("%gpu_config gpus=2")
     assert "GpuRelease.auto_start" in kernel.run("%config GpuRelease").text()
-    assert kernel.run("%config GpuRelease.auto_start = 'always'").reply["status"] == "error"
+    kernel.run("%config GpuRelease.defaults = {'gpus': 3}\n%gpu_config reset")
+    kernel.run("%%gpu_train\n1")
+    assert gateway.runs[0].request.ask.gpus == 3
     kernel.run("%unload_ext jupyter_gpu_release")
     assert kernel.run("%config GpuRelease").reply["status"] == "error"
