@@ -61,9 +61,15 @@ def _run_notebook(say) -> bool:
             say(f"cell {cells.index(cell) + 1} of {len(cells)}: {first}")
 
     client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(OUT)}},
-        on_cell_start=on_start, store_widget_state=True,
-    )  # fmt: skip
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(OUT)}},
+        on_cell_start=on_start,
+        store_widget_state=True,
+        coalesce_streams=True,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel on this machine may use plain TCP
+    )
     failed = False
     try:
         client.execute()
