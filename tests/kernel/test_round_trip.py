@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """The user's semantics, there and back: a real shell, real forks of a clean process, real torch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """What is held back, what cannot travel, local modules, packages that one side lacks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """Tensors, arrays and devices, there and back."""
 
 from __future__ import annotations
