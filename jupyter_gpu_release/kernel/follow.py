@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..client.session import FeedItem, GatewaySession, RunFeed
 
 TICK_S = 0.25
-_QUIET_S = 0.3
+#: how long a stage lasts before it is said: waiting, and anything else
+_QUIET_WAITING_S, _QUIET_S = 0.3, 1.0
 _GIVE_UP_S = 60.0
 _LOST = "connection to the gateway lost, the run goes on; reconnecting …"
 
@@ -124,7 +125,8 @@ class Following:
         now = time.monotonic()
         if text != self._stage:
             self._stage, self._stage_begun_at = text, now
-        if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= _QUIET_S:
+        quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
+        if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= quiet_s:
             self.line.say(text)
 
     def close_line(self, text: str) -> None:

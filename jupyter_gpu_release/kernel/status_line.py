@@ -50,11 +50,7 @@ class StatusLine:
     def finish(self, bundle: dict[str, str], metadata: dict[str, Any]) -> None:
         """Replace the line by the receipt, or show it below when no line stands."""
         self.step_aside()
-        if not self.is_in_notebook:
-            sys.stdout.flush()
-            print(bundle["text/plain"], file=sys.stderr)  # noqa: T201 - a terminal has no displays
-            return
-        self._publish(bundle, metadata, update=bool(self._text))
+        self._publish(bundle, metadata, update=self.is_shown)
         self._text = ""
 
     def finish_plain(self, text: str) -> None:
