@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,11 @@ def on_cluster(home: dict[str, str], cluster: Ready) -> dict[str, str]:
 
 
 @pytest.fixture
-def notebook(make_kernel: MakeKernel, on_cluster: dict[str, str]) -> Iterator[Kernel]:
+def notebook(make_kernel: MakeKernel, on_cluster: dict[str, str]) -> Kernel:
     """A kernel with the extension loaded."""
     kernel = make_kernel(on_cluster)
     kernel.run("%load_ext jupyter_gpu_release")
-    yield kernel
+    return kernel
 
 
 def test_a_run_is_listed_and_its_output_shown_again(notebook: Kernel):
