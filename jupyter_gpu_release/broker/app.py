@@ -44,7 +44,7 @@ class Gateway:
         self._failure: GpuReleaseError | None = None
         self._port = 0
         self._rounds = 0
-        self._warmed: dict[str, str] = {}
+        self._warmed: set[str] = set()
         self._main = asyncio.get_event_loop().create_task(self._run())
 
     # --------------------------------------------------------------------------------- called through Ray
@@ -66,7 +66,6 @@ class Gateway:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
         await self._broker.recovered.wait()
         await membership.on_node_up(self._broker, decode(info, NodeInfo))
-        self._warm_workers()
 
     async def node_report(self, report: bytes) -> None:
         """Events and phases of runs; may be repeated."""
@@ -97,10 +96,11 @@ class Gateway:
         started = time.monotonic()
         remembered = restore(self._broker)
         await self._listen()
+        self._broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+        self._warm_workers()
         await adopt(self._broker, remembered)
         self._broker.recovered.set()
         self._broker.lifecycle.queue.open()
-        self._warm_workers()
         log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._broker.runs.live()))
 
     async def _listen(self) -> None:
@@ -139,11 +139,10 @@ class Gateway:
             log.error("the look around failed: %s", error)
 
     def _warm_workers(self) -> None:
-        """Once for each node (and each life of its agent)."""
-        for node in self._broker.nodes.ready():
-            assert node.info is not None
-            if self._warmed.get(node.node) != node.info.incarnation:
-                self._warmed[node.node] = node.info.incarnation
+        """Once for each node, while its agent is still starting."""
+        for node in self._broker.nodes.alive():
+            if node.node not in self._warmed:
+                self._warmed.add(node.node)
                 self._broker.lifecycle.spawn(warm_worker(node.node))
 
 

@@ -82,7 +82,8 @@ class Broker:
         record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.lifecycle.queue.add(record)
-        self.lifecycle.queue.serve()
+        self.lifecycle.queue.serve()  # before the commit: Ray works meanwhile, and no cell starts before it
+        self.runs.record(record)
         await self._committed(record)
         return record
 

@@ -30,8 +30,8 @@ PREFIX = "jgr-"
 _POLL_S = (0.001,) * 30 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
 #: with the group's own resources gone, others must be using the GPUs if they are not back after this
 _OTHERS_TOOK_THEM_S = 0.3
-#: an unscheduled group is given back after this; one that waits for a cold worker may take longer
-_UNSCHEDULED_S, _COLD_WORKER_S = 4.0, 60.0
+#: a group that Ray has not placed after this is given back
+_UNSCHEDULED_S = 4.0
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -52,6 +52,9 @@ class Lease:
         self.state = LeaseState.STARTING
         self.gpu_ids: tuple[tuple[str, ...], ...] = ()
         self.group: PlacementGroup | None = None
+        #: the tasks that tell the ids, while they are awaited
+        self.asked: list[Any] = []
+        self.refusal: ClusterError | None = None
 
     def stored(self) -> StoredLease:
         """The lease for the ledger."""
@@ -126,11 +129,8 @@ class LeaseTable:
 
 
 # ---------------------------------------------------------------------------------------- Ray's side
-async def acquire(lease: Lease) -> None:
-    """Create the group and learn its accelerator ids.
-
-    Raises :class:`ClusterError` when Ray does not grant it (others use the GPUs); then nothing is left.
-    """
+def begin(lease: Lease) -> None:
+    """Ask Ray for the group and, inside it, for the accelerator ids; :func:`finish` waits for the answer."""
     bundles = [{"GPU": float(slot.gpus)} if slot.gpus else {"CPU": float(slot.cpus)} for slot in lease.slots]
     pins = [{"ray.io/node-id": slot.node} for slot in lease.slots]
     try:
@@ -138,50 +138,47 @@ async def acquire(lease: Lease) -> None:
             bundles, strategy="PACK", name=lease.name, lifetime="detached", bundle_label_selector=pins
         )
     except ray.exceptions.RayError as error:
-        raise ClusterError(f"Ray refuses the placement group: {error}") from error
+        lease.refusal = ClusterError(f"Ray refuses the placement group: {error}")
+        return
+    lease.asked = [
+        accelerator_ids.options(
+            num_gpus=slot.gpus,
+            num_cpus=slot.cpus,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(lease.group, index),
+        ).remote()
+        for index, slot in enumerate(lease.slots)
+    ]
+
+
+async def finish(lease: Lease) -> None:
+    """Wait until Ray has granted the group and told its accelerator ids.
+
+    Raises :class:`ClusterError` when Ray does not grant it (others use the GPUs); then nothing is left.
+    """
+    group = lease.group
+    if group is None or lease.refusal is not None:
+        raise lease.refusal or ClusterError("the lease was not begun")
+    watch = asyncio.get_running_loop().call_later(_UNSCHEDULED_S, _give_up_unplaced, group)
     try:
-        lease.gpu_ids = tuple(await _ids(lease, lease.group))
-    except BaseException:
-        remove_placement_group(lease.group)
-        raise
+        lease.gpu_ids = tuple([tuple(await asked) for asked in lease.asked])
+    except ray.exceptions.RayError as error:
+        remove_placement_group(group)
+        raise ClusterError(f"Ray does not grant the GPUs: {_last_line(error)}") from error
+    finally:
+        watch.cancel()
+        lease.asked = []
     lease.state = LeaseState.BUSY
 
 
-async def _ids(lease: Lease, group: PlacementGroup) -> list[tuple[str, ...]]:
-    wanted = [(index, slot) for index, slot in enumerate(lease.slots) if slot.gpus]
-    refs = [
-        accelerator_ids.options(
-            num_gpus=slot.gpus, scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
-        ).remote()
-        for index, slot in wanted
-    ]
-    answers = dict(zip((index for index, _ in wanted), await _granted(group, refs), strict=True))
-    return [tuple(answers.get(index, ())) for index in range(len(lease.slots))]
+def _give_up_unplaced(group: PlacementGroup) -> None:
+    """A group that Ray cannot place is removed, which fails its tasks; one that waits for a worker is not."""
+    if placement_group_table(group).get("state") != "CREATED":
+        remove_placement_group(group)
 
 
-async def _granted(group: PlacementGroup, refs: list[Any]) -> list[list[str]]:
-    """Wait for the tasks: shortly for a group that Ray cannot place, longer for a worker that must start first."""
-    ready = asyncio.gather(*refs) if refs else asyncio.ensure_future(_ready(group))
-    started = time.monotonic()
-    while True:
-        done, _ = await asyncio.wait([ready], timeout=_UNSCHEDULED_S)
-        if done:
-            try:
-                return ready.result() or []
-            except ray.exceptions.RayError as error:
-                raise ClusterError(f"Ray could not lease the GPUs: {error}") from error
-        placed = placement_group_table(group).get("state") == "CREATED"
-        if not placed or time.monotonic() - started > _COLD_WORKER_S:
-            ready.cancel()
-            raise ClusterError("Ray reports the GPUs as used by others")
-
-
-async def _ready(group: PlacementGroup) -> list[list[str]]:
-    for pause_s in _POLL_S:
-        if placement_group_table(group).get("state") == "CREATED":
-            return []
-        await asyncio.sleep(pause_s)
-    return await _ready(group)
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ from .leases import PREFIX, Lease, LeaseTable
 from .manifests import Manifests
 from .nodes import NodeTable
 from .queue import RunQueue
-from .runs import PHASES, RunRecord, RunTable
+from .runs import PHASES, RunRecord, RunTable, Told
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,13 @@ class Lifecycle:
 
     def _start_on(self, record: RunRecord, lease: Lease) -> None:
         record.lease = lease
+        granted_at = time.time()
+        if not lease.gpu_ids:
+            ray_leases.begin(lease)  # first of all: Ray works while we write this down
         hosts = [found.host for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
-        if record.state is RunState.SUBMITTED:
-            self.runs.change(record, RunState.QUEUED)
-        self.runs.change(record, RunState.STARTING, granted_at=time.time(), position=None, reason="", hosts=hosts)
+        self.runs.change(
+            record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts
+        )
         record.starting = self.spawn(self._start(record, lease))
 
     async def _start(self, record: RunRecord, lease: Lease) -> None:
@@ -80,9 +83,10 @@ class Lifecycle:
         recorded = self.record_lease(lease)
         try:
             if not lease.gpu_ids:
-                await ray_leases.acquire(lease)
+                await ray_leases.finish(lease)
         finally:
-            await asyncio.wait([folder])
+            if not folder.done():
+                await asyncio.wait([folder])
         folder.result()
         await recorded
         if record.committed is not None:
@@ -95,7 +99,7 @@ class Lifecycle:
         found = self.nodes.find(node)
         cards = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        self.runs.change(record, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")
+        self.runs.change(record, told=Told.SOON, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")
 
     def _order(self, record: RunRecord, lease: Lease) -> StartOrder:
         request = record.request
@@ -164,7 +168,7 @@ class Lifecycle:
         now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
         release_ms = None if outcome.ended_s is None else max(0.0, (now_s - outcome.ended_s) * 1000)
-        gone = {"gone_at": now_s, "release_ms": release_ms} if lease is not None else {}
+        gone: dict[str, Any] = {"gone_at": now_s, "release_ms": release_ms} if lease is not None else {}
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
             self._finish(record, **gone)
         else:
@@ -196,8 +200,9 @@ class Lifecycle:
         done = self.runs.change(record, state, finished_at=time.time(), **facts)
         self.spawn(self._forget(record, done))
 
-    async def _forget(self, record: RunRecord, committed: asyncio.Future[None]) -> None:
-        await committed
+    async def _forget(self, record: RunRecord, committed: asyncio.Future[None] | None) -> None:
+        if committed is not None:
+            await committed
         for node in self.nodes.ready():
             if node.host in record.view.hosts:
                 try:

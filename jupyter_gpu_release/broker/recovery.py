@@ -74,7 +74,6 @@ def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
 
 async def adopt(broker: Broker, remembered: Remembered) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
-    broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
     await broker.nodes.ensure_agents()
     groups = await asyncio.to_thread(living_groups)
     on_nodes, silent = await _ask_agents(broker)

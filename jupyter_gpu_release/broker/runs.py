@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -25,6 +26,17 @@ _KEPT_TERMINAL = 200
 PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
 
 
+class Told(Enum):
+    """When the followers of a run hear of a change."""
+
+    NOW = "now"
+    #: with the next change, which is expected within milliseconds; else a little later
+    SOON = "soon"
+
+
+_SOON_S = 0.02
+
+
 class RunRecord:
     """A run in memory. ``view`` is what clients see; ``outcome`` is shown in it once the lease is gone."""
 
@@ -43,6 +55,8 @@ class RunRecord:
         #: why somebody cancelled it, in words
         self.cancelled = ""
         self.committed: asyncio.Future[None] | None = None
+        #: the ledger knows the run (its insertion is queued at least)
+        self.recorded = False
         self.starting: asyncio.Task[None] | None = None
         self.releasing: asyncio.Task[None] | None = None
         #: called after each change and each batch of events
@@ -69,6 +83,7 @@ class RunRecord:
         request = stored.request or _empty_request(stored.view)
         record = cls(stored.view, stored.ordinal, request)
         record.outcome = stored.outcome
+        record.recorded = True
         record.tail.known = False
         if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
             record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
@@ -114,9 +129,13 @@ class RunTable:
         return record
 
     def add(self, record: RunRecord) -> None:
-        """A new submission: commit it (``record.committed``)."""
+        """A new submission in memory; :meth:`record` commits it."""
         self._keep(record)
+
+    def record(self, record: RunRecord) -> None:
+        """Commit a new submission as it is by now (``record.committed``)."""
         view, ordinal, request = record.view, record.ordinal, record.request
+        record.recorded = True
         record.committed = self._journal.put(lambda link: ledger.insert_run(link, view, ordinal, request))
 
     def adopt(self, stored: StoredRun) -> RunRecord:
@@ -127,8 +146,10 @@ class RunTable:
         """Forget a submission that could not be committed."""
         self._records.pop(record.run, None)
 
-    def change(self, record: RunRecord, state: RunState | None = None, **facts: Any) -> asyncio.Future[None]:
-        """Give the run a newer view, tell its followers, and commit it (the future)."""
+    def change(
+        self, record: RunRecord, state: RunState | None = None, *, told: Told = Told.NOW, **facts: Any
+    ) -> asyncio.Future[None] | None:
+        """Give the run a newer view, tell its followers, and commit it (the future; None before :meth:`record`)."""
         if state is not None:
             if not record.state.may_become(state):
                 raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
@@ -136,10 +157,13 @@ class RunTable:
         view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
         outcome = record.outcome
         record.view = view
-        done = self._journal.put(lambda link: ledger.update_run(link, view, outcome))
+        if told is Told.NOW:
+            record.wake()
+        else:
+            asyncio.get_running_loop().call_later(_SOON_S, record.wake)
+        done = self._journal.put(lambda link: ledger.update_run(link, view, outcome)) if record.recorded else None
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
-        record.wake()
         if record.state.is_terminal:
             self._evict()
         return done

@@ -1,0 +1,88 @@
+"""``python -m jupyter_gpu_release.broker.undeploy CONFIG.json``: take everything of ours off a Ray cluster again.
+
+The counterpart of ``broker.deploy`` for a cluster that somebody else runs. Prints the same JSON line.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..errors import ClusterError, GpuReleaseError
+from .config import Deployed, GatewayConfig, read_config
+from .deploy import _connect
+from .leases import living_groups
+
+_NODE_S = 30.0
+
+
+def undeploy(config: GatewayConfig) -> Deployed:
+    """End the gateway, the leases, the agents (with their cells) and the nodes' runtime folders; twice is fine.
+
+    Raises
+    ------
+    ClusterError
+        The cluster cannot be reached.
+    """
+    _connect(config)
+    try:
+        _kill(config.gateway_actor, config)  # first: it would make the others again
+        for group in living_groups().values():
+            ray.util.remove_placement_group(group)
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["namespace"] == config.ray_namespace and entry["name"].startswith("agent-"):
+                _kill(entry["name"], config)
+        _remove_folders(config.runtime)
+    finally:
+        ray.shutdown()
+    return Deployed(True)
+
+
+def _kill(name: str, config: GatewayConfig) -> None:
+    with suppress(ValueError):  # not there
+        ray.kill(ray.get_actor(name, namespace=config.ray_namespace), no_restart=True)
+
+
+def _remove_folders(runtime: str) -> None:
+    if not Path(runtime).name.startswith("jgr-"):
+        return
+    remove = ray.remote(num_cpus=0, max_retries=0)(_remove_by_value())
+    waiting = [
+        remove.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(runtime)
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    # a node that does not answer keeps an empty folder: no reason to fail
+    ray.wait(waiting, num_returns=len(waiting), timeout=_NODE_S)
+
+
+def _remove_by_value() -> Any:
+    def remove(folder: str) -> None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+    remove.__module__ = "__main__"  # sent as code: the node need not have this package any more
+    return remove
+
+
+def main(arguments: list[str]) -> int:
+    """Undeploy as the file says; whatever goes wrong is in the printed line."""
+    try:
+        if len(arguments) != 1:
+            raise ClusterError("usage: python -m jupyter_gpu_release.broker.undeploy CONFIG.json")
+        answer = undeploy(read_config(Path(arguments[0])))
+    except GpuReleaseError as error:
+        answer = Deployed(False, code=error.code, message=error.message, mend=error.mend)
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    return 0 if answer.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
