@@ -15,6 +15,10 @@ from .processes import CLUSTER_MARKER
 #: We move no data through Ray's object store; this is near the least that it accepts.
 _OBJECT_STORE_BYTES = 100 << 20
 
+#: Ray replaces a loopback address by another one of the machine and then listens on all of them; with this (meant for
+#: machines with a firewall's pop-ups) it keeps 127.0.0.1, and GCS and raylet listen there only.
+LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
 #: A module named like jsonschema's optional IRI checker. In an environment with JupyterLab, jsonschema imports
 #: that one in every process that imports ray, and it compiles grammars for 2 s each time: measured, a cluster's
 #: start takes 8.7 s with it and 3.4 s without. This one says "not installed", which jsonschema allows, and
@@ -79,8 +83,7 @@ def ray_environment(plan: KeeperPlan, environment: Mapping[str, str]) -> dict[st
         "PYTHONPATH": os.pathsep.join(search),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": plan.ray_token_file,
-        # makes Ray use 127.0.0.1 as this node's address; it would replace a loopback address otherwise
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        **LOOPBACK_ONLY,
         # removed leases are seen free after 10 ms, not 100 (measured: handing over takes 15 ms instead of 105)
         "RAY_raylet_report_resources_period_milliseconds": "10",
         # the deploying driver has ended, and Ray would end the idle worker that leases GPUs with it: 1 s a lease

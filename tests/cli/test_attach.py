@@ -1,0 +1,100 @@
+"""``start --address``: the gateway on a Ray cluster that runs already, and off it again; what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray_bed import GPUS, RayBed
+
+from jupyter_gpu_release.cli.attach import attach
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.discovery import find_gateway
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
+
+
+def _quiet(text: str) -> None:
+    """Progress that nobody reads."""
+
+
+@pytest.fixture(scope="module")
+def ray_bed() -> Iterator[RayBed]:
+    bed = RayBed()
+    yield bed
+    bed.stop()
+
+
+@pytest.fixture
+def with_token(ray_bed: RayBed, monkeypatch: pytest.MonkeyPatch) -> RayBed:
+    """Ray's token as its operator would export it."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, ray_bed.environment[name])
+    monkeypatch.setenv("JUPYTER_GPU_PRELOAD", "json")
+    return ray_bed
+
+
+def test_there_and_off_again(
+    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "shared"
+    assert main(["start", "--address", with_token.address, "--store", str(store)]) == 0
+    assert f"The gateway on the Ray cluster at {with_token.address} is ready" in capsys.readouterr().out
+    connection = own_home.read_connection()
+    assert connection is not None
+    assert not connection.embedded
+    target = find_gateway()
+    assert target is not None
+    with GatewayClient.of(target) as gateway:
+        assert gateway.status().gpus.total == GPUS
+    assert main(["start", "--address", with_token.address]) == 0
+    assert "it is used as it is" in capsys.readouterr().out
+    with pytest.raises(ConflictError, match="is in use already"):
+        attach("127.0.0.1:1", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+    assert main(["stop"]) == 0
+    assert "the cluster itself runs on" in capsys.readouterr().out
+    assert own_home.read_connection() is None
+    assert not Path(connection.runtime).exists()
+    assert with_token.ask("end", "jupyter_gpu_release") == []  # no actor of ours to end
+    assert with_token.ask("groups") == []
+    assert with_token.ask("free") == GPUS
+    assert main(["stop"]) == 0
+    assert capsys.readouterr().out == "No cluster was running.\n"
+
+
+def test_without_ray_s_token_it_is_refused_and_said(
+    ray_bed: RayBed, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other-token"
+    other.write_text("0" * 64)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(other))
+    with pytest.raises((AuthenticationError, ClusterError)) as caught:
+        attach(ray_bed.address, home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+    assert ray_bed.address in caught.value.message
+    assert "RAY_AUTH_TOKEN_PATH" in caught.value.mend
+    assert own_home.read_connection() is None
+
+
+def test_where_no_ray_is(own_home: HomePaths) -> None:
+    with pytest.raises(ClusterError) as caught:
+        attach("127.0.0.1:9", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+    assert "127.0.0.1:9" in caught.value.message
+    assert caught.value.mend
+    assert own_home.read_connection() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port", "message"),
+    [
+        ("192.0.2.77:6379", "127.0.0.1", 0, "would listen on 127.0.0.1 of 192.0.2.77"),
+        ("192.0.2.77:6379", "0.0.0.0", 0, "--host 0.0.0.0 needs a port"),
+    ],
+)
+def test_a_gateway_that_nobody_could_reach(
+    address: str, host: str, port: int, message: str, own_home: HomePaths
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        attach(address, home=own_home, store=None, host=host, port=port, progress=_quiet)
