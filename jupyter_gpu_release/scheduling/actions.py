@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.resources import ResourceAsk, format_seconds
@@ -13,37 +14,59 @@ from .snapshot import Decision, Expire, Grant, NodeState, QueuedRun, Slot, Snaps
 
 def decide(snapshot: Snapshot, now_s: float) -> list[Decision]:
     """Answer each queued run with a :class:`Grant`, a :class:`Wait` or an :class:`Expire`."""
-    waiting, decisions = expire(first_come(snapshot.queue), now_s)
-    return decisions + allocate(waiting, snapshot.nodes)
+    queue = first_come(snapshot.queue)
+    grants = allocate(queue, snapshot.nodes, now_s)
+    granted = {grant.run for grant in grants}
+    expired, waiting = expire([queued for queued in queue if queued.run not in granted], now_s)
+    return [*grants, *expired, *_waits(waiting, _after(snapshot.nodes, grants))]
 
 
-def expire(queue: list[QueuedRun], now_s: float) -> tuple[list[QueuedRun], list[Decision]]:
-    """Split off the runs whose ``wait_s`` is over."""
-    waiting: list[QueuedRun] = []
-    over: list[Decision] = []
+def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], now_s: float) -> list[Grant]:
+    """Grant from the head on, all GPUs of a run at once, until one does not fit: the rest stay behind it.
+
+    One that does not fit and may wait no longer holds nobody up.
+    """
+    grants: list[Grant] = []
     for queued in queue:
-        if queued.wait_s is not None and now_s - queued.submitted_at >= queued.wait_s:
-            over.append(Expire(queued.run, f"no GPU within {format_seconds(queued.wait_s)} (--wait)"))
-        else:
-            waiting.append(queued)
-    return waiting, over
+        node = _best_node(queued.ask, _after(nodes, grants))
+        if node is not None:
+            grants.append(Grant(queued.run, (Slot(node.node, queued.ask.gpus, cpus_needed(queued.ask)),)))
+        elif not _is_over(queued, now_s):
+            break
+    return grants
 
 
-def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...]) -> list[Decision]:
-    """Grant from the head on, all GPUs of a run at once, until one does not fit; the rest wait behind it."""
-    free = {node.node: node for node in nodes}
-    decisions: list[Decision] = []
-    for index, queued in enumerate(queue):
-        node = _best_node(queued.ask, list(free.values()))
-        if node is None:
-            return decisions + _waits(queue[index:], tuple(free.values()))
-        slot = Slot(node.node, queued.ask.gpus, cpus_needed(queued.ask))
-        free[node.node] = replace(node, gpus_free=node.gpus_free - slot.gpus, cpus_free=node.cpus_free - slot.cpus)
-        decisions.append(Grant(queued.run, (slot,)))
-    return decisions
+def expire(queue: list[QueuedRun], now_s: float) -> tuple[list[Expire], list[QueuedRun]]:
+    """Split off the runs whose ``wait_s`` is over."""
+    over = [
+        Expire(queued.run, f"no GPU within {format_seconds(queued.wait_s)} (--wait)" if queued.wait_s else _NOT_NOW)
+        for queued in queue
+        if _is_over(queued, now_s)
+    ]
+    return over, [queued for queued in queue if not _is_over(queued, now_s)]
 
 
-def _best_node(ask: ResourceAsk, nodes: list[NodeState]) -> NodeState | None:
+_NOT_NOW = "no GPU is free now, and it may not wait (--wait 0)"
+
+
+def _is_over(queued: QueuedRun, now_s: float) -> bool:
+    return queued.wait_s is not None and now_s - queued.submitted_at >= queued.wait_s
+
+
+def _after(nodes: tuple[NodeState, ...], grants: Iterable[Grant]) -> tuple[NodeState, ...]:
+    """The nodes once ``grants`` are carried out."""
+    slots = [slot for grant in grants for slot in grant.placement]
+    return tuple(
+        replace(
+            node,
+            gpus_free=node.gpus_free - sum(slot.gpus for slot in slots if slot.node == node.node),
+            cpus_free=node.cpus_free - sum(slot.cpus for slot in slots if slot.node == node.node),
+        )
+        for node in nodes
+    )
+
+
+def _best_node(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> NodeState | None:
     fitting = [node for node in nodes if node.schedulable and suits(ask, node) and _has_room(ask, node)]
     return max(fitting, key=lambda node: pack(ask, node), default=None)
 
@@ -53,6 +76,8 @@ def _has_room(ask: ResourceAsk, node: NodeState) -> bool:
 
 
 def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...]) -> list[Decision]:
+    if not queue:
+        return []
     head = Wait(queue[0].run, 1, f"next in the queue: {_shortage(queue[0].ask, nodes)}")
     rest = [Wait(queued.run, place, f"{_ordinal(place)} in the queue, behind {_runs(place - 1)}")
             for place, queued in enumerate(queue[1:], start=2)]  # fmt: skip

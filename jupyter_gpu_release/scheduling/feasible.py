@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.resources import ResourceAsk
+from ..core.resources import ResourceAsk, format_bytes
 from .filters import FILTERS
 from .snapshot import NodeState
 
@@ -29,8 +29,10 @@ def _lack(ask: ResourceAsk, nodes: list[NodeState]) -> str | None:
     lacks = [[lack for check in FILTERS if (lack := check(ask, node))] for node in nodes]
     if any(not lack for lack in lacks):
         return None
-    nearest = min(lacks, key=len)
-    return f"asks for {' and '.join(nearest)}; no node of the cluster offers that ({_offers(ask, nodes)})"
+    named = list(dict.fromkeys(lack for node_lacks in lacks for lack in node_lacks))
+    nowhere = [lack for lack in named if all(lack in node_lacks for node_lacks in lacks)]
+    together = " and ".join(nowhere or named)
+    return f"asks for {together}; no node of the cluster offers that ({_offers(ask, nodes)})"
 
 
 def _offers(ask: ResourceAsk, nodes: list[NodeState]) -> str:
@@ -38,9 +40,14 @@ def _offers(ask: ResourceAsk, nodes: list[NodeState]) -> str:
     parts = []
     if ask.gpu_type is not None:
         parts.append("cards: " + (", ".join(sorted({node.gpu_name for node in nodes if node.gpu_name})) or "unnamed"))
+    if ask.min_gpu_memory_bytes is not None:
+        most_memory = max(node.gpu_memory_bytes for node in nodes)
+        parts.append(f"most GPU memory: {format_bytes(most_memory) if most_memory else 'not known'}")
+    if ask.memory_bytes is not None:
+        parts.append(f"most memory: {format_bytes(max(node.memory_bytes for node in nodes))}")
     if ask.labels:
         have = sorted({f"{key}={node.labels[key]}" for node in nodes for key in ask.labels if key in node.labels})
         parts.append("labels: " + (", ".join(have) or "none of these"))
-    most = max(nodes, key=lambda node: node.cpus_total)
-    parts.append(f"most CPUs: {most.cpus_total}")
+    if ask.cpus is not None:
+        parts.append(f"most CPUs: {max(node.cpus_total for node in nodes)}")
     return "; ".join(parts)
