@@ -1,0 +1,113 @@
+"""Which gateway is found, and how token files are guarded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.client.discovery import Target, find_gateway
+from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
+from jupyter_gpu_release.errors import AuthenticationError, GatewayUnavailableError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path / "home")
+
+
+@pytest.fixture
+def own_cluster(home: HomePaths) -> Connection:
+    write_secret(home.token, "own-token")
+    connection = Connection("http://127.0.0.1:9", str(home.token), "/own/store", simulated=True)
+    home.write_connection(connection)
+    return connection
+
+
+def find(home: HomePaths, *arguments: object, **environment: str) -> Target | None:
+    return find_gateway(*arguments, environment={"JUPYTER_GPU_HOME": str(home.root), **environment})
+
+
+def test_nothing_is_known(home: HomePaths) -> None:
+    assert find(home) is None
+
+
+def test_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:
+    found = find(home)
+    assert found == Target("http://127.0.0.1:9", "own-token", False, "/own/store", True, True, own_cluster)
+    assert found.is_loopback
+
+
+def test_the_environment_comes_before_the_own_cluster(home: HomePaths, own_cluster: Connection) -> None:
+    found = find(home, JUPYTER_GPU_URL="https://gpus.example:8765/", JUPYTER_GPU_TOKEN=" t ", JUPYTER_GPU_STORE="/nfs")
+    assert found == Target("https://gpus.example:8765", "t", True, "/nfs")
+    assert not found.is_loopback
+
+
+def test_arguments_come_before_the_environment(home: HomePaths) -> None:
+    found = find(home, "http://a:1", "t1", None, "/s", JUPYTER_GPU_URL="http://b:2", JUPYTER_GPU_TOKEN="t2")
+    assert found == Target("http://a:1", "t1", True, "/s")
+
+
+def test_a_token_file(home: HomePaths, tmp_path: Path) -> None:
+    file = tmp_path / "my-token"
+    write_secret(file, "from-file")
+    assert find(home, "http://a:1", None, str(file)).token == "from-file"
+    assert find(home, JUPYTER_GPU_URL="http://a:1", JUPYTER_GPU_TOKEN_FILE=str(file)).token == "from-file"
+
+
+def test_a_token_file_that_others_may_read_is_refused(home: HomePaths, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    write_secret(file, "x")
+    for mode in (0o640, 0o604, 0o660):
+        file.chmod(mode)
+        with pytest.raises(AuthenticationError, match="may be read by others") as refused:
+            find(home, "http://a:1", None, str(file))
+        assert refused.value.mend == f"chmod 600 {file}"
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n"])
+def test_an_empty_token_file(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_bytes(content)
+    with pytest.raises(AuthenticationError, match="is empty"):
+        read_secret(file)
+
+
+def test_a_configured_gateway_needs_a_token(home: HomePaths, own_cluster: Connection) -> None:
+    with pytest.raises(AuthenticationError, match="no token for the gateway http://a:1") as refused:
+        find(home, "http://a:1")
+    assert "JUPYTER_GPU_TOKEN" in refused.value.mend
+
+
+def test_the_own_cluster_by_its_url_is_configured(home: HomePaths, own_cluster: Connection) -> None:
+    found = find(home, "http://127.0.0.1:9/")
+    assert (found.token, found.configured, found.embedded) == ("own-token", True, True)
+
+
+@pytest.mark.parametrize("url", ["a:1", "ftp://a", "http://", "nonsense", "http://u:p@a:1", "http://a?token=x"])
+def test_what_is_no_url(home: HomePaths, url: str) -> None:
+    with pytest.raises(GatewayUnavailableError):
+        find(home, url, "t")
+
+
+def test_a_damaged_connection_file(home: HomePaths) -> None:
+    home.create()
+    home.connection.write_text("{")
+    with pytest.raises(GatewayUnavailableError, match=r"cannot read .*connection\.json"):
+        find(home)
+
+
+def test_the_token_does_not_show() -> None:
+    assert "secret" not in repr(Target("http://a", "secret"))
+
+
+def test_files_of_the_home_are_private(home: HomePaths, own_cluster: Connection) -> None:
+    assert home.root.stat().st_mode & 0o777 == 0o700
+    for file in (home.connection, home.token):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert home.read_connection() == own_cluster
+    home.remove_connection()
+    home.remove_connection()
+    assert home.read_connection() is None

@@ -1,0 +1,169 @@
+"""Feeds: events once each and in order, views that only get newer, interrupts that lose nothing."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import pytest
+
+from jupyter_gpu_release.client.feed import RunFeed
+from jupyter_gpu_release.core.messages import Accepted, Event, Events, Refused, RunRequest, RunView, Update
+from jupyter_gpu_release.core.resources import ResourceAsk
+
+RUN = "20260101-000000-00000000"
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.after: list[int] = []
+
+    def __call__(self, run: str, after: int) -> None:
+        assert run == RUN
+        self.after.append(after)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def feed(asked: Asked) -> RunFeed:
+    return RunFeed(RUN, RunRequest(RUN, "s", ResourceAsk(), b""), 0, asked)
+
+
+def events(first: int, last: int) -> Events:
+    return Events(RUN, [Event(n, 0.0, "stream", {}) for n in range(first, last + 1)])
+
+
+def view(seq: int, state: str = "running") -> RunView:
+    return RunView(RUN, "u", state, seq)
+
+
+def drain(feed: RunFeed) -> list[object]:
+    found = []
+    while (item := feed.get(0)) is not None:
+        found.append(item)
+    return found
+
+
+def numbers(feed: RunFeed) -> list[int]:
+    return [event.n for item in drain(feed) for event in item.events]
+
+
+def test_events_in_order(feed: RunFeed, asked: Asked) -> None:
+    for batch in (events(1, 3), events(4, 4), events(5, 9)):
+        feed.on_events(batch)
+    assert numbers(feed) == list(range(1, 10))
+    assert asked.after == []
+
+
+def test_repeated_and_overlapping_batches(feed: RunFeed, asked: Asked) -> None:
+    for batch in (events(1, 5), events(1, 5), events(3, 8), events(8, 8), events(8, 10), Events(RUN, [])):
+        feed.on_events(batch)
+    assert numbers(feed) == list(range(1, 11))
+    assert asked.after == []
+
+
+def test_a_gap_is_asked_for_once_and_filled(feed: RunFeed, asked: Asked) -> None:
+    feed.on_events(events(1, 2))
+    feed.on_events(events(5, 6))
+    feed.on_events(events(7, 8))
+    assert asked.after == [2]
+    feed.on_events(events(3, 8))
+    assert numbers(feed) == list(range(1, 9))
+    feed.on_events(events(10, 10))
+    assert asked.after == [2, 8]
+
+
+def test_a_gap_is_asked_for_again_on_a_new_connection(feed: RunFeed, asked: Asked) -> None:
+    feed.on_events(events(3, 4))
+    feed.on_reconnect()
+    feed.on_events(events(3, 4))
+    assert asked.after == [0, 0]
+
+
+def test_older_views_are_dropped(feed: RunFeed) -> None:
+    feed.on_accepted(Accepted(view(1, "queued")))
+    for seq in (3, 2, 3, 4):
+        feed.on_update(Update(view(seq)))
+    assert [item.view.seq for item in drain(feed)] == [1, 3, 4]
+
+
+def test_a_second_acknowledgement_is_no_second_accepted(feed: RunFeed) -> None:
+    feed.on_accepted(Accepted(view(1, "queued")))
+    feed.on_accepted(Accepted(view(1, "queued")))
+    feed.on_accepted(Accepted(view(2)))
+    assert [type(item) for item in drain(feed)] == [Accepted, Update]
+    assert feed.request is None
+
+
+def test_the_end(feed: RunFeed) -> None:
+    feed.on_update(Update(view(1)))
+    assert not feed.ended
+    feed.on_update(Update(view(2, "succeeded")))
+    assert feed.ended
+
+
+def test_a_refusal_is_the_end(feed: RunFeed) -> None:
+    feed.on_refused(Refused(RUN, "impossible_ask", "no"))
+    assert feed.ended
+    assert isinstance(feed.get(0), Refused)
+
+
+def test_get_waits_no_longer_than_asked(feed: RunFeed) -> None:
+    started = time.monotonic()
+    assert feed.get(0.05) is None
+    assert 0.04 < time.monotonic() - started < 2
+
+
+def test_get_wakes_up(feed: RunFeed) -> None:
+    thread = threading.Timer(0.05, lambda: feed.on_events(events(1, 1)))
+    thread.start()
+    assert feed.get(10) == events(1, 1)
+    thread.join()
+
+
+def test_interrupts_lose_nothing(feed: RunFeed) -> None:
+    """A producer and a storm of KeyboardInterrupts; every event must come once and in order."""
+    last = 3000
+    over = threading.Event()
+
+    def produce() -> None:
+        for n in range(1, last + 1):
+            feed.on_events(events(n, n))
+            if n % 20 == 0:
+                over.wait(0.001)  # so that the consumer waits now and then
+        over.set()
+
+    def interrupt() -> None:
+        while not over.wait(0.0007):
+            _thread.interrupt_main()
+
+    threads = [threading.Thread(target=produce), threading.Thread(target=interrupt)]
+    got: list[object] = []
+    interrupts = 0
+    started = False
+    while not (got and got[-1].events[-1].n == last):
+        try:
+            if not started:
+                started = True
+                for thread in threads:
+                    thread.start()
+            while True:
+                # list.extend takes the item in the same step in which get returns it
+                got.extend(iter(lambda: feed.get(0.2), None))
+                if over.is_set():
+                    break
+        except KeyboardInterrupt:
+            interrupts += 1
+    for thread in threads:
+        thread.join()
+    try:
+        time.sleep(0.01)  # an interrupt that is still on its way
+    except KeyboardInterrupt:
+        interrupts += 1
+    assert interrupts > 0
+    assert [item.events[0].n for item in got] == list(range(1, last + 1))
