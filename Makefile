@@ -27,8 +27,9 @@ test: $(STAMP) ## import contract and all tests
 	$(BIN)/python -m pytest
 
 lab: $(STAMP) ## JupyterLab on the example notebook
-	@mkdir -p examples/out && cp -n examples/digits.ipynb examples/out/my-digits.ipynb
-	$(BIN)/jupyter lab --notebook-dir examples/out my-digits.ipynb
+	@mkdir -p examples/out
+	@test -e examples/out/my-digits.ipynb || cp examples/digits.ipynb examples/out/my-digits.ipynb
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab --notebook-dir examples/out examples/out/my-digits.ipynb
 
 lint: $(STAMP) ## ruff, format check, mypy strict, import contract
 	$(BIN)/ruff check .

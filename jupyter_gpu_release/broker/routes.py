@@ -14,11 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ..core.documents import DOCUMENT_VERSION, Health, RunRow, RunsDocument, StatusDocument
+from ..core.documents import DOCUMENT_VERSION, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
 from ..errors import RequestError
 from . import ledger
 from .broker import Broker
+from .checks import check_nodes
 from .connection import SessionConnection
 from .documents import run_row, status_document
 from .follow import Follower
@@ -129,6 +130,11 @@ async def show_health(broker: Broker, caller: Caller, request: Request) -> Healt
     return broker.health()
 
 
+async def show_checks(broker: Broker, caller: Caller, request: Request) -> NodeChecks:
+    """GET /v1/checks."""
+    return await check_nodes(broker)
+
+
 async def show_openapi(broker: Broker, caller: Caller, request: Request) -> Response:
     """GET /openapi.json."""
     from .openapi import openapi_document
@@ -216,6 +222,7 @@ ROUTES: tuple[Route, ...] = (
     Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
           socket=session_socket),
     Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),
+    Route("GET", "/v1/checks", show_checks, "Probe each node now: its agent, the store as it sees it", NodeChecks),
     Route("GET", "/openapi.json", show_openapi, "This interface as an OpenAPI document"),
     Route("GET", "/docs", show_docs, "This interface as a page to read"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from .. import __version__
 from ..client.discovery import Target, find_gateway
 from ..client.home import Connection, HomePaths
 from ..client.rest import GatewayClient
-from ..core.documents import StatusDocument
+from ..core.documents import NodeCheck, NodeChecks, StatusDocument
 from ..core.messages import PROTOCOL
 from ..errors import GpuReleaseError
 from .embedded import running_connection
@@ -21,6 +21,9 @@ from .findings import BROKEN, Finding, Report, broken, note, ok
 from .machine_checks import check_gpus, check_home, check_leftovers, check_store, check_versions
 from .run_commands import print_json
 from .tables import print_findings
+
+#: a store that hangs shall be found, not waited for without end (each node has 20 s)
+_PATIENCE_S = 40.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,8 +63,8 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
             return
         yield ok("cluster", f"keeper {connection.keeper_pid}, Ray at {connection.ray_address}")
     try:
-        with GatewayClient.of(target) as gateway:
-            health, status = gateway.health(), gateway.status()
+        with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
+            health, status, checks = gateway.health(), gateway.status(), gateway.checks()
     except GpuReleaseError as error:
         yield broken("gateway", error.message, error.mend)
         return
@@ -69,7 +72,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
     yield _check_version(health.version, health.protocol, connection)
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
-    yield from _check_nodes(status)
+    yield from _check_nodes(status, checks)
 
 
 def _check_version(version: str, protocol: int, connection: Connection | None) -> Finding:
@@ -85,11 +88,23 @@ def _check_version(version: str, protocol: int, connection: Connection | None) -
     return ok("versions", f"gateway and client {version}{ray}")
 
 
-def _check_nodes(status: StatusDocument) -> Iterator[Finding]:
-    for node in status.nodes:
-        if not node.up:
-            yield broken("nodes", f"the agent of {node.host} does not answer", "Ray restarts it; see the node's logs")
+def _check_nodes(status: StatusDocument, checks: NodeChecks) -> Iterator[Finding]:
+    remarks = {node.host: (len(node.gpus), node.notes) for node in status.nodes}
+    for node in checks.nodes:
+        if node.agent_problem:
+            yield broken("nodes", f"{node.host}: {node.agent_problem}", "Ray restarts the agent; see Ray's logs there")
             continue
-        yield ok("nodes", f"{node.host}: {len(node.gpus)} GPUs")
-        for remark in node.notes:
+        gpus, notes = remarks.get(node.host, (0, []))
+        yield ok("nodes", f"{node.host}: {gpus} GPUs, Python {node.python}, package {node.version}")
+        if node.version != __version__:
+            yield note("versions", f"{node.host} has version {node.version}, this is {__version__}")
+        yield _check_node_store(node, checks.store)
+        for remark in notes:
             yield note("nodes", f"{node.host}: {remark}")
+
+
+def _check_node_store(node: NodeCheck, store: str) -> Finding:
+    if not node.store_problem:
+        return ok("store", f"{store} can be written and read from {node.host}")
+    problem, _, mend = node.store_problem.partition("\n  → ")
+    return broken("store", f"{node.host}: {problem}", mend or "make the store writable there, under the same path")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from ..core.documents import Health, RunRow, RunsDocument, StatusDocument
+from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event
 from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from .discovery import Target
@@ -60,6 +60,10 @@ class GatewayClient:
     def health(self) -> Health:
         """Whether the gateway can take runs now."""
         return self._get("/v1/health", Health)
+
+    def checks(self) -> NodeChecks:
+        """Each node probed now, as ``doctor`` wants it."""
+        return self._get("/v1/checks", NodeChecks)
 
     def status(self) -> StatusDocument:
         """Who holds what, who waits and why."""

@@ -150,3 +150,22 @@ class Health(msgspec.Struct, frozen=True):
     gpus_total: int
     simulated: bool
     problems: list[str] = msgspec.field(default_factory=list)
+
+
+class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a look at one node found; a problem that is empty is none."""
+
+    host: str
+    agent_problem: str = ""
+    store_problem: str = ""
+    python: str = ""
+    version: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeChecks(msgspec.Struct, frozen=True):
+    """The nodes as ``jupyter gpu doctor`` asks for them. ``store``: its root as the nodes see it."""
+
+    schema_version: int
+    store: str
+    nodes: list[NodeCheck]
