@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -224,13 +223,39 @@ def request(script: str, session: str, gpus: int = 1, **facts: Any) -> RunReques
     return RunRequest(facts.pop("run", None) or new_run_id(), session, ask, payload, code=script, **facts)
 
 
+_KERNEL = """
+import os, sys
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.messages import RunRequest, decode
+from pathlib import Path
+url, token, asked = sys.argv[1], Path(sys.argv[2]).read_text().strip(), decode(sys.stdin.buffer.read(), RunRequest)
+session = GatewaySession(Target(url, token), asked.session)
+session.connect(10)
+feed = session.submit(asked)
+while feed.view is None or feed.view.state != "running":
+    assert feed.get(30) is not None
+print("running", flush=True)
+exec(sys.argv[3])
+import time
+time.sleep(600)
+"""
+
+
+def start_kernel(gateway: GatewayBed, asked: RunRequest, and_then: str = "") -> subprocess.Popen[bytes]:
+    """A process with a session that has submitted ``asked``; returns once that runs."""
+    command = [sys.executable, "-c", _KERNEL, gateway.url, gateway.config.token_file, and_then]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(encode(asked))
+    process.stdin.close()
+    assert process.stdout.readline() == b"running\n"
+    return process
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def until_s(seconds: float) -> float:
-    """A deadline on the monotonic clock."""
-    return time.monotonic() + seconds

@@ -58,6 +58,8 @@ class Run:
         for line in source.splitlines():
             if self.signalled:
                 break
+            if line.startswith("#"):
+                continue
             word, _, number = line.partition(" ")
             await getattr(self, f"_do_{word}")(int(number or 0))
         status = "interrupted" if self.signalled else "error" if self._error else "ok"

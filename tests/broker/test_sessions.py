@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 from feeds import Reading
-from ray_bed import GatewayBed, request
+from ray_bed import GatewayBed, request, start_kernel
 from websockets.sync.client import connect
 
 from jupyter_gpu_release.broker.sessions import FRESH_S, judge_closing
@@ -26,35 +24,6 @@ from jupyter_gpu_release.core.messages import (
     encode,
 )
 
-_KERNEL = """
-import sys
-from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.messages import RunRequest, decode
-from pathlib import Path
-url, token, asked = sys.argv[1], Path(sys.argv[2]).read_text().strip(), decode(sys.stdin.buffer.read(), RunRequest)
-session = GatewaySession(Target(url, token), asked.session)
-session.connect(10)
-feed = session.submit(asked)
-while feed.view is None or feed.view.state != "running":
-    assert feed.get(30) is not None
-print("running", flush=True)
-import time
-time.sleep(600)
-"""
-
-
-def _kernel(gateway: GatewayBed, asked: object) -> subprocess.Popen[bytes]:
-    """A process with a session that has submitted ``asked``; returns once that runs."""
-    command = [sys.executable, "-c", _KERNEL, gateway.url, gateway.config.token_file]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(encode(asked))
-    process.stdin.close()
-    assert process.stdout.readline() == b"running\n"
-    return process
-
 
 def test_what_a_closed_socket_means() -> None:
     assert judge_closing(100.0, said_bye=True) == "ended"
@@ -65,7 +34,7 @@ def test_what_a_closed_socket_means() -> None:
 
 def test_a_killed_kernel_ends_its_run_after_the_grace(gateway: GatewayBed, until) -> None:
     asked = request("hold", "killed-kernel")
-    kernel = _kernel(gateway, asked)
+    kernel = start_kernel(gateway, asked)
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
     killed_at = time.time()
@@ -91,7 +60,7 @@ def test_a_kernel_that_says_bye_ends_its_runs_now(gateway: GatewayBed, until) ->
 
 def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(gateway: GatewayBed, open_session, until) -> None:
     asked = request("print 3\nhold\nprint 2", "returning")
-    kernel = _kernel(gateway, asked)
+    kernel = start_kernel(gateway, asked)
     kernel.kill()
     kernel.wait()
     kernel.stdout.close()
@@ -111,7 +80,7 @@ def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until) -> None:
     """Kernels are stopped (as when the lid is closed): no heartbeats, then the socket is cut; one asked for the end."""
     kept = request("hold", "silent-kept", on_disconnect="continue")
     given_up = request("hold", "silent-given-up", on_disconnect="cancel")
-    kernels = [_kernel(gateway, asked) for asked in (kept, given_up)]
+    kernels = [start_kernel(gateway, asked) for asked in (kept, given_up)]
     for kernel in kernels:
         kernel.send_signal(signal.SIGSTOP)
     with gateway.rest() as client:
