@@ -136,7 +136,7 @@ def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
 ) -> KeeperPlan:
     preload_from_environment(), grace_from_environment()  # a mistake in these is said before anything starts
-    count, is_simulated = _choose_gpus(gpus, simulated)
+    count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     make_private_folder(folder)
     probe_store(folder)
@@ -155,7 +155,8 @@ def _plan(
     )
 
 
-def _choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
+def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
+    """How many GPUs the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
     if simulated is not None:
         return simulated, True
     hardware = read_hardware()

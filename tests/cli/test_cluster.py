@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
+from ray_bed import request
 
 from jupyter_gpu_release.cli.embedded import running_connection, start_embedded, stop_embedded
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.cli.processes import cluster_processes, is_alive, marker_of
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
+from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
+from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import ClusterError, ConflictError, ImpossibleAskError, StoreError
 
 Until = Callable[[Callable[[], object], str], None]
@@ -66,11 +71,11 @@ def test_files_are_private(cluster: Ready) -> None:
 
 def test_no_secret_in_the_connection_file_logs_and_command_lines(cluster: Ready) -> None:
     home = _home_of(cluster)
-    secrets = [read_secret(home.token), read_secret(home.ray_token)]
+    tokens = [read_secret(home.token), read_secret(home.ray_token)]
     texts = [path.read_text() for path in (home.connection, home.gateway_config, home.log / "keeper.log")]
     for process in _members(cluster.connection):
         texts += [" ".join(process.cmdline()), Path(f"/proc/{process.pid}/environ").read_text(errors="replace")]
-    assert not [text for text in texts for secret in secrets if secret in text]
+    assert not [text for text in texts for token in tokens if token in text]
 
 
 def test_everything_listens_on_loopback_only(cluster: Ready) -> None:
@@ -141,6 +146,62 @@ def test_an_unknown_run_is_named(
     monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
     assert main([*command.split(), "20200101-000000-00000000"]) == 1
     assert "20200101-000000-00000000" in capsys.readouterr().err
+
+
+@pytest.fixture
+def session(cluster: Ready) -> Iterator[GatewaySession]:
+    connection = cluster.connection
+    target = Target(connection.url, read_secret(Path(connection.token_file)))
+    session = GatewaySession(target, f"test-{secrets.token_hex(4)}")
+    session.connect()
+    yield session
+    session.close()
+
+
+def test_a_run_is_seen_cancelled_and_shown(
+    cluster: Ready,
+    session: GatewaySession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    until: Until,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(_home_of(cluster).root))
+
+    def ask(*words: str) -> Any:
+        assert main([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    asked = request("import time\ntime.sleep(600)", "test", gpus=3, name="sleeper")
+    session.submit(asked)
+    until(lambda: [run["state"] for run in ask("status")["runs"]] == ["running"], "the run")
+    assert ask("status")["gpus"] == {"total": 4, "held": 3, "free": 1, "external": 0}
+    waiting = request("pass", "test", gpus=2)
+    session.submit(waiting)
+    until(lambda: ask("status")["queue"], "the second run in the queue")
+    (queued,) = ask("status")["queue"]
+    assert (queued["run"], queued["position"], queued["gpus"]) == (waiting.run, 1, 2)
+    assert queued["reason"]
+    assert main(["status"]) == 0
+    people = capsys.readouterr().out
+    assert "3 held, 1 free" in people
+    assert asked.run in people
+    assert waiting.run in people
+    assert main(["cancel", asked.run]) == 0
+    assert "is being ended" in capsys.readouterr().out
+    until(lambda: not ask("status")["runs"], "both runs to end")
+    assert ask("status")["gpus"]["held"] == 0
+    assert {run["run"]: run["state"] for run in ask("runs")["runs"]} == {
+        asked.run: "cancelled",
+        waiting.run: "succeeded",
+    }
+    (shown,) = ask("runs", "show", asked.run)["runs"]
+    assert shown["name"] == "sleeper"
+    assert shown["held_s"] > 0
+    assert shown["release_ms"] is not None
+    assert main(["runs", "show", asked.run]) == 0
+    assert "cancelled" in capsys.readouterr().out
+    assert main(["cancel", asked.run]) == 0
+    assert capsys.readouterr().out == f"{asked.run} is over already: cancelled.\n"
 
 
 def test_what_is_no_run_id_is_not_sent(
