@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# JupyterLab refuses root without being told (containers)
+ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lab lint format bench clean
@@ -29,7 +31,7 @@ test: $(STAMP) ## import contract and all tests
 lab: $(STAMP) ## JupyterLab on the example notebook
 	@mkdir -p examples/out
 	@test -e examples/out/my-digits.ipynb || cp examples/digits.ipynb examples/out/my-digits.ipynb
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab --notebook-dir examples/out examples/out/my-digits.ipynb
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(ROOT) --notebook-dir examples/out examples/out/my-digits.ipynb
 
 lint: $(STAMP) ## ruff, format check, mypy strict, import contract
 	$(BIN)/ruff check .

@@ -97,7 +97,7 @@ def _receipts(cells) -> list[str]:
 
 
 def _leftovers(connection: Connection) -> list[str]:
-    left = [f"process {process.pid}" for process in cluster_processes(connection.cluster, runtime=connection.runtime)]
+    left = [f"process {pid}" for pid in cluster_processes(connection.cluster, runtime=connection.runtime)]
     if Path(connection.runtime).exists():
         left.append(connection.runtime)
     return left

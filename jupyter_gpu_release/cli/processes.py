@@ -45,17 +45,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> list[psutil.Process]:
-    """Every living process of ``cluster`` except the caller, in the order of their ids."""
-    everyone = list(psutil.process_iter())
-    members = {process.pid: process for process in everyone if _is_marked(process.pid, cluster, runtime)}
-    # The session's number alone proves nothing (after a reboot it may be a terminal's): it must hold a marked one.
-    if keeper_pid > 0 and any(_session(pid) == keeper_pid for pid in members):
-        members.update({process.pid: process for process in everyone if _session(process.pid) == keeper_pid})
-    for process in list(members.values()):
-        members.update({child.pid: child for child in _descendants(process)})
-    members.pop(os.getpid(), None)
-    return [members[pid] for pid in sorted(members) if is_alive(pid)]
+def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> list[int]:
+    """Ids of every living process of ``cluster`` except the caller, in their order."""
+    return [process.pid for process in _members(cluster, keeper_pid, runtime)]
 
 
 def marked_clusters() -> dict[str, list[int]]:
@@ -76,7 +68,7 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
     """
     total = 0
     for attempt in range(4):
-        found = cluster_processes(cluster, keeper_pid, runtime)
+        found = _members(cluster, keeper_pid, runtime)
         if not found:
             break
         total += len(found)
@@ -95,6 +87,18 @@ def reap_children(timeout_s: float) -> None:
     while psutil.Process().children() and time.monotonic() < deadline:
         _reap()
         time.sleep(0.01)
+
+
+def _members(cluster: str, keeper_pid: int, runtime: str) -> list[psutil.Process]:
+    everyone = list(psutil.process_iter())
+    members = {process.pid: process for process in everyone if _is_marked(process.pid, cluster, runtime)}
+    # The session's number alone proves nothing (after a reboot it may be a terminal's): it must hold a marked one.
+    if keeper_pid > 0 and any(_session(pid) == keeper_pid for pid in members):
+        members.update({process.pid: process for process in everyone if _session(process.pid) == keeper_pid})
+    for process in list(members.values()):
+        members.update({child.pid: child for child in _descendants(process)})
+    members.pop(os.getpid(), None)
+    return [members[pid] for pid in sorted(members) if is_alive(pid)]
 
 
 def _is_ray_daemon(process: psutil.Process) -> bool:

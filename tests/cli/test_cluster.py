@@ -39,7 +39,8 @@ def _start(home: HomePaths) -> Connection:
 
 
 def _members(connection: Connection) -> list[psutil.Process]:
-    return cluster_processes(connection.cluster, connection.keeper_pid, connection.runtime)
+    pids = cluster_processes(connection.cluster, connection.keeper_pid, connection.runtime)
+    return [psutil.Process(pid) for pid in pids]
 
 
 def _home_of(cluster: Ready) -> HomePaths:
@@ -307,13 +308,14 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home:
 
     def ray_is_there() -> bool:
         cluster.update(marker_of(child.pid) for child in psutil.Process(process.pid).children(recursive=True))
-        return any(member.name() == "raylet" for marker in cluster - {""} for member in cluster_processes(marker))
+        pids = [pid for marker in cluster - {""} for pid in cluster_processes(marker)]
+        return "raylet" in {process.name() for process in psutil.process_iter() if process.pid in pids}
 
     until(ray_is_there, "a raylet")
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert [member for marker in cluster - {""} for member in cluster_processes(marker)] == []
+    assert [pid for marker in cluster - {""} for pid in cluster_processes(marker)] == []
     assert not quick_home.connection.exists()
 
 

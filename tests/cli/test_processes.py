@@ -76,7 +76,7 @@ def test_marked_processes_and_their_descendants_are_found(spawn: Spawn, cluster_
     parent = spawn(_PARENT)
     unmarked_child = int(_line(parent))
     stranger = spawn(_SLEEP, marked=False)
-    found = {process.pid for process in cluster_processes(cluster_id)}
+    found = set(cluster_processes(cluster_id))
     assert found == {parent.pid, unmarked_child}
     assert parent.pid in marked_clusters()[cluster_id]
     assert sweep(cluster_id) == 2
@@ -87,8 +87,8 @@ def test_marked_processes_and_their_descendants_are_found(spawn: Spawn, cluster_
 def test_the_session_counts_when_a_marked_process_is_in_it(spawn: Spawn, cluster_id: str) -> None:
     leader = spawn(_SESSION_LEADER, start_new_session=True)
     orphan = int(_line(leader))
-    assert orphan not in {process.pid for process in cluster_processes(cluster_id)}
-    assert orphan in {process.pid for process in cluster_processes(cluster_id, leader.pid)}
+    assert orphan not in set(cluster_processes(cluster_id))
+    assert orphan in cluster_processes(cluster_id, leader.pid)
     sweep(cluster_id, leader.pid)
     assert not is_alive(orphan)
 
