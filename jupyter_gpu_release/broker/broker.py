@@ -67,7 +67,6 @@ class Broker:
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
-        self.problems: list[str] = []
 
     # -------------------------------------------------------------------------------------- submit
     async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:
@@ -128,7 +127,7 @@ class Broker:
         try:
             await asyncio.wait_for(self.agent_up.wait(), _AGENT_WAIT_S)
         except TimeoutError:
-            why = "; ".join(self.problems) or "none has answered yet"
+            why = "; ".join(self.problems()) or "none has answered yet"
             raise ClusterError(f"no node agent is up: {why}", mend="`jupyter gpu doctor`") from None
 
     def _first_view(self, caller: Caller, request: RunRequest) -> RunView:
@@ -196,11 +195,15 @@ class Broker:
             python=platform.python_version(),
         )  # fmt: skip
 
+    def problems(self) -> list[str]:
+        """What keeps nodes from taking runs."""
+        return [node.problem for node in self.nodes.alive() if node.problem]
+
     def health(self) -> Health:
         """Whether runs can be taken now."""
         ready = self.recovered.is_set() and bool(self.nodes.ready())
         return Health(
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
             nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
-            gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems[-5:],
+            gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
         )  # fmt: skip

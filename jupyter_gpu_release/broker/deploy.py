@@ -28,7 +28,6 @@ _HEAD = "node:__internal_head__"
 _ADDRESS_MEND = "is it running, and is this its GCS address (host:port)?"
 _REACH_S = 5.0
 _ANSWER_S = 90.0
-_READY_S = 60.0
 _CREATE_S = 60.0
 
 
@@ -69,9 +68,10 @@ def _connect(config: GatewayConfig) -> None:
                 f"{_one_line(error)}",
                 mend="install the cluster's Ray and Python versions here, or ours there",
             ) from error
+        # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
         raise ClusterError(
-            f"cannot connect to the Ray cluster {config.ray_address}: {_first_line(error)}",
-            mend=_ADDRESS_MEND,
+            f"something listens at {config.ray_address}, but it does not let us in as Ray: {_first_line(error)}",
+            mend="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
         ) from error
 
 
@@ -192,7 +192,7 @@ def _wait_for_http(config: GatewayConfig, url: str) -> None:
     from ..client.rest import GatewayClient
 
     token = read_secret(Path(config.token_file))
-    deadline = time.monotonic() + _READY_S
+    deadline = time.monotonic() + config.ready_timeout_s
     with GatewayClient(url, token, timeout_s=5.0) as client:
         while not (health := client.health()).ready:
             if time.monotonic() > deadline:

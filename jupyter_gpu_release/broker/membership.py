@@ -22,7 +22,7 @@ def take_in(broker: Broker, info: NodeInfo) -> None:
     node = broker.nodes.find(info.node)
     if node is None:
         return
-    node.info, node.reachable = info, True
+    node.info, node.reachable, node.problem = info, True, ""
     node.known_imports.clear()
     broker.agent_up.set()
 
@@ -78,18 +78,20 @@ async def refresh(broker: Broker) -> None:
             if record.accepted:
                 await broker.lifecycle.lose(record, f"the node {node.host} is gone")
     await broker.nodes.ensure_agents()
-    await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.ready()))
+    await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.alive() if node.agent is not None))
 
 
 async def _check_agent(broker: Broker, node: Node) -> None:
     try:
         info = decode(await broker.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
     except ClusterError as error:
-        if node.reachable:
+        if node.problem != error.message:
             log.warning("%s", error.message)
-        node.reachable = False
+        node.reachable, node.problem = False, error.message
         return
-    if node.info is None or node.info.incarnation != info.incarnation:
+    if node.info is None:
+        return  # it will introduce itself when it is warm
+    if node.info.incarnation != info.incarnation:
         await on_node_up(broker, info)
     else:
-        node.info, node.reachable = info, True
+        node.info, node.reachable, node.problem = info, True, ""

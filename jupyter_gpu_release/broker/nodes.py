@@ -41,6 +41,8 @@ class Node:
     info: NodeInfo | None = None
     #: False while its agent does not answer (it is being restarted)
     reachable: bool = True
+    #: why it has no working agent, in words
+    problem: str = ""
     known_imports: set[str] = field(default_factory=set)
 
 
@@ -91,7 +93,8 @@ class NodeTable:
                 try:
                     node.agent = await asyncio.to_thread(self._find_or_create, node)
                 except (ray.exceptions.RayError, ImportError, AttributeError, ValueError) as error:
-                    log.error("no agent on node %s: %s", node.host, error)
+                    node.problem = f"no agent on node {node.host}: {error}"
+                    log.error("%s", node.problem)
 
     def _find_or_create(self, node: Node) -> Any:
         name = f"agent-{node.node}"

@@ -42,6 +42,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)
     python_path: list[str] = msgspec.field(default_factory=list)
     reconcile_interval_s: float = 3.0
+    #: how long ``broker.deploy`` waits for the first node agent
+    ready_timeout_s: float = 60.0
     ray_namespace: str = RAY_NAMESPACE
     gateway_actor: str = GATEWAY_ACTOR
 

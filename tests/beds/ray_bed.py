@@ -174,13 +174,13 @@ class GatewayBed:
         self.url = self.config.url
         self.target = Target(self.url, self.token, configured=True)
 
-    def deploy(self) -> Deployed:
+    def deploy(self, **environment: str) -> Deployed:
         """Run the deploy command as the command line does."""
         path = Path(self.config.home) / "gateway.json"
         path.write_bytes(msgspec.json.encode(self.config))
         done = subprocess.run(
             [sys.executable, "-m", "jupyter_gpu_release.broker.deploy", str(path)],
-            env=self.bed.environment, capture_output=True, text=True, timeout=120,
+            env=self.bed.environment | environment, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert done.stdout.strip(), done.stderr
         answer = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Deployed)

@@ -12,6 +12,7 @@ import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, RayBed, request
 
+from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
 
 
@@ -160,6 +161,26 @@ def test_deploying_to_nobody(broken: GatewayBed) -> None:
     assert not answer.ok
     assert "cannot connect to the Ray cluster 127.0.0.1:1" in answer.message
     assert answer.mend
+
+
+def test_deploying_with_a_wrong_ray_token(broken: GatewayBed, tmp_path: Path) -> None:
+    write_secret(tmp_path / "wrong", "0" * 64)
+    answer = broken.deploy(RAY_AUTH_TOKEN_PATH=str(tmp_path / "wrong"))
+    assert (answer.ok, answer.code) == (False, "cluster")
+    assert "does not let us in" in answer.message
+    assert "RAY_AUTH_TOKEN_PATH" in answer.mend
+
+
+def test_deploying_to_a_cluster_of_somebody_else_checks_its_nodes(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, embedded=False)
+    assert broken.deploy().ok
+
+
+def test_deploying_without_a_node_agent_says_why(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, agent_entry="no_such_module:Agent", ready_timeout_s=1)
+    answer = broken.deploy()
+    assert not answer.ok
+    assert "no_such_module" in answer.message
 
 
 def test_deploying_onto_a_port_that_is_taken(broken: GatewayBed, gateway: GatewayBed) -> None:

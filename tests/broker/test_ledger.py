@@ -1,0 +1,168 @@
+"""What is committed survives; what cannot be committed is said and takes nothing else along."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import IntegrityError
+
+from jupyter_gpu_release.broker import ledger
+from jupyter_gpu_release.broker.journal import Journal
+from jupyter_gpu_release.broker.ledger import StoredLease, StoredSession, open_ledger
+from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.errors import ClusterError
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
+    yield engine
+    engine.dispose()
+
+
+def submission(number: int, state: str = "queued", **facts: object) -> tuple[RunView, int, RunRequest]:
+    run = f"20260101-000000-{number:08x}"
+    view = RunView(run, facts.pop("user", "ann"), state, 1, submitted_at=float(number), **facts)
+    return view, number, RunRequest(run, "s", ResourceAsk(), b"payload")
+
+
+def put(engine: Engine, *runs: tuple[RunView, int, RunRequest]) -> None:
+    with engine.begin() as connection:
+        for run in runs:
+            ledger.insert_run(connection, *run)
+
+
+def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
+    view, ordinal, request = submission(7, gpus=3, notebook="a.ipynb", hosts=["h"], gpu_ids=["0", "1"])
+    put(engine, (view, ordinal, request))
+    with engine.connect() as connection:
+        stored = ledger.find_run(connection, view.run)
+    assert (stored.view, stored.ordinal, stored.request, stored.outcome) == (view, ordinal, request, None)
+
+
+def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine: Engine) -> None:
+    put(engine, submission(3), submission(1), submission(2))
+    view, *_ = submission(1, "succeeded", finished_at=5.0)
+    outcome = Outcome("ok", values=Graph(stream=b"v"))
+    with engine.begin() as connection:
+        ledger.update_run(connection, view, outcome)
+        assert [run.ordinal for run in ledger.live_runs(connection)] == [2, 3]
+        stored = ledger.find_run(connection, view.run)
+        assert (stored.request, stored.outcome) == (None, outcome)
+        assert ledger.highest_ordinal(connection) == 3
+
+
+def test_recent_runs_newest_first_of_one_user_or_all(engine: Engine) -> None:
+    put(engine, submission(1), submission(2, user="bob"), submission(3))
+    with engine.connect() as connection:
+        assert [run.ordinal for run in ledger.recent_runs(connection, 2, None)] == [3, 2]
+        assert [run.ordinal for run in ledger.recent_runs(connection, 9, "ann")] == [3, 1]
+
+
+def test_old_inline_values_are_let_go_of(engine: Engine) -> None:
+    put(engine, submission(1), submission(2))
+    with engine.begin() as connection:
+        for number, finished in ((1, 10.0), (2, 99.0)):
+            view, *_ = submission(number, "succeeded", finished_at=finished)
+            ledger.update_run(connection, view, Outcome("ok", values=Graph(stream=b"v" * 100_000), notes=["n"]))
+        ledger.strip_old_values(connection, before_s=50.0)
+        old, new = (ledger.find_run(connection, submission(number)[0].run).outcome for number in (1, 2))
+    assert (old.values, old.notes) == (None, ["n"])
+    assert new.values is not None
+
+
+def test_sessions_leases_and_facts(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for state in ("live", "grace"):
+            ledger.put_session(connection, StoredSession("s", "ann", state, 1.0))
+        ledger.put_session(connection, StoredSession("gone", "ann", "ended", 1.0))
+        assert ledger.open_sessions(connection) == [StoredSession("s", "ann", "grace", 1.0)]
+        for run in ("r1", "r2"):
+            ledger.put_lease(connection, StoredLease("l", run, b"p"))
+        assert ledger.all_leases(connection) == [StoredLease("l", "r2", b"p")]
+        ledger.drop_lease(connection, "l")
+        assert ledger.all_leases(connection) == []
+        assert ledger.read_meta(connection, "x") is None
+        for value in ("1", "2"):
+            ledger.write_meta(connection, "x", value)
+        assert ledger.read_meta(connection, "x") == "2"
+
+
+def test_a_ledger_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    engine = open_ledger(path)
+    with engine.begin() as connection:
+        ledger.write_meta(connection, "schema_version", "99")
+    engine.dispose()
+    with pytest.raises(ClusterError, match="schema_version 99"):
+        open_ledger(path)
+
+
+def test_a_damaged_ledger_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(ClusterError, match=r"cannot open the ledger .*ledger\.sqlite"):
+        open_ledger(path)
+
+
+def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
+    async def go() -> list[BaseException | None]:
+        journal = Journal(engine)
+        writes = [submission(1), submission(2), submission(2), submission(3)]
+        done = [
+            journal.put(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
+            for view, ordinal, request in writes
+        ]
+        results = await asyncio.gather(*done, return_exceptions=True)
+        journal.close()
+        return results
+
+    results = asyncio.run(go())
+    assert [type(result) for result in results] == [type(None), type(None), IntegrityError, type(None)]
+    with engine.connect() as connection:
+        assert [run.ordinal for run in ledger.live_runs(connection)] == [1, 2, 3]
+
+
+_WRITER = """
+import asyncio, sys
+from functools import partial
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_ledger import submission
+from jupyter_gpu_release.broker import ledger
+from jupyter_gpu_release.broker.journal import Journal
+async def go():
+    journal = Journal(ledger.open_ledger(Path(sys.argv[1])))
+    for number in range(1, 100000):
+        view, ordinal, request = submission(number)
+        await journal.put(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
+        print(number, flush=True)
+asyncio.run(go())
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    command = [sys.executable, "-c", _WRITER, str(path), str(Path(__file__).parent)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(200)]
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += [int(line) for line in writer.stdout.read().splitlines() if line.isdecimal()]
+    writer.wait()
+    writer.stdout.close()
+    engine = open_ledger(path)
+    with engine.connect() as connection:
+        stored = [run.ordinal for run in ledger.live_runs(connection)]
+    engine.dispose()
+    assert set(acknowledged) <= set(stored)
+    assert len(stored) - len(acknowledged) <= 1
