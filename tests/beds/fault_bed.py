@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from jupyter_gpu_release.cli.processes import cluster_processes
+from jupyter_gpu_release.cli.ray_head import LOOPBACK_ONLY
 from jupyter_gpu_release.client.autostart import Ready
 
 _GROUPS = """
@@ -80,7 +81,12 @@ class Cluster:
 
     def placement_groups(self) -> list[str]:
         """Names of the placement groups that exist in Ray."""
-        environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token")}
+        environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"),
+            **LOOPBACK_ONLY,
+        }
         command = [sys.executable, "-c", _GROUPS, self.connection.ray_address]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60)
         names: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
