@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPY
     os.environ.pop(_name, None)
 
 _GONE_WITHIN_S = 10.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test run that is told to end (``timeout``, CI) takes its clusters along: fixtures are torn down."""
+    signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 
 
 class Shared:
