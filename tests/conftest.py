@@ -27,11 +27,6 @@ for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPY
 _GONE_WITHIN_S = 10.0
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """A test run that is told to end (``timeout``, CI) takes its clusters along: fixtures are torn down."""
-    signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
-
-
 class Shared:
     """What session fixtures started: it outlives the modules. Recorded by the hook below."""
 
@@ -72,8 +67,9 @@ class Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the recorder."""
+    """Register the recorder; a run that is told to end (``timeout``, CI) tears its fixtures down."""
     config.pluginmanager.register(Recorder())
+    signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 
 
 class Leftovers:
