@@ -95,8 +95,8 @@ class Keeper:
             done = self._run(ray_command(self._plan), _RAY_START_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise ClusterError(f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s", mend=_MEND) from None
-        log(done.stdout + done.stderr)
         if done.returncode != 0:
+            log(done.stdout + done.stderr)
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
             raise ClusterError(f"Ray did not start (exit status {done.returncode}): {said[0]}", mend=_MEND)
         return read_ray_address(self._plan)
