@@ -91,35 +91,35 @@ class _Scope(ast.NodeVisitor):
         writes = (self.stores & self.globals) | self._inner.writes
         return Free(reads, writes, self._inner.nodes)
 
-    def visit_Name(self, node: ast.Name) -> None:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> None:
         (self.loads if isinstance(node.ctx, ast.Load) else self.stores).add(node.id)
 
-    def visit_Global(self, node: ast.Global) -> None:  # noqa: N802
+    def visit_Global(self, node: ast.Global) -> None:
         self.globals |= set(node.names)
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:  # noqa: N802
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
         self.nonlocals |= set(node.names)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
             self.loads.add(node.target.id)
         self.generic_visit(node)
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:  # noqa: N802
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
             self.stores.add(node.name)
         self.generic_visit(node)
 
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:  # noqa: N802
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
         if node.name:
             self.stores.add(node.name)
         self.generic_visit(node)
 
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:  # noqa: N802
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
         if node.name:
             self.stores.add(node.name)
 
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:  # noqa: N802
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         if node.rest:
             self.stores.add(node.rest)
         self.generic_visit(node)
@@ -131,11 +131,11 @@ class _Scope(ast.NodeVisitor):
     visit_Import = _visit_import  # noqa: N815
     visit_ImportFrom = _visit_import  # noqa: N815
 
-    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> None:
         self._inner.nodes.append(node)
         self.generic_visit(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         self._inner.nodes.append(node)
         self.generic_visit(node)
 
@@ -150,7 +150,7 @@ class _Scope(ast.NodeVisitor):
     visit_AsyncFunctionDef = _visit_function  # noqa: N815
     visit_Lambda = _visit_function  # noqa: N815
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.stores.add(node.name)
         for part in [*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]:
             self.visit(part)

@@ -70,7 +70,7 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
         path.write_bytes(b"something else entirely" * 50)
     if damage == "missing":
         path.unlink()
-    with pytest.raises(StoreError, match="v.graph"):
+    with pytest.raises(StoreError, match=r"v\.graph"):
         open_graph(path, digest)
 
 
