@@ -96,6 +96,7 @@ class Gateway:
         started = time.monotonic()
         remembered = restore(self._broker)
         await self._listen()
+        restore_sessions(self._broker, remembered)
         self._broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
         self._warm_workers()
         await adopt(self._broker, remembered)
@@ -130,6 +131,7 @@ class Gateway:
             await self._broker.sessions.check_silence()
             self._warm_workers()
             self._broker.lifecycle.queue.serve()
+            await self._broker.lifecycle.forget_finished()
             self._rounds += 1
             if self._rounds % _SLOW_EVERY == 1:
                 await end_stray_runs(self._broker)

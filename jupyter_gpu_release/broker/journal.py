@@ -15,6 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 log = logging.getLogger(__name__)
 Write = Callable[[Connection], None]
 _MOST_IN_ONE_COMMIT = 200
+#: how long a write that may wait does wait, for a later one to replace it or an urgent one to take it along
+_LATER_S = 0.1
 
 
 class Journal:
@@ -24,20 +26,41 @@ class Journal:
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._waiting: queue.SimpleQueue[tuple[Write, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._later: dict[str, Write] = {}
+        self._flushing: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
-    def put(self, write: Write) -> asyncio.Future[None]:
-        """Queue ``write``. The future carries the error when it could not be committed; nobody need await it."""
+    def put(self, write: Write, *, replaces: str = "") -> asyncio.Future[None]:
+        """Queue ``write``. The future carries the error when it could not be committed; nobody need await it.
+
+        ``replaces``: the key of a :meth:`later` write that this one makes superfluous.
+        """
+        self._later.pop(replaces, None)
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(_note_failure)
         self._waiting.put((write, done))
         return done
 
+    def later(self, key: str, write: Write) -> None:
+        """Commit ``write`` soon, unless another one with the same key comes first. For what can be found out again."""
+        self._later[key] = write
+        if self._flushing is None:
+            self._flushing = self._loop.call_later(_LATER_S, self._flush)
+
     def close(self) -> None:
         """Commit what waits and end the thread."""
+        self._flush()
         self._waiting.put(None)
         self._thread.join(5.0)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        writes, self._later = self._later, {}
+        for write in writes.values():
+            self.put(write)
 
     def _work(self) -> None:
         with self._engine.connect() as connection:

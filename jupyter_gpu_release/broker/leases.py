@@ -27,7 +27,8 @@ from .ledger import StoredLease
 log = logging.getLogger(__name__)
 
 PREFIX = "jgr-"
-_POLL_S = (0.001,) * 30 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
+_POLL_S = (0.002,) * 20 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
+_FIRST_LOOK_S = 0.003
 #: with the group's own resources gone, others must be using the GPUs if they are not back after this
 _OTHERS_TOOK_THEM_S = 0.3
 #: a group that Ray has not placed after this is given back
@@ -189,6 +190,7 @@ async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> No
         return
     remove_placement_group(group)
     started, polls = time.monotonic(), 0
+    await asyncio.sleep(_FIRST_LOOK_S)
     while not _is_free(lease, group.id.hex(), table, totals, time.monotonic() - started):
         await asyncio.sleep(_POLL_S[min(polls, len(_POLL_S) - 1)])
         polls += 1

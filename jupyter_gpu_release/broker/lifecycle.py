@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -40,6 +41,8 @@ class Lifecycle:
         self._journal = journal
         self._manifests = manifests
         self._tasks: set[asyncio.Task[None]] = set()
+        #: ended runs that their agents still remember, with the commit of their end
+        self._finished: list[tuple[RunRecord, asyncio.Future[None] | None]] = []
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, placement: tuple[Slot, ...]) -> None:
@@ -95,7 +98,7 @@ class Lifecycle:
             raise RunCancelledError(record.cancelled)
         node = lease.slots[0].node
         await self.nodes.start(node, self._order(record, lease))
-        self.record_lease(lease)  # now with the ids
+        self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))  # now with the ids
         found = self.nodes.find(node)
         cards = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
@@ -157,7 +160,7 @@ class Lifecycle:
         if record.state in (RunState.STARTING, RunState.RUNNING):
             started = record.outcome.started_s if record.outcome is not None else None
             running_at = record.view.running_at or started
-            self.runs.change(record, RunState.RELEASING, running_at=running_at)
+            self.runs.change(record, RunState.RELEASING, told=Told.SOON, running_at=running_at)
 
     async def end_lease(self, record: RunRecord) -> None:
         """Give the run's GPUs back (or straight to the next run), then show its outcome."""
@@ -188,27 +191,32 @@ class Lifecycle:
     async def _free(self, lease: Lease) -> None:
         await ray_leases.release(lease, self.leases, self.nodes.totals())
         self.leases.forget(lease)
-        self._journal.put(lambda link: ledger.drop_lease(link, lease.name))
+        self._journal.later(lease.name, partial(ledger.drop_lease, lease=lease.name))
 
     def _finish(self, record: RunRecord, **facts: Any) -> None:
-        """The run is over: its terminal state, committed; then its agent may forget it."""
+        """The run is over: its terminal state is committed, later its agent may forget it."""
         if record.state.is_terminal:
             return
         outcome = record.outcome = record.outcome or Outcome(status="lost")
         facts |= {"outcome": outcome, "reason": final_reason(outcome, record.cancelled), "position": None}
         state = final_state(outcome, record.cancelled)
-        done = self.runs.change(record, state, finished_at=time.time(), **facts)
-        self.spawn(self._forget(record, done))
+        committed = self.runs.change(record, state, finished_at=time.time(), **facts)
+        if record.accepted:
+            self._finished.append((record, committed))
 
-    async def _forget(self, record: RunRecord, committed: asyncio.Future[None] | None) -> None:
-        if committed is not None:
-            await committed
-        for node in self.nodes.ready():
-            if node.host in record.view.hosts:
-                try:
-                    await self.nodes.call(node.node, "forget", record.run)
-                except ClusterError as error:
-                    log.info("run %s: %s", record.run, error.message)
+    async def forget_finished(self) -> None:
+        """Let agents forget runs whose end is committed (called every few seconds)."""
+        finished, self._finished = self._finished, []
+        for record, committed in finished:
+            if committed is not None and not committed.done():
+                self._finished.append((record, committed))
+                continue
+            for node in self.nodes.ready():
+                if node.host in record.view.hosts:
+                    try:
+                        await self.nodes.call(node.node, "forget", record.run)
+                    except ClusterError as error:
+                        log.info("run %s: %s", record.run, error.message)
 
     # -------------------------------------------------------------------- cancelled, expired, lost
     def _on_expire(self, record: RunRecord, reason: str) -> None:
@@ -259,7 +267,7 @@ class Lifecycle:
     def record_lease(self, lease: Lease) -> asyncio.Future[None]:
         """Commit what the lease is now."""
         stored = lease.stored()
-        return self._journal.put(lambda link: ledger.put_lease(link, stored))
+        return self._journal.put(partial(ledger.put_lease, lease=stored), replaces=lease.name)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` in the background, its failures logged."""

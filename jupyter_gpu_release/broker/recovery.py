@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import ray
 from ray.util.placement_group import PlacementGroup
 
@@ -39,6 +40,7 @@ class Remembered:
 
     leases: dict[str, StoredLease] = field(default_factory=dict)
     runs: list[RunRecord] = field(default_factory=list)
+    sessions: list[StoredSession] = field(default_factory=list)
     #: the cluster itself is a new one: nothing of the ledger's can be alive
     fresh: bool = False
 
@@ -58,11 +60,15 @@ def restore(broker: Broker) -> Remembered:
     records = [broker.runs.adopt(entry) for entry in stored]
     for record in records:
         record.phase = _PHASE_OF.get(record.state, 0)
-    if fresh:
-        _close_sessions(broker, sessions)
+    return Remembered(leases, records, sessions, fresh)
+
+
+def restore_sessions(broker: Broker, remembered: Remembered) -> None:
+    """From now on clients can come back: their grace begins (on a new cluster nobody is waited for)."""
+    if remembered.fresh:
+        _close_sessions(broker, remembered.sessions)
     else:
-        broker.sessions.restore(sessions)
-    return Remembered(leases, records, fresh)
+        broker.sessions.restore(remembered.sessions)
 
 
 def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
@@ -129,6 +135,9 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     record.accepted = True
     record.tail.last = max(record.tail.last, known.last_event)
     record.tail.known = True
+    if lease is not None and not record.view.gpu_ids:
+        ids = [i for per_slot in lease.gpu_ids for i in per_slot]
+        record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
     if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
         broker.runs.change(record, RunState.STARTING, granted_at=record.view.granted_at or time.time(), position=None)
     broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))

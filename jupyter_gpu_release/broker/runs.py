@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from .ledger import StoredRun
 from .manifests import Manifests
 from .tail import EventTail
 
+#: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
+_SEQ_STEP = 1000
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 200
 #: phases of a run on its node, in order
@@ -34,7 +37,7 @@ class Told(Enum):
     SOON = "soon"
 
 
-_SOON_S = 0.02
+_SOON_S = 0.05
 
 
 class RunRecord:
@@ -140,7 +143,9 @@ class RunTable:
 
     def adopt(self, stored: StoredRun) -> RunRecord:
         """A run of the gateway's earlier life."""
-        return self._keep(RunRecord.restored(stored))
+        record = self._keep(RunRecord.restored(stored))
+        record.view = msgspec.structs.replace(record.view, seq=record.view.seq + _SEQ_STEP)
+        return record
 
     def drop(self, record: RunRecord) -> None:
         """Forget a submission that could not be committed."""
@@ -149,7 +154,7 @@ class RunTable:
     def change(
         self, record: RunRecord, state: RunState | None = None, *, told: Told = Told.NOW, **facts: Any
     ) -> asyncio.Future[None] | None:
-        """Give the run a newer view, tell its followers, and commit it (the future; None before :meth:`record`)."""
+        """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state)."""
         if state is not None:
             if not record.state.may_become(state):
                 raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
@@ -161,12 +166,22 @@ class RunTable:
             record.wake()
         else:
             asyncio.get_running_loop().call_later(_SOON_S, record.wake)
-        done = self._journal.put(lambda link: ledger.update_run(link, view, outcome)) if record.recorded else None
+        done = self._commit(record, view, outcome)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
             self._evict()
         return done
+
+    def _commit(self, record: RunRecord, view: RunView, outcome: Outcome | None) -> asyncio.Future[None] | None:
+        """Ends and grants are committed at once; what agents can tell again after a restart may wait."""
+        if not record.recorded:
+            return None
+        write = partial(ledger.update_run, view=view, outcome=outcome)
+        if record.state.is_terminal or record.state is RunState.STARTING:
+            return self._journal.put(write, replaces=view.run)
+        self._journal.later(view.run, write)
+        return None
 
     def _keep(self, record: RunRecord) -> RunRecord:
         self._records[record.run] = record

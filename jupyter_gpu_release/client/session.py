@@ -47,7 +47,7 @@ __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "Ru
 HEARTBEAT_S = 3.0
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
-_FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 2.0, 30.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 1.0, 30.0
 _live: weakref.WeakSet[GatewaySession] = weakref.WeakSet()
 
 
