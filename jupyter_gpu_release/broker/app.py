@@ -21,7 +21,7 @@ from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
 from .leases import external_gpus, warm_worker
-from .recovery import adopt, end_strangers, end_stray_runs, restore
+from .recovery import adopt, end_stray_runs, end_strangers, restore, restore_sessions
 from .server import build_app, open_port, serve
 from .tail import RawEvents, RawReport
 
@@ -87,6 +87,10 @@ class Gateway:
         except GpuReleaseError as error:
             self._failure = error
             log.error("the gateway cannot start: %s", error)
+            return
+        except Exception as error:  # deploy must hear of it, whatever it is
+            self._failure = ClusterError(f"the gateway cannot start: {error!r}", mend="see log/gateway.log in its home")
+            log.exception("the gateway cannot start")
             return
         while True:
             await asyncio.sleep(self._config.reconcile_interval_s)
