@@ -76,9 +76,8 @@ def _gang(notebook: Kernel, count: int) -> list[float]:
 def _cuda(notebook: Kernel, cluster: Bed, report: Report) -> None:
     if cluster.connection().get("simulated"):
         return
-    cell = (
-        "import torch\ntorch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()\nimport time; t_cuda = time.time()"
-    )
+    cell = "import torch\ntorch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()\n"
+    cell += "import time; t_cuda = time.time()"
     found = []
     for _ in range(5):
         call = "import time\nt_call = time.time()\nget_ipython().run_cell_magic('gpu_train', '--gpus 1', %r)"

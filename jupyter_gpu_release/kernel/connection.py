@@ -11,7 +11,7 @@ from ..client.discovery import Target, find_gateway
 from ..client.session import GatewaySession
 from ..core.messages import Welcome
 from ..errors import GatewayUnavailableError, GpuReleaseError
-from .receipt import boxed
+from .receipt import boxed, bundle_of
 from .settings import GpuRelease
 from .status_line import StatusLine
 
@@ -148,4 +148,4 @@ def describe_cluster(welcome: Welcome) -> dict[str, str]:
     kind = "simulated GPUs" if welcome.simulated else "GPUs"
     number = f"{welcome.gpus_total} {kind if welcome.gpus_total != 1 else kind[:-1]}"
     text = f"This is this machine's own cluster: {number}. It runs until `jupyter gpu stop`."
-    return {"text/plain": text, "text/html": boxed(html.escape(text))}
+    return bundle_of(text, boxed(html.escape(text)))

@@ -65,11 +65,16 @@ class Receipt:
 
     def bundle(self) -> dict[str, str]:
         """The display data."""
-        return {"text/plain": self.text, "text/html": self.html}
+        return bundle_of(self.text, self.html)
 
     def metadata(self) -> dict[str, Any]:
         """The measured facts, for programs that read the notebook."""
         return {"jupyter_gpu_release": self.facts}
+
+
+def bundle_of(text: str, page: str) -> dict[str, str]:
+    """The representations of a line of ours; LaTeX is for notebooks that are exported to PDF."""
+    return {"text/plain": text, "text/html": page, "text/latex": f"\\begin{{verbatim}}\n{text}\n\\end{{verbatim}}"}
 
 
 def boxed(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:

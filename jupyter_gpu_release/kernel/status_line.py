@@ -7,7 +7,7 @@ import secrets
 import sys
 from typing import Any
 
-from .receipt import boxed
+from .receipt import boxed, bundle_of
 
 
 class StatusLine:
@@ -30,7 +30,7 @@ class StatusLine:
         if text == self._text:
             return
         if self.is_in_notebook:
-            bundle = {"text/plain": text, "text/html": boxed(html.escape(text))}
+            bundle = bundle_of(text, boxed(html.escape(text)))
             self._publish(bundle, {}, update=bool(self._text))
         else:
             self._say_in_terminal(text)
@@ -55,7 +55,7 @@ class StatusLine:
 
     def finish_plain(self, text: str) -> None:
         """End with a plain ``text`` in place of a receipt."""
-        self.finish({"text/plain": text, "text/html": boxed(html.escape(text))}, {})
+        self.finish(bundle_of(text, boxed(html.escape(text))), {})
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}

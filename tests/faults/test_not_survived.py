@@ -55,4 +55,4 @@ def test_the_whole_cluster_is_killed_and_the_kernel_lives_beyond_90_s(doomed: Cl
         assert notebook.value("precious") == [1, 2]
         time.sleep(5)
     # the next cell starts a cluster anew, without a question
-    assert notebook.ok("%%gpu_train\nsum(precious)", 120).displays()[0] == "3"
+    assert "3" in notebook.ok("%%gpu_train\nsum(precious)", 120).displays()

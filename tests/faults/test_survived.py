@@ -106,7 +106,7 @@ def test_the_node_agent_is_killed(module_cluster: Cluster, open_notebook: Open) 
     assert shown.status == "error"
     assert "lost" in shown.traceback.lower() or "agent" in shown.traceback
     module_cluster.assert_nothing_is_held(*pids)
-    assert notebook.ok(GPU + "'again'").displays()[0] == "'again'"
+    assert "'again'" in notebook.ok(GPU + "'again'").displays()
 
 
 def test_the_fork_server_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
@@ -115,7 +115,7 @@ def test_the_fork_server_is_killed(module_cluster: Cluster, open_notebook: Open)
     module_cluster.kill("node.fork_server")
     assert notebook.end(cell).status == "error"
     module_cluster.assert_nothing_is_held(*pids)
-    assert notebook.ok(GPU + "'again'").displays()[0] == "'again'"
+    assert "'again'" in notebook.ok(GPU + "'again'").displays()
 
 
 def test_an_interrupt_while_running_brings_the_names_back(module_cluster: Cluster, open_notebook: Open) -> None:
@@ -171,7 +171,7 @@ def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster:
         assert shown.status in ("ok", "error")
         assert shown.reply.get("ename", "KeyboardInterrupt") in ("KeyboardInterrupt", "RunCancelledError")
     module_cluster.assert_nothing_is_held()
-    assert notebook.ok("%%gpu_train\nfloat(big.sum())").displays()[0] == "0.0"
+    assert "0.0" in notebook.ok("%%gpu_train\nfloat(big.sum())").displays()
 
 
 def test_a_grandchild_of_a_cell_that_ended_holds_nothing(module_cluster: Cluster, open_notebook: Open) -> None:

@@ -128,6 +128,6 @@ def test_two_notebooks_share_the_cluster(open_notebook: Callable[[], Notebook]) 
     one, two = open_notebook(), open_notebook()
     first = one.begin(GPU + "import time\nprint('go', flush=True)\ntime.sleep(2)\nx = 1")
     one.until(lambda shown: "go" in shown.text())
-    assert two.ok(GPU + "x = 2\nx").displays()[0] == "2"
+    assert "2" in two.ok(GPU + "x = 2\nx").displays()
     assert one.end(first).status == "ok"
     assert (one.value("x"), two.value("x")) == (1, 2)
