@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import pickle
 import random
 import sys
 from typing import Any
@@ -20,7 +21,7 @@ def capture_rng() -> Rng:
     states: Rng = {"random": random.getstate()}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        states["numpy"] = numpy.get_state(legacy=False)
+        states["numpy"] = pickle.dumps(numpy.get_state(legacy=False), protocol=5)  # as bytes: no buffer of its own
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
         states["torch"] = bytes(torch.get_rng_state().numpy().data)
@@ -41,7 +42,7 @@ def _restore_one(name: str, state: Any) -> bool:
         random.setstate(state)
     elif name == "numpy" and "numpy.random" in sys.modules:
         with contextlib.suppress(ValueError, TypeError):  # another bit generator was set there
-            sys.modules["numpy.random"].set_state(state)
+            sys.modules["numpy.random"].set_state(pickle.loads(state))
     elif name == "torch" and hasattr(sys.modules.get("torch"), "set_rng_state"):
         torch = sys.modules["torch"]
         torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))

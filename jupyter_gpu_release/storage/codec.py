@@ -16,11 +16,14 @@ from typing import Any
 
 from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
-from .pickler import GraphPickler, digest
+from .pickler import GraphPickler, digest, without_gc
 from .rebuild import Realm, Rebuilder
 from .unpickler import GraphUnpickler
 
 __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
+
+#: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
+_LONGEST_NUMBERED = 2 << 20
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
@@ -62,10 +65,11 @@ def dump(
 
     A value that cannot be pickled is left out and named in ``failed``.
     """
-    try:
-        return _Writer(realm, follow).write(values, facts)
-    except _TornError:
-        return _Writer(realm, follow, careful=True).write(values, facts)
+    with without_gc():
+        try:
+            return _Writer(realm, follow).write(values, facts)
+        except _TornError:
+            return _Writer(realm, follow, careful=True).write(values, facts)
 
 
 class _TornError(Exception):
@@ -88,7 +92,7 @@ class _Writer:
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
         self._pickler.dump(("", ""))
-        memo = self._pickler.memo.copy()
+        memo = self._pickler.memo.copy() if self._file.tell() <= _LONGEST_NUMBERED else {}
         self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
         self._pickler.dump(None)
         self._dump.stream = self._file.getvalue()
@@ -172,12 +176,17 @@ def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
+    with without_gc():
+        return _load(stream, buffers, realm)
+
+
+def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
     rebuilder = Rebuilder(realm)
     reading = _Reading()
     try:
         unpickler = GraphUnpickler(io.BytesIO(stream), rebuilder, buffers)
         loaded = reading.all_of(unpickler)
-        if not realm.at_home:
+        if not realm.at_home and len(stream) <= _LONGEST_NUMBERED:
             loaded.memo = unpickler.memo.copy()
     except Exception as error:
         if not realm.at_home:

@@ -8,12 +8,13 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .pickler import GraphPickler
+from .pickler import GraphPickler, is_refused
 from .rebuild import Realm
 
 _DEEPEST = 12
 _LONGEST_S = 1.0
 _WIDEST = 2000
+_LONGEST_PATH = 60
 
 
 class Trouble(NamedTuple):
@@ -28,7 +29,10 @@ class Trouble(NamedTuple):
 
 def find_trouble(name: str, value: Any, realm: Realm, error: Exception | None = None) -> Trouble:
     """The innermost part of ``value`` that fails; searches for at most a second."""
-    return _Search(realm).find(name, value, error)
+    trouble = _Search(realm).find(name, value, error)
+    if len(trouble.path) > _LONGEST_PATH:  # deep inside of a library's object: of no use to the reader
+        return Trouble(name, trouble.reason)
+    return trouble
 
 
 class _Search:
@@ -40,7 +44,7 @@ class _Search:
     def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> Trouble:
         error = error or self._fails(value)
         self._seen.add(id(value))
-        if depth < _DEEPEST:
+        if depth < _DEEPEST and not is_refused(value):
             for part_path, part in _parts(path, value):
                 if time.monotonic() > self._deadline:
                     break

@@ -6,13 +6,15 @@ Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tr
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import io
 import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -179,6 +181,23 @@ def _cached_reducer(kind: type) -> Reducer | None:
     except KeyError:
         reducer = _REDUCERS[kind] = _find_reducer(kind)
         return reducer
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    """Making millions of objects without looking for garbage among them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def is_refused(value: Any) -> bool:
+    """Whether things of this type never travel, whatever is in them."""
+    return _cached_reducer(type(value)) in std_reducers.REFUSING
 
 
 def _find_reducer(kind: type) -> Reducer | None:

@@ -113,5 +113,28 @@ def _cupy(kind: type) -> Any:
     return array_reducers.lookup_cupy(kind)
 
 
+def _matplotlib(kind: type) -> Any:
+    return _reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
+
+
+def _reduce_figure(_pickler: Any, figure: Any) -> Any:
+    """A figure is a value: it does not open itself again (and show a second time) where it arrives."""
+    maker, arguments, state, *rest = figure.__reduce_ex__(4)
+    return maker, arguments, {name: part for name, part in state.items() if name != "_restore_to_pylab"}, *rest
+
+
+def _tqdm(kind: type) -> Any:
+    return refuse_progress_bar if any(base.__name__ == "tqdm" for base in kind.__mro__) else None
+
+
+def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
+    raise pickle.PicklingError("a progress bar stays where it runs")
+
+
 #: library → the reducer for one of its types; asked only when the library is loaded
-LIBRARIES = {"numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy}
+LIBRARIES = {
+    "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib, "tqdm": _tqdm,
+}  # fmt: skip
+
+#: reducers that only refuse: what is inside such a thing is of no interest
+REFUSING = frozenset({refuse_file, refuse_progress_bar})
