@@ -21,7 +21,7 @@ from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
 from .leases import external_gpus, warm_worker
-from .recovery import adopt, end_stray_runs, end_strangers, restore, restore_sessions
+from .recovery import adopt, end_strangers, end_stray_runs, restore, restore_sessions
 from .server import build_app, open_port, serve
 from .tail import RawEvents, RawReport
 
@@ -56,7 +56,7 @@ class Gateway:
         health = self._broker.health()
         return msgspec.json.encode(
             Deployed(
-                ok=self._serving is not None, url=self._broker.url, pid=os.getpid(), version=__version__,
+                ok=self._serving is not None and self._broker.recovered.is_set(), url=self._broker.url, pid=os.getpid(), version=__version__,
                 python=platform.python_version(), ray_version=ray.__version__, gpus_total=health.gpus_total,
                 nodes=health.agents,
             )
@@ -141,8 +141,8 @@ class Gateway:
                 await end_stray_runs(self._broker)
                 before_s = time.time() - _VALUES_KEPT_S
                 self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
-        except (ray.exceptions.RayError, GpuReleaseError, OSError) as error:
-            log.error("the look around failed: %s", error)
+        except Exception:  # the next round may do better, but there must be one
+            log.exception("the look around failed")
 
     def _warm_workers(self) -> None:
         """Once for each node, while its agent is still starting."""

@@ -41,6 +41,8 @@ class Placement(msgspec.Struct, frozen=True):
     slots: list[tuple[str, int, int]]
     gpu_ids: list[list[str]] = msgspec.field(default_factory=list)
     group: str = ""
+    #: life of the first node's agent when the lease was made
+    incarnation: str = ""
 
 
 class Lease:
@@ -53,6 +55,7 @@ class Lease:
         self.state = LeaseState.STARTING
         self.gpu_ids: tuple[tuple[str, ...], ...] = ()
         self.group: PlacementGroup | None = None
+        self.incarnation = ""
         #: the tasks that tell the ids, while they are awaited
         self.asked: list[Any] = []
         self.refusal: ClusterError | None = None
@@ -63,6 +66,7 @@ class Lease:
             slots=[(slot.node, slot.gpus, slot.cpus) for slot in self.slots],
             gpu_ids=[list(ids) for ids in self.gpu_ids],
             group=self.group.id.hex() if self.group is not None else "",
+            incarnation=self.incarnation,
         )
         return StoredLease(self.name, self.run, encode(placement))
 
@@ -73,6 +77,7 @@ class Lease:
         lease = cls(stored.lease, stored.run, tuple(Slot(*slot) for slot in placement.slots))
         lease.gpu_ids = tuple(tuple(ids) for ids in placement.gpu_ids)
         lease.group = group
+        lease.incarnation = placement.incarnation
         lease.state = LeaseState.BUSY
         return lease
 

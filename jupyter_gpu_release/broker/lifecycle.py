@@ -54,7 +54,9 @@ class Lifecycle:
         granted_at = time.time()
         if not lease.gpu_ids:
             ray_leases.begin(lease)  # first of all: Ray works while we write this down
-        hosts = [found.host for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
+        nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
+        hosts = [node.host for node in nodes]
+        lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
         self.runs.change(
             record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts
         )

@@ -145,11 +145,10 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
 
 
 async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, silent: set[str]) -> None:
-    """No agent has the run: it waits (again), or it is lost."""
+    """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = broker.lifecycle
     record.lease = lease
-    unheard = lease is not None and any(slot.node in silent for slot in lease.slots)
-    if record.state is RunState.STARTING and not unheard:
+    if record.state is RunState.STARTING and (lease is None or _same_agent(broker, lease, silent)):
         record.lease = None
         if lease is not None:
             lifecycle.spawn(_give_back(broker, lease))
@@ -158,6 +157,14 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
         lifecycle.queue.add(record)
     else:
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
+
+
+def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:
+    """Whether the agent that would have started the run still lives (so that it never heard of the run)."""
+    node = broker.nodes.find(lease.slots[0].node)
+    if node is None or node.node in silent or node.info is None:
+        return False
+    return node.info.incarnation == lease.incarnation
 
 
 async def _give_back(broker: Broker, lease: Lease) -> None:
