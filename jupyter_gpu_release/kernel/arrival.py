@@ -44,7 +44,7 @@ class Arrival:
         replaced = {id(self._originals[name]): (self._originals[name], values[name]) for name in inplace}
         if replaced:
             numbers, things = facts.get("same", ((), ()))
-            by_number = {number: thing for number, thing in self._memo.values()}
+            by_number = dict(self._memo.values())
             for number, thing in zip(numbers, things, strict=True):
                 old = by_number.get(number)
                 if type(old) is type(thing):

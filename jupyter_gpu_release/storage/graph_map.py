@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
+from pathlib import Path
 
 _PAGE = mmap.PAGESIZE
 _STEP = 1 << 20
@@ -18,15 +20,29 @@ class GraphMap(mmap.mmap):
     _descriptor: int = -1
     _pristine: mmap.mmap | None = None
     address: int
+    path: Path
 
     @classmethod
-    def of(cls, descriptor: int) -> GraphMap:
+    def of(cls, path: Path, descriptor: int) -> GraphMap:
         """Map the whole file; ``descriptor`` is duplicated."""
         mapping = cls(descriptor, 0, access=mmap.ACCESS_COPY)
         mapping._descriptor = os.dup(descriptor)
+        mapping.path = path
         anchor = ctypes.c_char.from_buffer(mapping)
         mapping.address = ctypes.addressof(anchor)
+        _LIVE[mapping.address] = mapping
         return mapping
+
+    def link(self, target: Path) -> bool:
+        """Give the file a second name; False when that cannot be done (another filesystem, deleted meanwhile)."""
+        try:
+            here, there = os.fstat(self._descriptor), os.stat(self.path)
+            if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+                return False
+            os.link(self.path, target)
+        except OSError:
+            return False
+        return True
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -79,6 +95,21 @@ class GraphMap(mmap.mmap):
             else:
                 ranges.append((number * _PAGE, (number + 1) * _PAGE))
         return ranges
+
+
+#: address → mapping, as long as anybody uses it
+_LIVE: weakref.WeakValueDictionary[int, GraphMap] = weakref.WeakValueDictionary()
+
+
+def map_of(view: memoryview) -> tuple[GraphMap, int] | None:
+    """The mapping that holds this (writable) memory, and where in it."""
+    if view.readonly or not view.nbytes or not _LIVE:
+        return None
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    for mapping in list(_LIVE.values()):
+        if mapping.holds(address, view.nbytes):
+            return mapping, address - mapping.address
+    return None
 
 
 _CLEAN_SET = frozenset(_CLEAN)

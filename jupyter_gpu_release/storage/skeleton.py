@@ -18,7 +18,7 @@ def make_skeleton(meta: type, name: str, bases: tuple[Any, ...], kwargs: dict[st
     """A class of this metaclass, name and bases; ``kwargs``: attributes that must be there from the start."""
     resolved = types.resolve_bases(bases)
     maker = next(part for part in meta.__mro__ if not travels_by_value(part))
-    space = dict(maker.__prepare__(name, resolved))  # type: ignore[attr-defined]
+    space = dict(maker.__prepare__(name, resolved))
     if resolved is not bases:
         space["__orig_bases__"] = bases
     space.update(kwargs)

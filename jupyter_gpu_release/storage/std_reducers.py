@@ -128,12 +128,14 @@ def _tqdm(kind: type) -> Any:
 
 
 def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
+    """tqdm's bars hold locks, streams and the cell's display."""
     raise pickle.PicklingError("a progress bar stays where it runs")
 
 
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
-    "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib, "tqdm": _tqdm,
+    "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
+    "tqdm": _tqdm,
 }  # fmt: skip
 
 #: reducers that only refuse: what is inside such a thing is of no interest
