@@ -319,7 +319,10 @@ def test_values_survive_an_error(nb: Notebook, error: str) -> None:
     assert "never" not in nb.ns
 
 
-def test_what_cannot_be_pickled_is_named_and_skipped(nb: Notebook) -> None:
+def test_what_cannot_be_pickled_is_named_and_skipped(
+    nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     trip = nb.ok(
         "import threading, sqlite3, socket\nlock = threading.Lock()\ncfg = {'a': [1, {'lock': lock}]}\n"
         "g = (i for i in range(3))\ncon = sqlite3.connect(':memory:')\nf = open('out.txt', 'w')\nok = 1\n"

@@ -22,6 +22,9 @@ from jupyter_gpu_release.storage import codec
 from jupyter_gpu_release.storage.graph_file import open_graph, write_graph
 from jupyter_gpu_release.storage.rebuild import Realm
 
+#: those of numpy and torch come home whenever they are loaded
+RANDOM_STATES_BYTES = 16 << 10
+
 
 class Box:
     """Anything a cell may hold."""
@@ -66,7 +69,7 @@ def test_untouched_inputs_do_not_go_home(tmp_path: Path, through_file: bool) -> 
     values, _space = rank(INPUTS, tmp_path / "in.graph" if through_file else None)
     collected = values.collect()
     assert collected.results == []
-    assert collected.buffers == []
+    assert sum(buffer.nbytes for buffer in collected.buffers) <= RANDOM_STATES_BYTES
     loaded = home(collected)
     assert loaded.values == {}
     assert loaded.facts["inplace"] == loaded.facts["deleted"] == []
@@ -161,7 +164,7 @@ def test_results_point_at_live_memory() -> None:
     values, space = rank({})
     space["big"] = np.zeros(1 << 20)
     collected = values.collect()
-    assert sum(buffer.nbytes for buffer in collected.buffers) == 8 << 20
+    assert max(buffer.nbytes for buffer in collected.buffers) == 8 << 20
     space["big"][5] = 3
     assert memoryview(collected.buffers[0]).cast("d")[5] == 3
 
