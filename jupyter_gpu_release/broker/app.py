@@ -54,13 +54,17 @@ class Gateway:
             error = self._failure
             return msgspec.json.encode(Deployed(False, code=error.code, message=error.message, mend=error.mend))
         health = self._broker.health()
-        return msgspec.json.encode(
-            Deployed(
-                ok=self._serving is not None and self._broker.recovered.is_set(), url=self._broker.url, pid=os.getpid(), version=__version__,
-                python=platform.python_version(), ray_version=ray.__version__, gpus_total=health.gpus_total,
-                nodes=health.agents,
-            )
-        )  # fmt: skip
+        answer = Deployed(
+            ok=self._serving is not None and self._broker.recovered.is_set(),
+            url=self._broker.url,
+            pid=os.getpid(),
+            version=__version__,
+            python=platform.python_version(),
+            ray_version=ray.__version__,
+            gpus_total=health.gpus_total,
+            nodes=health.agents,
+        )
+        return msgspec.json.encode(answer)
 
     async def node_up(self, info: bytes) -> None:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""

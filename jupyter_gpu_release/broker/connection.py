@@ -152,7 +152,9 @@ class SessionConnection:
             self._answer(encode(Refused(run, error.code, error.message, error.mend)))
 
     async def _submit(self, message: Submit) -> None:
-        record = await self._broker.submit(self._caller, message.request)
+        assert self._session is not None
+        request = msgspec.structs.replace(message.request, session=self._session.session)
+        record = await self._broker.submit(self._caller, request)
         view = self._broker.visible(self._caller, record.view)
         self._answer(encode(Accepted(view)))
         self._follow(Follower(self._broker, self._caller, record, 0, view.seq))

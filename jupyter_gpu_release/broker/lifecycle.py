@@ -9,8 +9,6 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from ..core.messages import Outcome, RunPhase, StartOrder
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
@@ -26,6 +24,10 @@ from .queue import RunQueue
 from .runs import PHASES, RunRecord, RunTable, Told
 
 log = logging.getLogger(__name__)
+#: pause before a run that Ray did not grant is tried again
+_AGAIN_S = 0.5
+#: followers that are further behind than this after a run's end read from its log
+_TAIL_KEPT_S = 5.0
 
 
 class Lifecycle:
@@ -73,8 +75,7 @@ class Lifecycle:
             log.exception("run %s could not be started", record.run)
             await self._end_unstarted(record, ClusterError(f"the gateway could not start the run: {error!r}"))
         else:
-            record.accepted = True
-            record.request = msgspec.structs.replace(record.request, payload=b"")
+            record.drop_payload()
             if record.interrupts:
                 await self._signal(record, "interrupt" if record.interrupts == 1 else "kill")
 
@@ -128,9 +129,10 @@ class Lifecycle:
             return
         log.warning("run %s waits again: %s", record.run, error.message)
         self.runs.change(record, RunState.QUEUED, reason=error.message, granted_at=None, hosts=[])
-        await asyncio.sleep(0.5)
-        self.queue.add(record)
-        self.queue.serve()
+        await asyncio.sleep(_AGAIN_S)
+        if record.state is RunState.QUEUED:  # nobody cancelled it meanwhile
+            self.queue.add(record)
+            self.queue.serve()
 
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
@@ -203,6 +205,7 @@ class Lifecycle:
         facts |= {"outcome": outcome, "reason": final_reason(outcome, record.cancelled), "position": None}
         state = final_state(outcome, record.cancelled)
         committed = self.runs.change(record, state, finished_at=time.time(), **facts)
+        asyncio.get_running_loop().call_later(_TAIL_KEPT_S, record.tail.clear)
         if record.accepted:
             self._finished.append((record, committed))
 

@@ -92,7 +92,8 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         elif known is not None:
             await _go_on(broker, record, lease, known)
         else:
-            await _without_agent(broker, record, lease, silent)
+            unbegun = stored is None or (lease is not None and _same_agent(broker, lease, silent))
+            await _without_agent(broker, record, lease, unbegun=unbegun)
     for stored in remembered.leases.values():
         broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
     await end_strangers(broker)
@@ -132,7 +133,7 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     """The agent has the run: catch up with its phase."""
     log.info("run %s goes on (%s)", record.run, known.phase)
     record.lease = lease
-    record.accepted = True
+    record.drop_payload()
     record.tail.last = max(record.tail.last, known.last_event)
     record.tail.known = True
     if lease is not None and not record.view.gpu_ids:
@@ -144,11 +145,11 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     record.wake()
 
 
-async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, silent: set[str]) -> None:
+async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = broker.lifecycle
     record.lease = lease
-    if record.state is RunState.STARTING and (lease is None or _same_agent(broker, lease, silent)):
+    if record.state is RunState.STARTING and unbegun:
         record.lease = None
         if lease is not None:
             lifecycle.spawn(_give_back(broker, lease))

@@ -68,7 +68,8 @@ async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunVie
         asked = msgspec.json.decode(await request.body(), type=RunRequest)
     except msgspec.MsgspecError as error:
         raise RequestError(f"the body is not a run request: {error}", mend="see /openapi.json") from error
-    return broker.visible(caller, (await broker.submit(caller, asked)).view)
+    unattached = msgspec.structs.replace(asked, session="")  # no socket, so no kernel whose end could end it
+    return broker.visible(caller, (await broker.submit(caller, unattached)).view)
 
 
 async def list_runs(broker: Broker, caller: Caller, request: Request) -> RunsDocument:

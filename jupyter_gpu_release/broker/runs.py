@@ -24,7 +24,7 @@ from .tail import EventTail
 #: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
 _SEQ_STEP = 1000
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
-_KEPT_TERMINAL = 200
+_KEPT_TERMINAL = 20
 #: phases of a run on its node, in order
 PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
 
@@ -64,6 +64,11 @@ class RunRecord:
         self.releasing: asyncio.Task[None] | None = None
         #: called after each change and each batch of events
         self.watchers: set[Callable[[], None]] = set()
+
+    def drop_payload(self) -> None:
+        """The node has the cell; the gateway needs it no more."""
+        self.accepted = True
+        self.request = msgspec.structs.replace(self.request, payload=b"")
 
     @property
     def run(self) -> str:
