@@ -1,4 +1,3 @@
-
 """Device choices and placements in the source of executed cells."""
 
 from __future__ import annotations
