@@ -51,6 +51,26 @@ def test_the_queue_keeps_its_order_over_a_killed_gateway(gateway: GatewayBed, op
     assert granted == sorted(granted)
 
 
+def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_session, until) -> None:
+    """The second run holds the group that is named after the first."""
+    session = open_session("handed")
+    first, second = request("hold", "handed", gpus=4), request("hold\nprint 3", "handed", gpus=4)
+    one, two = Reading(session.submit(first)), Reading(session.submit(second))
+    two.position(1)
+    gateway.let_go(first.run)
+    assert one.end().state == "succeeded"
+    two.state("running")
+    assert gateway.bed.ask("groups") == [f"jgr-{first.run}"]
+    gateway.kill_gateway()
+    two.until(lambda item: isinstance(item, ConnectionBack))
+    with gateway.rest() as client:
+        until(lambda: client.health().ready, "recovery")
+        assert client.status().gpus.held == 4
+    assert gateway.bed.ask("groups") == [f"jgr-{first.run}"]
+    gateway.let_go(second.run)
+    assert two.end().state == "succeeded"
+
+
 def test_a_run_that_ends_while_the_gateway_is_down(gateway: GatewayBed, open_session) -> None:
     session = open_session("meanwhile")
     asked = request("hold\nprint 5\nvalues 7", "meanwhile")
