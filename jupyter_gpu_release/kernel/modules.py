@@ -8,6 +8,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 _MOST_BYTES = 8 << 20
@@ -31,16 +32,16 @@ class LocalModules:
 
     def added_paths(self) -> list[str]:
         """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
-        found = []
-        for entry in sys.path:
+        found, here = [], _current_folder()
+        for entry in sys.path if here else ():
             folder = os.path.abspath(entry)
-            if entry and folder != os.getcwd() and os.path.isdir(folder) and not self._is_installed(folder):
+            if entry and folder != here and os.path.isdir(folder) and not self._is_installed(folder):
                 found.append(folder)
         return list(dict.fromkeys(found))
 
     def ship(self, names: Iterable[str], added: Iterable[str]) -> tuple[dict[str, bytes], set[str], list[str]]:
         """Sources of those modules of ``names`` that are local: relative path → bytes; their top-level names; notes."""
-        roots = [Path.cwd(), *map(Path, added)]
+        roots = [Path(folder) for folder in (_current_folder(), *added) if folder]
         waiting = {name.partition(".")[0] for name in names}
         files: dict[str, bytes] = {}
         local: set[str] = set()
@@ -82,11 +83,20 @@ class LocalModules:
             if single.is_file():
                 return root, [single]
             package = root / top
-            if package.is_dir() and not self._is_installed(str(package)):
+            if package.is_dir() and self._is_local_package(top, package):
                 paths = list(_package_files(package))
                 if any(path.suffix == ".py" for path in paths):
                     return root, paths
         return None
+
+    def _is_local_package(self, top: str, package: Path) -> bool:
+        """A folder without ``__init__.py`` is a package only where no installed one has that name."""
+        if self._is_installed(str(package)):
+            return False
+        if (package / "__init__.py").is_file():
+            return True
+        spec = PathFinder.find_spec(top, self._installed)
+        return spec is None or spec.origin is None
 
     def _read(self, path: Path) -> bytes:
         stamp = _stamp(path)
@@ -104,6 +114,14 @@ class LocalModules:
         if known is None or known[0] != stamp:
             known = self._imports[path] = (stamp, _imports_of(self._read(path)))
         return known[1]
+
+
+def _current_folder() -> str:
+    """Empty when it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _installed_folders() -> list[str]:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import pickle
+import time
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import Holder, KnownObjects
 
 _MOST_NAMED = 8
+#: the GPU waits while the rank looks for what it cannot return
+_DIAGNOSIS_S = 0.02
 
 
 @dataclass
@@ -167,9 +170,11 @@ class RankValues:
         return home, values
 
     def _left_out(self, values: dict[str, Any], failed: dict[str, Exception]) -> list[str]:
-        notes = []
+        notes, deadline = [], time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
-            notes.append(f"{find_trouble(name, values[name], self._realm, failed[name])} (not returned)")
+            left_s = max(0.0, deadline - time.monotonic())
+            trouble = find_trouble(name, values[name], self._realm, failed[name], longest_s=left_s)
+            notes.append(f"{trouble} (not returned)")
         if len(failed) > _MOST_NAMED:
             notes.append(f"{len(failed) - _MOST_NAMED} more names could not be returned")
         for name in self._payload.out or ():

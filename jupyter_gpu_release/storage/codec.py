@@ -24,6 +24,7 @@ __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
 _LONGEST_NUMBERED = 2 << 20
+_MOST_RESTARTS = 4
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
@@ -65,23 +66,35 @@ def dump(
 
     A value that cannot be pickled is left out and named in ``failed``.
     """
+    failed: dict[str, Exception] = {}
     with without_gc():
-        try:
-            return _Writer(realm, follow).write(values, facts)
-        except _TornError:
-            return _Writer(realm, follow, careful=True).write(values, facts)
+        for _ in range(_MOST_RESTARTS):
+            try:
+                return _Writer(realm, follow, failed).write(values, facts)
+            except _TornError as torn:
+                failed[torn.name] = torn.error
+        return _Writer(realm, follow, failed, careful=True).write(values, facts)
 
 
 class _TornError(Exception):
-    """A value failed half-way; what the stream and memo hold of it cannot be taken back."""
+    """A value failed half-way; what the stream and memo hold of it cannot be taken back: start again without it."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
 
 
 class _Writer:
-    """``careful``: remembers the memo before each name, so that a failure can be taken back (slow for many objects)."""
+    """``failed``: names to leave out. ``careful``: remembers the memo before each name, so that a failure can be taken
+    back (slow for many objects).
+    """
 
-    def __init__(self, realm: Realm, follow: Follow | None, *, careful: bool = False) -> None:
+    def __init__(
+        self, realm: Realm, follow: Follow | None, failed: dict[str, Exception], *, careful: bool = False
+    ) -> None:
         self._file = io.BytesIO()
-        self._dump = Dump()
+        self._dump = Dump(failed=failed)
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
         self._follow = follow
         self._careful = careful
@@ -113,6 +126,8 @@ class _Writer:
                         self._name(name, value)
 
     def _name(self, name: str, value: Any) -> None:
+        if name in self._dump.failed:
+            return
         before = self._file.tell(), len(self._dump.buffers)
         memo = self._pickler.memo.copy() if self._careful else None
         self._pickler.remarks.clear()
@@ -120,7 +135,7 @@ class _Writer:
             self._value(name, value)
         except Exception as error:
             if memo is None:
-                raise _TornError from error
+                raise _TornError(name, error) from error
             self._dump.failed[name] = error
             self._take_back(before, memo)
             return

@@ -27,18 +27,20 @@ class Trouble(NamedTuple):
         return f"`{self.path}`: {self.reason}"
 
 
-def find_trouble(name: str, value: Any, realm: Realm, error: Exception | None = None) -> Trouble:
-    """The innermost part of ``value`` that fails; searches for at most a second."""
-    trouble = _Search(realm).find(name, value, error)
+def find_trouble(
+    name: str, value: Any, realm: Realm, error: Exception | None = None, *, longest_s: float = _LONGEST_S
+) -> Trouble:
+    """The innermost part of ``value`` that fails; searches for at most ``longest_s`` seconds."""
+    trouble = _Search(realm, longest_s).find(name, value, error)
     if len(trouble.path) > _LONGEST_PATH:  # deep inside of a library's object: of no use to the reader
         return Trouble(name, trouble.reason)
     return trouble
 
 
 class _Search:
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: Realm, longest_s: float) -> None:
         self._realm = realm
-        self._deadline = time.monotonic() + _LONGEST_S
+        self._deadline = time.monotonic() + longest_s
         self._seen: set[int] = set()
 
     def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> Trouble:

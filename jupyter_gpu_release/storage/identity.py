@@ -121,9 +121,14 @@ def class_attributes(cls: type) -> dict[str, Any]:
     return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
 
 
+#: caches that Python, copyreg, abc, enum and typing keep in classes
 _PYTHONS_OWN = frozenset(
-    {"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__", "__annotate_func__"}
-)
+    {
+        "__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__", "__annotate_func__",
+        "__slotnames__", "__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__",
+        "_value2member_map_", "_member_map_", "_hashable_values_", "_unhashable_values_", "_unhashable_values_map_",
+    }
+)  # fmt: skip
 
 
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:

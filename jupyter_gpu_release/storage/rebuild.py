@@ -202,9 +202,9 @@ def make_cell() -> types.CellType:
     return types.CellType()
 
 
-def set_cell(cell: types.CellType, contents: Any) -> None:
+def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
     """Fill a cell (after it is known to the stream, so that closures can refer to themselves)."""
-    cell.cell_contents = contents
+    (cell.cell_contents,) = state
 
 
 def make_weakref(target: Any) -> weakref.ref[Any]:

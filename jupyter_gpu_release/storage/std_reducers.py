@@ -19,7 +19,7 @@ def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
         contents = cell.cell_contents
     except ValueError:
         return rebuild.make_cell, ()
-    return rebuild.make_cell, (), contents, None, None, rebuild.set_cell
+    return rebuild.make_cell, (), (contents,), None, None, rebuild.set_cell  # pickle skips a state of None
 
 
 def reduce_module(pickler: Any, module: types.ModuleType) -> Any:

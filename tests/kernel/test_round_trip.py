@@ -308,6 +308,103 @@ def test_metaclasses_descriptors_and_init_subclass(nb: Notebook) -> None:
     assert type(nb.ns["one"]) is nb.ns["One"]
 
 
+ODDITIES = """
+import functools, contextlib, typing, dataclasses, abc, torch, enum, collections
+@functools.singledispatch
+def sd(x): return "obj"
+@sd.register
+def _(x: int): return "int"
+@contextlib.contextmanager
+def cm():
+    yield 5
+@torch.no_grad()
+def ng(x): return x*w
+w=torch.ones(2,requires_grad=True)
+@dataclasses.dataclass(slots=True, frozen=True)
+class Fz:
+    a: int
+    b: list = dataclasses.field(default_factory=list)
+@dataclasses.dataclass(order=True)
+class Od:
+    x: int
+    y: typing.ClassVar[int] = 4
+class TD(typing.TypedDict):
+    a: int
+@typing.runtime_checkable
+class Pr(typing.Protocol):
+    def go(self): ...
+class Im:
+    def go(self): return 1
+class Outer:
+    class Inner:
+        def f(self): return Outer.k
+    k=9
+    @property
+    def p(self): return self._p
+    @p.setter
+    def p(self,v): self._p=v
+class A:
+    def other(self): return B()
+class B(A): pass
+class AttrDict(dict):
+    __getattr__=dict.get
+    __setattr__=dict.__setitem__
+class Proxy:
+    def __init__(self): self.d={"x":1}
+    def __getattr__(self,n): return self.__dict__["d"][n] if n in self.__dict__.get("d",{}) else 42 if not n.startswith("__") else super().__getattribute__(n)
+class MyErr(Exception):
+    def __init__(self,code,msg="m"): super().__init__(msg); self.code=code
+class Sing:
+    _inst=None
+    def __new__(cls,*a):
+        if cls._inst is None: cls._inst=super().__new__(cls)
+        return cls._inst
+sing=Sing()
+class Fl(enum.Flag): X=1; Y=2
+class Cx(complex): pass
+class It:
+    def __iter__(self): return iter([1])
+    def __len__(self): return 0
+    def __bool__(self): raise RuntimeError("no bool")
+    def __eq__(self,o): raise RuntimeError("no eq")
+    __hash__=object.__hash__
+it=It()
+ad=AttrDict(a=1); px=Proxy(); err=MyErr(3); fz=Fz(1); od=Od(2); inner=Outer.Inner(); outer=Outer(); outer.p=3; b=B(); td=TD(a=1)
+even=lambda n: True if n==0 else odd(n-1)
+odd=lambda n: False if n==0 else even(n-1)
+Vec=collections.namedtuple("Vec","x y",defaults=[0])
+class V2(Vec):
+    def norm(self): return self.x+off
+off=100
+v2=V2(1)
+cb={"f": torch.nn.functional.relu, "g": torch.relu, "m": torch.Tensor.sum, "h": str.upper, "n": [].append}
+model=torch.nn.Sequential(torch.nn.Linear(2,2))
+seen=[]
+model[0].register_forward_hook(lambda m,i,o: seen.append(float(o.detach().sum())))
+sig=typing.get_type_hints
+"""
+
+
+def test_odd_functions_classes_and_objects(nb: Notebook) -> None:
+    nb.cell(ODDITIES)
+    nb.ok(
+        "with cm() as five: pass\n"
+        "r = [sd(1), sd('a'), five, ng(torch.ones(2)).tolist(), isinstance(Im(), Pr), inner.f(), outer.p, type(b.other()) is B,\n"
+        "     ad.a, px.x, px.zzz, err.code, str(err), Sing() is sing, even(10), v2.norm(), cb['f'](torch.tensor(-1.)).item(), list(it)]\n"
+        "outer.p = 4; ad.b = 2; px.d['y'] = 3; err.code = 9; od.x = 7; b.z = 1; sing.q = 1; it.z = 2; fz.b.append(1)\n"
+        "out = model(torch.ones(1, 2)); flags = Fl.X | Fl.Y"
+    )
+    ns = nb.ns
+    assert ns["r"] == ["int", "obj", 5, [1, 1], True, 9, 3, True, 1, 1, 42, 3, "m", True, True, 101, 0, [1]]
+    assert (ns["outer"].p, ns["ad"], ns["px"].y, ns["err"].code, ns["od"].x) == (4, {"a": 1, "b": 2}, 3, 9, 7)
+    assert ns["Sing"]() is ns["sing"]
+    assert (ns["sing"].q, ns["it"].z) == (1, 2)
+    assert [type(ns[name]) for name in ("fz", "od", "err", "b")] == [ns[name] for name in ("Fz", "Od", "MyErr", "B")]
+    assert ns["flags"] == ns["Fl"].X | ns["Fl"].Y
+    nb.cell("model(torch.ones(1, 2))")
+    assert len(ns["seen"]) == 2
+
+
 # ------------------------------------------------------------------------------------------ salvage
 @pytest.mark.parametrize("error", ["1 / 0", "raise KeyboardInterrupt", "raise SystemExit(3)", "undefined_name"])
 def test_values_survive_an_error(nb: Notebook, error: str) -> None:
