@@ -26,7 +26,7 @@ from ..core.messages import (
 from ..errors import GpuReleaseError, StoreError
 from ..storage.events import EventWriter, read_events
 from ..storage.layout import RunPaths
-from . import gang
+from . import gang, process
 from .fork_servers import ForkServer, ForkServers
 from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
 from .gpu_use import UseMeter
@@ -122,6 +122,8 @@ class RunOnNode:
                     awaiting_file = False
                     self._on_persisted(decode(body, Outcome))
         if rank not in self._outcomes:
+            # nobody collected what the cell had started: it is known by its marker
+            await asyncio.to_thread(process.end_marked, process.RUN_MARKER, self.order.run)
             lost = "the rank's supervisor ended without a word; the cell's names are gone"
             await self._on_rank_released(rank, died_outcome("died", "CellProcessDied", lost))
         if awaiting_file:
