@@ -11,9 +11,12 @@ from kernel_bed import Notebook
 from jupyter_gpu_release.client.autostart import Ready
 
 
-@pytest.fixture(autouse=True)
-def _use_the_sessions_cluster(cluster: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
+@pytest.fixture(scope="module", autouse=True)
+def _use_the_sessions_cluster(cluster: Ready) -> Iterator[None]:
+    # per module: it must hold in setUpClass, too
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
+        yield
 
 
 @pytest.fixture
