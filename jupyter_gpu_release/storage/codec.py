@@ -207,7 +207,10 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
         if not realm.at_home:
             raise _load_error(reading.name, error) from error
         tolerant = TolerantUnpickler(io.BytesIO(stream), rebuilder, buffers)
-        loaded = reading.all_of(tolerant, tolerant.reasons)
+        try:
+            loaded = reading.all_of(tolerant, tolerant.reasons)
+        except Exception as second:
+            raise _load_error(reading.name, second, at_home=True) from error
     rebuilder.finish(lambda value: digest(value, realm))
     return loaded
 
@@ -235,7 +238,10 @@ class _Reading:
         return loaded
 
 
-def _load_error(name: str, error: Exception) -> LoadError:
+def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:
+    if at_home:
+        text = f"what came back cannot be read, at `{name}`: {type(error).__name__}: {error}"
+        return LoadError(text, mend=f"run the cell again with --skip {name}")
     if isinstance(error, ModuleNotFoundError):
         reason = f"it needs the module {error.name}, which the cluster lacks"
         mend = f"install it on the nodes, or hold the name back with --skip {name}"
