@@ -46,6 +46,7 @@ def deploy(config: GatewayConfig) -> Deployed:
         gateway, created = _find_or_create(config)
         answer = _wait_for(gateway)
         _wait_for_http(config, answer.url)
+        answer = _wait_for(gateway)  # with the nodes that are up by now
         return msgspec.structs.replace(answer, created=created)
     finally:
         ray.shutdown()

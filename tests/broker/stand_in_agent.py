@@ -2,7 +2,7 @@
 
 The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
 report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``pause`` (hold after the last
-statement, before release), ``values N`` (N bytes inline), ``fail``, ``late`` (final only once ``durable`` is there).
+statement, before release), ``stubborn`` (until killed), ``values N`` (N bytes inline), ``fail``, ``late`` (final only once ``durable`` is there).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Run:
         self._report("running")
         source = decode(self.order.payload, CellPayload).source
         for line in source.splitlines():
-            if self.signalled:
+            if self.signalled and not line.startswith("stubborn"):
                 break
             if line.startswith("#"):
                 continue
@@ -85,6 +85,10 @@ class Run:
 
     async def _do_hold(self, _: int) -> None:
         await self._until("go")
+
+    async def _do_stubborn(self, _: int) -> None:
+        while self.signalled != "kill":
+            await asyncio.sleep(0.005)
 
     async def _do_values(self, number: int) -> None:
         self._values = Graph(stream=b"v" * number)

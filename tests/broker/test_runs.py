@@ -130,9 +130,21 @@ def test_a_queued_run_is_cancelled_at_once(gateway: GatewayBed, open_session) ->
     one.end()
 
 
-def test_an_interrupt_reaches_the_node_and_a_second_one_kills(gateway: GatewayBed, open_session) -> None:
+def test_a_second_interrupt_kills(gateway: GatewayBed, open_session) -> None:
     session = open_session()
-    asked = request("hold\nhold", "session")
+    asked = request("print 1\nstubborn", "session")
+    reading = Reading(session.submit(asked))
+    reading.event(1)
+    session.signal(asked.run)
+    session.signal(asked.run)
+    end = reading.end()
+    assert end.state == "cancelled"
+    assert end.outcome.notes == ["signal kill"]
+
+
+def test_an_interrupt_reaches_the_node(gateway: GatewayBed, open_session) -> None:
+    session = open_session()
+    asked = request("hold", "session")
     reading = Reading(session.submit(asked))
     reading.state("running")
     session.signal(asked.run)
