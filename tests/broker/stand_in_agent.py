@@ -1,8 +1,8 @@
 """A node agent for tests: a real Ray actor that keeps the protocol but runs no cell.
 
 The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
-report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``pause`` (hold after the last
-statement, before release), ``stubborn`` (until killed), ``values N`` (N bytes inline), ``fail``, ``late`` (final only once ``durable`` is there).
+report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``stubborn`` (until killed),
+``values N`` (N bytes inline), ``fail``, ``late`` (final only once the file ``durable`` is there).
 """
 
 from __future__ import annotations
