@@ -209,7 +209,7 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
         tolerant = TolerantUnpickler(io.BytesIO(stream), rebuilder, buffers)
         try:
             loaded = reading.all_of(tolerant, tolerant.reasons)
-        except Exception as second:
+        except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=True) from error
     rebuilder.finish(lambda value: digest(value, realm))
     return loaded

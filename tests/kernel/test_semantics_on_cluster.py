@@ -48,7 +48,9 @@ def test_a_notebook_goes_on_over_gpu_cells(kernel: Kernel):
         kernel.run(step + "\nlocal = torch.rand(1).item()")
     facts = "(counter, len(h2), Net is first, type(net) is Net, Net.steps, opt.param_groups[0]['params'][0] is net.layer.weight)"
     assert kernel.value(facts) == "(4, 4, True, True, 4, True)"
-    assert kernel.value("(net.layer.weight.grad is not None, loss.requires_grad, drawn != local)") == "(True, True, True)"
+    assert (
+        kernel.value("(net.layer.weight.grad is not None, loss.requires_grad, drawn != local)") == "(True, True, True)"
+    )
 
 
 def test_salvage_and_secrets(kernel: Kernel):
