@@ -38,7 +38,7 @@ def reduce_cupy(pickler: Any, array: Any) -> Any:
     """A CuPy array comes home as a numpy array that knows it."""
     from . import devices
 
-    host = np.ascontiguousarray(array.get())
+    host = np.asarray(array.get(), order="C")
     pickler.keep.append(host)
     mark = f"cupy:{array.device.id}"
     return devices.place_array, (mark, host.dtype, host.shape, pickle.PickleBuffer(host.reshape(-1).view("u1")))
