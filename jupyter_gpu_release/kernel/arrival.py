@@ -91,13 +91,14 @@ class _Replacement:
             return self._exchange(value, value.items())
         if isinstance(value, (type, types.ModuleType, types.FunctionType)):
             return []
-        attributes = getattr(value, "__dict__", None)
-        if type(attributes) is dict and not kind.__module__.startswith(("numpy", "pandas")):
+        attributes = _attributes(value)
+        if attributes is not None and not str(kind.__module__).startswith(("numpy", "pandas")):
             return self._exchange(attributes, attributes.items())
         return list(value) if kind is tuple else []
 
     def _exchange(self, container: Any, items: Any) -> list[Any]:
         further = []
+        self._left -= len(container)
         for key, part in list(items):
             if id(part) in self._replaced:
                 container[key] = self._replaced[id(part)][1]
@@ -109,3 +110,11 @@ class _Replacement:
         """An optimiser's state is keyed by parameters."""
         for key in [key for key in mapping if id(key) in self._replaced]:
             mapping[self._replaced[id(key)][1]] = mapping.pop(key)
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    try:
+        found = value.__dict__
+    except Exception:  # noqa: BLE001 - a property or __getattr__ of the user's
+        return None
+    return found if type(found) is dict else None
