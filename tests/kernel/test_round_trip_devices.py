@@ -1,0 +1,156 @@
+# ruff: noqa: E501 - a cell is one string
+"""Device choices, random states and settings, there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from round_trip import Notebook, RankServer
+
+from jupyter_gpu_release.storage import devices
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankServer]:
+    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.chdir(tmp_path)
+    return Notebook(ranks, tmp_path)
+
+
+# ----------------------------------------------------------------------------------------- devices
+DEVICE = 'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'
+
+
+GPU_HERE = "import torch; torch.cuda.is_available = lambda: True"
+
+
+def test_device_choices_are_evaluated_again(nb: Notebook) -> None:
+    nb.cell(
+        DEVICE
+        + "use_cuda = torch.cuda.is_available()\ndev = torch.device('cuda:0' if use_cuda else 'cpu')\nfixed = 'cpu'"
+    )
+    nb.cell("def where(): return dev\nfixed = 'cpu'")
+    trip = nb.ok("d = device, str(where()), fixed", hardware=GPU_HERE)
+    assert set(trip.prepared.reevaluate) == {"device", "dev", "use_cuda"}
+    assert nb.ns["d"] == ("cuda", "cuda:0", "cpu")
+    assert "`device` was evaluated again for this cell: cuda" in trip.notes
+    assert nb.ns["device"] == "cpu"
+    nb.cell("device = 'cpu'")
+    assert "device" not in nb.collect("device").reevaluate
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch as t\nif t.cuda.is_available():\n    device = 'cuda'\nelse:\n    device = 'cpu'",
+        "from torch.cuda import is_available\ndevice = 'cpu'\nif is_available(): device = 'cuda'",
+        "import torch\ndef pick():\n    return 'cuda' if torch.cuda.is_available() else 'cpu'\ndevice = pick()",
+        "import torch\nkind, device = 'x', ('cuda' if torch.cuda.is_available() else 'cpu')",
+        "import torch\nn = torch.cuda.device_count\nok = torch.cuda.is_available()\nnames = ['cpu', 'cuda']\ndevice = names[ok]",
+    ],
+)
+def test_ways_to_choose_a_device(nb: Notebook, source: str) -> None:
+    nb.cell(source)
+    nb.ok("d = device", hardware=GPU_HERE)
+    assert nb.ns["d"] == "cuda"
+
+
+def test_only_device_choices_are_evaluated_again(nb: Notebook) -> None:
+    nb.cell(
+        "import torch\nruns = []\ndef train():\n    runs.append(1)\n    return {'acc': 0.5} if torch.cuda.is_available() else {'acc': 0.1}\n"
+        "model = torch.nn.Linear(1, 1).to('cuda' if torch.cuda.is_available() else 'cpu')\nres = train()\ndevice = 'cpu'"
+    )
+    assert nb.collect("model, res, device").reevaluate == {}
+
+
+def test_a_device_that_comes_home_is_a_cpu_one_and_goes_back(nb: Notebook) -> None:
+    trip = nb.ok(
+        "import torch\ndevice = 'cuda:1'\ndev = torch.device('cuda')\nclass T: pass\nt = T()\nt.device = torch.device('cuda:0')"
+    )
+    ns = nb.ns
+    assert ns["device"] == "cpu"
+    assert ns["dev"].type == "cpu"
+    assert ns["t"].device.type == "cpu"
+    assert any("`device` is cuda:1 in GPU cells and cpu in the notebook" in note for note in trip.notes)
+    assert any("`dev` is cuda in GPU cells" in note for note in trip.notes)
+    assert devices.torch_device_mark(ns["dev"]) == "cuda"
+    assert devices.torch_device_mark(ns["t"].device) == "cuda:0"
+    assert nb.collect("print(device)").reevaluate == {"device": "'cuda:1'"}
+    nb.cell("device = 'cpu'")
+    assert nb.collect("print(device)").reevaluate == {}
+
+
+def test_what_was_put_on_a_chosen_device_is_marked_for_the_gpu_cell(nb: Notebook) -> None:
+    nb.cell(
+        DEVICE
+        + "from torch import nn\nmodel = nn.Linear(2, 2).to(device)\nx = torch.ones(2).to(device)\ny = torch.ones(2)\nother = nn.Linear(1, 1)"
+    )
+    nb.collect("model(x) + y + other.weight[0, 0]")
+    ns = nb.ns
+    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {"cuda"}
+    assert devices.tensor_mark(ns["x"]) == "cuda"
+    assert devices.tensor_mark(ns["y"]) == ""
+    assert devices.tensor_mark(ns["other"].weight) == ""
+    nb.ok("z = model(x)")  # no GPU there: the marks come back
+    assert devices.tensor_mark(ns["x"]) == "cuda"
+    nb.cell("model.cpu()\nx = x.to('cpu')")
+    nb.collect("model(x)")
+    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {""}
+
+
+def test_marks_travel_through_copies_and_cells(nb: Notebook) -> None:
+    nb.cell("import torch\nmodel = torch.nn.Linear(2, 2)")
+    for parameter in nb.ns["model"].parameters():
+        devices.mark_tensor(parameter, "cuda:0")
+    nb.cell("state = model.state_dict()\nbare = torch.ones(1)")
+    nb.ok("model.bias.data[0] = 1\nmore = bare + 1")
+    ns = nb.ns
+    assert {devices.tensor_mark(t) for t in ns["model"].parameters()} == {"cuda:0"}
+    assert devices.tensor_mark(ns["state"]["bias"]) == "cuda:0"
+    assert devices.tensor_mark(ns["more"]) == ""
+
+
+# ------------------------------------------------------------------------------------- random states
+def test_random_states_travel_in_and_back(nb: Notebook) -> None:
+    seed = "import random, numpy as np, torch\nrandom.seed(1); np.random.seed(1); torch.manual_seed(1)"
+    draw = "r = random.random(), np.random.rand(), torch.rand(1).item()"
+    nb.cell(seed)
+    nb.ok(draw)
+    first = nb.ns["r"]
+    nb.ok(draw)
+    second = nb.ns["r"]
+    nb.cell(draw)
+    third = nb.ns["r"]
+    nb.cell(seed)
+    expected = []
+    for _ in range(3):
+        nb.cell(draw)
+        expected.append(nb.ns["r"])
+    assert [first, second, third] == expected
+    assert len({first, second, third}) == 3
+
+
+def test_settings_travel_in_but_not_back(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, pandas as pd, torch\nold = np.get_printoptions()\nnp.set_printoptions(precision=3)\n"
+        "pd.set_option('display.max_rows', 7)\ntorch.set_default_dtype(torch.float64)"
+    )
+    try:
+        nb.ok(
+            "r = np.get_printoptions()['precision'], pd.get_option('display.max_rows'), str(torch.zeros(1).dtype)\nnp.set_printoptions(precision=5)"
+        )
+        assert nb.ns["r"] == (3, 7, "torch.float64")
+        assert np.get_printoptions()["precision"] == 3
+    finally:
+        nb.cell(
+            "torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)"
+        )
