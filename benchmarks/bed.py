@@ -16,6 +16,8 @@ from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
+from jupyter_gpu_release.cli.ray_head import LOOPBACK_ONLY
+
 
 class Kernel:
     """A real ipykernel with the extension loaded."""
@@ -76,7 +78,7 @@ class Bed:
 
     def ray_environment(self) -> dict[str, str]:
         """What a Ray driver of its own needs to join this cluster."""
-        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token")}
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"), **LOOPBACK_ONLY}
 
     def stop(self) -> None:
         self._cli("stop")

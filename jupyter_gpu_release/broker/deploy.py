@@ -6,7 +6,6 @@ A short-lived Ray driver. Prints one JSON line (:class:`Deployed`), exit status 
 from __future__ import annotations
 
 import platform
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -20,13 +19,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from .. import __version__
 from ..client.home import read_secret
 from ..core.messages import encode
-from ..errors import AuthenticationError, ClusterError, GpuReleaseError
-from .config import Deployed, GatewayConfig, read_config
+from ..errors import ClusterError
+from .config import Deployed, GatewayConfig
+from .joining import first_line, join, run_as_command
 from .nodes import runtime_env
 
 _HEAD = "node:__internal_head__"
-_ADDRESS_MEND = "is it running, and is this its GCS address (host:port)?"
-_REACH_S = 5.0
 _ANSWER_S = 90.0
 _CREATE_S = 60.0
 
@@ -39,7 +37,7 @@ def deploy(config: GatewayConfig) -> Deployed:
     ClusterError
         The cluster cannot be reached, has another Ray or Python version, lacks the package, or the gateway fails.
     """
-    _connect(config)
+    join(config)
     try:
         if not config.embedded:
             _check_nodes(config)
@@ -50,40 +48,6 @@ def deploy(config: GatewayConfig) -> Deployed:
         return msgspec.structs.replace(answer, created=created)
     finally:
         ray.shutdown()
-
-
-def _connect(config: GatewayConfig) -> None:
-    _check_reachable(config.ray_address)
-    mine = f"Ray {ray.__version__}, Python {platform.python_version()}"
-    try:
-        ray.init(address=config.ray_address, namespace=config.ray_namespace, log_to_driver=False, logging_level="ERROR")
-    except ray.exceptions.AuthenticationError as error:
-        raise AuthenticationError(
-            f"the Ray cluster {config.ray_address} refuses our token: {_first_line(error)}",
-            mend="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the cluster's token file",
-        ) from error
-    except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
-        if "Version mismatch" in str(error):
-            raise ClusterError(
-                f"the Ray cluster {config.ray_address} has other versions than this machine ({mine}): "
-                f"{_one_line(error)}",
-                mend="install the cluster's Ray and Python versions here, or ours there",
-            ) from error
-        # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
-        raise ClusterError(
-            f"something listens at {config.ray_address}, but it does not let us in as Ray: {_first_line(error)}",
-            mend="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
-        ) from error
-
-
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S):
-            return
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"cannot connect to the Ray cluster {address}: {error}", mend=_ADDRESS_MEND) from error
 
 
 # ------------------------------------------------------------------------------- is our package there
@@ -97,7 +61,7 @@ def _check_nodes(config: GatewayConfig) -> None:
         try:
             found = ray.get(probe.options(scheduling_strategy=strategy, **runtime_env(config)).remote(), timeout=60)
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"node {where} of the Ray cluster runs no task: {_first_line(error)}") from error
+            raise ClusterError(f"node {where} of the Ray cluster runs no task: {first_line(error)}") from error
         check_versions(where, found, ours)
 
 
@@ -174,7 +138,7 @@ def _wait_for(gateway: Any) -> Deployed:
         try:
             answer = msgspec.json.decode(ray.get(gateway.describe.remote(), timeout=_CREATE_S), type=Deployed)
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"the gateway does not start: {_first_line(error)}", mend="see Ray's logs") from error
+            raise ClusterError(f"the gateway does not start: {first_line(error)}", mend="see Ray's logs") from error
         if answer.ok:
             if answer.version != __version__:
                 raise ClusterError(
@@ -202,26 +166,5 @@ def _wait_for_http(config: GatewayConfig, url: str) -> None:
             time.sleep(0.05)
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400]
-
-
-def main(arguments: list[str]) -> int:
-    """Deploy as the file says; whatever goes wrong is in the printed line."""
-    try:
-        if len(arguments) != 1:
-            raise ClusterError("usage: python -m jupyter_gpu_release.broker.deploy CONFIG.json")
-        answer = deploy(read_config(Path(arguments[0])))
-    except GpuReleaseError as error:
-        answer = Deployed(False, code=error.code, message=error.message, mend=error.mend)
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    return 0 if answer.ok else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_as_command(deploy, __spec__.name if __spec__ else "deploy"))

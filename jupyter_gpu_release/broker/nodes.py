@@ -134,7 +134,7 @@ class NodeTable:
         except ray.exceptions.RayError as error:
             if isinstance(error, ray.exceptions.ActorDiedError):
                 self._nodes[node].agent = None  # made anew at the next look
-            raise ClusterError(f"the agent of node {node[:8]} failed: {_first_line(error)}") from error
+            raise ClusterError(f"the agent of node {node[:8]} failed: {first_line(error)}") from error
 
     async def start(self, node: str, order: StartOrder) -> None:
         """Have a node start a run; returns when accepted."""
@@ -178,11 +178,6 @@ def runtime_env(config: GatewayConfig) -> dict[str, Any]:
 
 async def _awaited(reference: Any) -> Any:
     return await reference
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
 
 
 def _node_of(entry: dict[str, Any]) -> Node:

@@ -10,13 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..errors import ClusterError, GpuReleaseError
-from .config import Deployed, GatewayConfig, read_config
-from .deploy import _connect
+from .config import Deployed, GatewayConfig
+from .joining import join, run_as_command
 from .leases import living_groups
 
 _NODE_S = 30.0
@@ -30,7 +28,7 @@ def undeploy(config: GatewayConfig) -> Deployed:
     ClusterError
         The cluster cannot be reached.
     """
-    _connect(config)
+    join(config)
     try:
         _kill(config.gateway_actor, config)  # first: it would make the others again
         for group in living_groups().values():
@@ -72,17 +70,5 @@ def _remove_by_value() -> Any:
     return remove
 
 
-def main(arguments: list[str]) -> int:
-    """Undeploy as the file says; whatever goes wrong is in the printed line."""
-    try:
-        if len(arguments) != 1:
-            raise ClusterError("usage: python -m jupyter_gpu_release.broker.undeploy CONFIG.json")
-        answer = undeploy(read_config(Path(arguments[0])))
-    except GpuReleaseError as error:
-        answer = Deployed(False, code=error.code, message=error.message, mend=error.mend)
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    return 0 if answer.ok else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_as_command(undeploy, __spec__.name if __spec__ else "undeploy"))

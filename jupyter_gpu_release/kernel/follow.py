@@ -28,6 +28,8 @@ class Following:
 
     def __init__(self, shell: Any, session: GatewaySession, feed: RunFeed, interrupts: Interrupts) -> None:
         self.line = StatusLine(shell)
+        self._shell = shell
+        self._is_settled = False
         self.relay = Relay(shell, self._before_output)
         self._session = session
         self._feed = feed
@@ -127,6 +129,8 @@ class Following:
             self._stage, self._stage_begun_at = text, now
         quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
         if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= quiet_s:
+            if self.view.gone_at is not None:
+                self.settle()
             self.line.say(text)
 
     def close_line(self, text: str) -> None:
@@ -135,9 +139,16 @@ class Following:
         if self.line.is_shown:
             self.line.finish_plain(f"✗ {text}")
 
+    def settle(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
+        """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
+        if self.line.is_shown and (failed or self.relay.has_shown):
+            self.line.finish_plain(describe_past(self.view), metadata)
+            self.line = StatusLine(self._shell)
+            self._is_settled = True
+
     def _before_output(self) -> None:
         """The line stands above the cell's output, so it must be there first."""
-        if self.relay.cleared:
+        if self.relay.cleared or self._is_settled:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
             self.line.say(describe(self.view))
@@ -165,7 +176,15 @@ def describe(view: RunView) -> str:
         return f"waiting for {gpus}{position}{reason}"
     if view.state == "starting":
         return f"starting · {gpus}"
+    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}"
+
+
+def describe_past(view: RunView) -> str:
+    """The heading above the output of a run that has ended."""
+    return "no GPU was taken" if view.granted_at is None else f"ran{_place(view)}"
+
+
+def _place(view: RunView) -> str:
     where = f" on {', '.join(view.hosts)}" if view.hosts else ""
     ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
-    verb = "running" if view.state == "running" else "ended, giving back"
-    return f"{verb}{where} · {gpus}{ids}"
+    return f"{where} · {name_gpus(view)}{ids}"

@@ -19,6 +19,7 @@ class Relay:
         self._shell = shell
         self._before_output = before_output
         self._mid_line: set[tuple[int, str]] = set()
+        self._clear_next = False
         #: a ``clear_output`` took away what was shown before it, a status line too
         self.cleared = False
         #: whether anything was shown
@@ -32,9 +33,14 @@ class Relay:
             if kind == "error":
                 self.errors.append(data)
                 continue
+            if kind == "clear_output" and data.get("wait"):
+                self._clear_next = True  # held back until more comes: our own receipt must not be what clears
+                continue
             if kind != "comm":
                 self._before_output()
                 self.has_shown = True
+            if self._clear_next and kind in ("stream", "display"):
+                self._clear(wait=True)
             self._show_one(kind, data)
 
     def _show_one(self, kind: str, data: dict[str, Any]) -> None:
@@ -43,12 +49,15 @@ class Relay:
         elif kind in ("display", "update_display"):
             self._display(data, update=kind == "update_display")
         elif kind == "clear_output":
-            self.cleared = True
-            self._shell.display_pub.clear_output(wait=bool(data.get("wait")))
+            self._clear(wait=False)
         elif kind == "comm":
             self._comm(data)
         elif kind == "note":
             sys.stderr.write(f"{data.get('text', '')}\n")
+
+    def _clear(self, *, wait: bool) -> None:
+        self.cleared, self._clear_next = True, False
+        self._shell.display_pub.clear_output(wait=wait)
 
     def _write(self, data: dict[str, Any]) -> None:
         name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)

@@ -1,4 +1,4 @@
-"""One line under the cell that says where its run stands, and becomes the receipt in the end."""
+"""One line that says where a run stands: the heading above its output, or what becomes the receipt."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class StatusLine:
         self._publish(bundle, metadata, update=self.is_shown)
         self._text = ""
 
-    def finish_plain(self, text: str) -> None:
+    def finish_plain(self, text: str, metadata: dict[str, Any] | None = None) -> None:
         """End with a plain ``text`` in place of a receipt."""
-        self.finish(bundle_of(text, boxed(html.escape(text))), {})
+        self.finish(bundle_of(text, boxed(html.escape(text))), metadata or {})
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}

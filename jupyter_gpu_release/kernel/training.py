@@ -110,16 +110,16 @@ class _Run:
             trouble = problem
             notes.append(f"the names are not bound: {problem.message}")
         receipt = make_receipt(view, came_back=came_back, notes=notes)
-        below = "" if following.line.is_shown else receipt.text
-        failure = failure_of(view, self._interrupts.count, below)
-        self._show(following, receipt, view, is_under_traceback=bool(below) and failure is not None)
+        failure = failure_of(view, self._interrupts.count, receipt.text)
+        self._show(following, receipt, view, failed=failure is not None)
         return failure or trouble
 
-    def _show(self, following: Following, receipt: Receipt, view: RunView, *, is_under_traceback: bool) -> None:
-        """The receipt replaces the status line; a failed cell without one has it under its traceback."""
+    def _show(self, following: Following, receipt: Receipt, view: RunView, *, failed: bool) -> None:
+        """The receipt comes last: below the output, or (as part of its text) below the traceback."""
         if view.outcome is not None and view.outcome.error is not None:
             following.relay.show_other_errors(view.outcome.error.ename, view.outcome.error.evalue)
-        if is_under_traceback:
+        following.settle(receipt.metadata() if failed else None, failed=failed)
+        if failed:
             following.line.step_aside()
         else:
             following.line.finish(receipt.bundle(), receipt.metadata())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import importlib
 import json
 import os
 import selectors
@@ -21,12 +20,11 @@ import time
 
 import msgspec
 
-from ..core.messages import CellPayload
 from . import preload, process
 from .rank import run_rank
+from .rehearsal import rehearse
 from .shell import RankShell, build_shell
 from .supervisor import supervise
-from .values import RankValues
 
 _REFILL_S = 0.03
 
@@ -63,9 +61,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     failed = preload.import_all(wanted)
-    if "torch" in sys.modules:
-        importlib.import_module("..storage.torch_reducers", __package__)
-    _rehearse(shell)
+    rehearse()
     gc.collect()
     bad = preload.culprits()
     if bad:  # an import cannot be undone: start over without them
@@ -89,16 +85,6 @@ def _forget_exit_handlers() -> None:
         from multiprocessing import util
 
         atexit.register(util._exit_function)  # type: ignore[attr-defined]
-
-
-def _rehearse(shell: RankShell) -> None:
-    """One empty load and collect in a forked child would be too late: do the lazy imports now."""
-    scratch: dict[str, object] = {"__name__": "__main__", "__builtins__": __builtins__}
-    with contextlib.suppress(Exception):
-        values = RankValues(scratch, CellPayload(source="x = 1"), b"", [], has_gpu=False)
-        values.load()
-        scratch["x"] = 1
-        values.collect()
 
 
 def _report(config: ServerConfig, status: dict[str, object]) -> None:
@@ -152,15 +138,15 @@ class _Server:
         connection, _address = self._listener.accept()
         with connection:
             if not self._retired:
-                _pid, control = self._standby.pop() if self._standby else self._fork_pair()
+                _pid, control = self._standby.pop() if self._standby else self._fork_pair(on_standby=False)
                 with control, contextlib.suppress(OSError):
                     socket.send_fds(control, [b"\0"], [connection.fileno()])
 
     def _fill(self) -> None:
         while len(self._standby) < self._wanted:
-            self._standby.append(self._fork_pair())
+            self._standby.append(self._fork_pair(on_standby=True))
 
-    def _fork_pair(self) -> tuple[int, socket.socket]:
+    def _fork_pair(self, *, on_standby: bool) -> tuple[int, socket.socket]:
         ours, theirs = socket.socketpair()
         me = os.getpid()
         pid = os.fork()
@@ -176,7 +162,7 @@ class _Server:
                 control.close()
             for closable in (ours, self._listener):
                 closable.close()
-            supervise(theirs, lambda sock, supervisor: run_rank(sock, supervisor, self._shell))
+            supervise(theirs, lambda sock, supervisor: run_rank(sock, supervisor, self._shell, on_standby))
         finally:
             os._exit(71)
 

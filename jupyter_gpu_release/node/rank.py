@@ -27,13 +27,14 @@ from .frames import Kind, RankOrder, died_outcome
 from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
+from .rehearsal import rehearse
 from .shell import RankShell, connect, use_inline_figures
 from .values import Collected, RankValues
 
 VALUES_FILE = "values.graph"
 
 
-def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
+def run_rank(sock: socket.socket, supervisor: int, shell: RankShell, on_standby: bool) -> NoReturn:
     """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
     try:
         os.setpgid(0, 0)
@@ -44,6 +45,8 @@ def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
+        if on_standby:  # there is time to touch the pages that moving values will write to
+            rehearse()
         frame = frames.receive(sock)
         if frame is None:
             os._exit(0)

@@ -52,15 +52,22 @@ def test_displays_keep_everything(relay: Relay, publisher: RecordingPublisher):
         events(
             ("display", {"data": data, "metadata": {"image/png": {"width": 3}}, "transient": {"display_id": "d"}}),
             ("update_display", {"data": {"text/plain": "y"}, "metadata": {}, "transient": {"display_id": "d"}}),
-            ("clear_output", {"wait": True}),
+            ("clear_output", {"wait": False}),
         )
     )
     assert publisher.calls == [
         ("publish", data, {"image/png": {"width": 3}}, {"display_id": "d"}, False),
         ("publish", {"text/plain": "y"}, {}, {"display_id": "d"}, True),
-        ("clear", True),
+        ("clear", False),
     ]
     assert relay.cleared
+
+
+def test_clearing_that_waits_is_for_the_cells_own_output_only(relay: Relay, publisher: RecordingPublisher):
+    relay.show(events(("clear_output", {"wait": True})))
+    assert publisher.calls == []
+    relay.show(events(("display", {"data": {"text/plain": "new"}}), ("clear_output", {"wait": True})))
+    assert publisher.calls == [("clear", True), ("publish", {"text/plain": "new"}, {}, {}, False)]
 
 
 def test_text_is_not_joined_across_a_display(relay: Relay, capsys: pytest.CaptureFixture[str]):
