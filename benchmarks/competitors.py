@@ -53,7 +53,7 @@ def ray_train(count: int) -> list[float]:
                 loop,
                 train_loop_config={"mark": str(mark)},
                 torch_config=TorchConfig(backend="gloo"),
-                scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"GPU": 1, "CPU": 0.1}),
+                scaling_config=ScalingConfig(num_workers=1, use_gpu=True, resources_per_worker={"GPU": 1, "CPU": 0.1}),
                 run_config=RunConfig(storage_path=folder, name="bench"),
             ).fit()
             found.append((float(mark.read_text()) - began) * 1000)
