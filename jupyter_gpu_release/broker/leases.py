@@ -85,6 +85,12 @@ class Lease:
         """Accelerator ids on ``node``."""
         return [i for slot, ids in zip(self.slots, self.gpu_ids, strict=False) if slot.node == node for i in ids]
 
+    def asked_on(self, node: str) -> list[Any]:
+        """The accelerator ids on ``node``, or the tasks that will tell them."""
+        if self.gpu_ids:
+            return [self.ids_on(node)]
+        return [asked for slot, asked in zip(self.slots, self.asked, strict=False) if slot.node == node]
+
 
 def _tell_accelerator_ids() -> list[str]:
     """Runs inside a bundle and does nothing but tell which accelerators Ray gave it."""

@@ -26,6 +26,8 @@ from .runs import PHASES, RunRecord, RunTable, Told
 log = logging.getLogger(__name__)
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
+#: an agent that has not taken an order after this will not
+_START_S = 30.0
 #: followers that are further behind than this after a run's end read from its log
 _TAIL_KEPT_S = 5.0
 
@@ -54,8 +56,10 @@ class Lifecycle:
     def _start_on(self, record: RunRecord, lease: Lease) -> None:
         record.lease = lease
         granted_at = time.time()
+        # first of all: ranks get ready, and Ray works, while we write this down
+        self.nodes.prepare(lease.slots[0].node, self._order(record, lease))
         if not lease.gpu_ids:
-            ray_leases.begin(lease)  # first of all: Ray works while we write this down
+            ray_leases.begin(lease)
         nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
         hosts = [node.host for node in nodes]
         lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
@@ -85,22 +89,24 @@ class Lifecycle:
         await self.end_lease(record)
 
     async def _acquire_and_order(self, record: RunRecord, lease: Lease) -> None:
-        folder = asyncio.ensure_future(self._manifests.create_folder(record.run))
         recorded = self.record_lease(lease)
-        try:
-            if not lease.gpu_ids:
-                await ray_leases.finish(lease)
-        finally:
-            if not folder.done():
-                await asyncio.wait([folder])
-        folder.result()
-        await recorded
-        if record.committed is not None:
-            await record.committed
-        if record.cancelled:
-            raise RunCancelledError(record.cancelled)
         node = lease.slots[0].node
-        await self.nodes.start(node, self._order(record, lease))
+        try:
+            try:
+                await self._manifests.create_folder(record.run)
+                await recorded
+                if record.committed is not None:
+                    await record.committed
+                if record.cancelled:
+                    raise RunCancelledError(record.cancelled)
+                granted = self.nodes.grant(node, record.run, lease.asked_on(node))
+            finally:
+                if not lease.gpu_ids:
+                    await ray_leases.finish(lease)
+            await self.nodes.answer(node, granted, _START_S)
+        except GpuReleaseError:
+            self.nodes.abandon(node, record.run)
+            raise
         self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))  # now with the ids
         found = self.nodes.find(node)
         cards = found.info.gpus if found is not None and found.info is not None else []
@@ -111,7 +117,7 @@ class Lifecycle:
         request = record.request
         return StartOrder(
             run=record.run, payload=request.payload, folder=self._manifests.folder(record.run),
-            gpu_ids=lease.ids_on(lease.slots[0].node), simulated=record.view.simulated, ranks=request.ask.ranks,
+            gpus=lease.slots[0].gpus, simulated=record.view.simulated, ranks=request.ask.ranks,
             memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
             grace_s=request.grace_s, fresh=request.fresh,
         )  # fmt: skip

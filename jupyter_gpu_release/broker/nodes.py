@@ -17,6 +17,7 @@ from ..core.config import GatewayConfig
 from ..core.messages import AgentConfig, Event, GpuInfo, NodeInfo, NodeRun, StartOrder, decode, encode
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
+from .joining import first_line
 from .leases import LeaseTable
 
 log = logging.getLogger(__name__)
@@ -126,9 +127,12 @@ class NodeTable:
 
     async def call(self, node: str, method: str, *arguments: Any, timeout_s: float = _CALL_S) -> Any:
         """Call a method of a node's agent; raises :class:`ClusterError` when it cannot be reached in time."""
-        agent = self.agent_of(node)
+        return await self.answer(node, getattr(self.agent_of(node), method).remote(*arguments), timeout_s)
+
+    async def answer(self, node: str, asked: Any, timeout_s: float = _CALL_S) -> Any:
+        """Await what was asked of a node's agent; raises :class:`ClusterError` when it does not come in time."""
         try:
-            return await asyncio.wait_for(_awaited(getattr(agent, method).remote(*arguments)), timeout_s)
+            return await asyncio.wait_for(_awaited(asked), timeout_s)
         except TimeoutError as error:
             raise ClusterError(f"the agent of node {node[:8]} did not answer within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
@@ -136,9 +140,25 @@ class NodeTable:
                 self._nodes[node].agent = None  # made anew at the next look
             raise ClusterError(f"the agent of node {node[:8]} failed: {first_line(error)}") from error
 
-    async def start(self, node: str, order: StartOrder) -> None:
-        """Have a node start a run; returns when accepted."""
-        await self.call(node, "start", encode(order), timeout_s=30.0)
+    def prepare(self, node: str, order: StartOrder) -> None:
+        """Have a node get a run's ranks ready; :meth:`grant` lets it begin, and finds out when that failed.
+
+        The run's folder need not be there yet.
+        """
+        with contextlib.suppress(ClusterError):
+            self.agent_of(node).prepare.remote(encode(order))
+
+    def grant(self, node: str, run: str, ids: list[Any]) -> Any:
+        """Let a prepared run begin once ``ids`` are there; await it with :meth:`answer`.
+
+        ``ids`` are lists of accelerator ids or Ray's references to them, which go to the node without passing here.
+        """
+        return self.agent_of(node).grant.remote(run, *ids)
+
+    def abandon(self, node: str, run: str) -> None:
+        """A prepared run will not begin."""
+        with contextlib.suppress(ClusterError):
+            self.agent_of(node).abandon.remote(run)
 
     async def runs(self, node: str) -> list[NodeRun]:
         """What a node's agent knows of runs."""

@@ -306,7 +306,9 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: bytes
     #: the run's folder on the store, as this node sees it
     folder: str
-    #: accelerator ids from Ray, for this node (all ranks together)
+    #: how many GPUs on this node (all ranks together)
+    gpus: int = 0
+    #: their accelerator ids from Ray; empty while the lease is being made
     gpu_ids: list[str] = msgspec.field(default_factory=list)
     simulated: bool = False
     ranks: int = 1

@@ -18,7 +18,8 @@ class Relay:
     def __init__(self, shell: Any, before_output: Callable[[], None] = lambda: None) -> None:
         self._shell = shell
         self._before_output = before_output
-        self._mid_line: set[tuple[int, str]] = set()
+        #: by stream: the rank whose line is not ended yet
+        self._mid_line: dict[str, int] = {}
         self._clear_next = False
         #: a ``clear_output`` took away what was shown before it, a status line too
         self.cleared = False
@@ -62,20 +63,21 @@ class Relay:
     def _write(self, data: dict[str, Any]) -> None:
         name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)
         target = sys.stderr if name == "stderr" else sys.stdout
-        target.write(self._prefixed(text, rank, name) if rank else text)
+        target.write(self._prefixed(text, rank, name))
 
     def _prefixed(self, text: str, rank: int, name: str) -> str:
+        """Lines of ranks above 0 say whose they are; a rank that speaks into another's line begins a new one."""
         if not text:
             return text
+        begun = self._mid_line.pop(name, None)
+        if text[-1] not in "\r\n":
+            self._mid_line[name] = rank
+        break_ = "" if begun in (None, rank) else "\n"
+        if rank == 0:
+            return break_ + text
         prefix = f"[rank {rank}] "
-        key = (rank, name)
-        begun = key in self._mid_line
-        if text[-1] in "\r\n":
-            self._mid_line.discard(key)
-        else:
-            self._mid_line.add(key)
-        head = "" if begun or text[0] in "\r\n" else prefix
-        return head + _LINE_STARTS.sub(prefix, text)
+        head = "" if begun == rank or text[0] in "\r\n" else prefix
+        return break_ + head + _LINE_STARTS.sub(prefix, text)
 
     def _display(self, data: dict[str, Any], *, update: bool) -> None:
         self._shell.display_pub.publish(

@@ -18,7 +18,7 @@ import ray
 
 from .. import __version__
 from ..core.messages import AgentConfig, GpuInfo, NodeInfo, StartOrder, decode, encode
-from ..errors import GpuReleaseError
+from ..errors import ClusterError, GpuReleaseError
 from ..storage.runs import probe_store
 from . import memory, process
 from .fork_servers import ForkServers
@@ -41,12 +41,13 @@ class NodeAgent:
         process.end_marked(process.NODE_MARKER, self._node)
         self._nvml = Nvml()
         self._meter = UseMeter(self._nvml)
-        self._servers = ForkServers(self._config, self._node)
         self._runs: dict[str, RunOnNode] = {}
+        self._prepared: dict[str, RunOnNode] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._problem = ""
         self._gpu_total, self._cpu_total = _resources(self._node)
+        self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._watch_raylet()
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
@@ -56,16 +57,34 @@ class NodeAgent:
         """Who this node is."""
         return encode(self._info())
 
-    async def start(self, order_bytes: bytes) -> None:
-        """Carry out an order; returns when accepted, a second time for the same run does nothing."""
+    async def prepare(self, order_bytes: bytes) -> None:
+        """Get a run's ranks ready while its lease is being made; the cell waits for :meth:`grant`."""
         order = decode(order_bytes, StartOrder)
-        if order.run in self._runs:
+        if order.run in self._runs or order.run in self._prepared:
             return
         if not order.memory_bytes:
             order = self._with_memory_share(order)
-        run = RunOnNode(order, self._servers, self._meter, self._reporter.tell)
-        self._runs[order.run] = run
-        self._spawn(run.carry_out())
+        run = RunOnNode(order, self._servers, self._meter, self._reporter.tell, granted=False)
+        self._prepared[order.run] = run
+        self._spawn(self._carry_out(run))
+
+    async def grant(self, run: str, *gpu_ids: list[str]) -> None:
+        """Let a prepared run begin; returns when accepted, a second time it does nothing.
+
+        ``gpu_ids``: what the lease's tasks on this node told (Ray passes them on without a stop at the gateway).
+        """
+        found = self._prepared.pop(run, None)
+        if found is not None:
+            self._runs[run] = found
+            found.grant([i for told in gpu_ids for i in told])
+        elif run not in self._runs:
+            raise ClusterError(f"run {run} was not prepared on this node (its agent was started anew)")
+
+    async def abandon(self, run: str) -> None:
+        """A prepared run will not begin here."""
+        found = self._prepared.pop(run, None)
+        if found is not None:
+            found.abandon()
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
@@ -106,6 +125,10 @@ class NodeAgent:
         return ""
 
     # ----------------------------------------------------------------------------- the inside
+    async def _carry_out(self, run: RunOnNode) -> None:
+        await run.carry_out()
+        self._prepared.pop(run.order.run, None)  # when it was never granted
+
     async def _warm_up(self) -> None:
         try:
             await self._servers.start().ready()
@@ -129,8 +152,8 @@ class NodeAgent:
 
     def _with_memory_share(self, order: StartOrder) -> StartOrder:
         """A default limit: the run's share of the node, so that one cell cannot take the others down."""
-        if order.gpu_ids and self._gpu_total:
-            share = len(order.gpu_ids) / self._gpu_total
+        if order.gpus and self._gpu_total:
+            share = order.gpus / self._gpu_total
         else:
             share = min(1.0, (order.cpus or 1) / max(self._cpu_total, 1))
         limit = int(memory.machine_bytes() * memory.USABLE * max(share, memory.LEAST_SHARE))

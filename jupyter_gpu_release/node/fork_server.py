@@ -26,8 +26,6 @@ from .rehearsal import rehearse
 from .shell import RankShell, build_shell
 from .supervisor import supervise
 
-_REFILL_S = 0.03
-
 
 class ServerConfig(msgspec.Struct, frozen=True):
     """Handed over as JSON in one argument (it holds no secret)."""
@@ -37,8 +35,6 @@ class ServerConfig(msgspec.Struct, frozen=True):
     agent_pid: int
     preload: list[str]
     exclude: list[str] = msgspec.field(default_factory=list)
-    #: pairs of supervisor and rank forked ahead of time
-    standby: int = 1
 
 
 def main() -> None:
@@ -54,7 +50,7 @@ def main() -> None:
     began = time.monotonic()
     shell, notes = _warm_up(config)
     _report(config, {"ready": True, "notes": notes, "seconds": round(time.monotonic() - began, 3)})
-    _Server(socket.socket(fileno=config.listen_fd), shell, config.standby).run()
+    _Server(socket.socket(fileno=config.listen_fd), shell).run()
 
 
 def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
@@ -94,13 +90,14 @@ def _report(config: ServerConfig, status: dict[str, object]) -> None:
 
 
 class _Server:
-    """Accepts connections and hands each to a pair of supervisor and rank; keeps ``standby`` pairs ready."""
+    """Accepts connections and forks a pair of supervisor and rank for each.
 
-    def __init__(self, listener: socket.socket, shell: RankShell, standby: int) -> None:
+    The agent connects ahead of time (see :mod:`.fork_servers`), so that a pair stands by when an order comes.
+    """
+
+    def __init__(self, listener: socket.socket, shell: RankShell) -> None:
         self._listener = listener
         self._shell = shell
-        self._wanted = standby
-        self._standby: list[tuple[int, socket.socket]] = []
         self._supervisors: set[int] = set()
         self._retired = False
         self._wake_read, self._wake_write = os.pipe()
@@ -115,54 +112,36 @@ class _Server:
         selector = selectors.DefaultSelector()
         selector.register(self._listener, selectors.EVENT_READ)
         selector.register(self._wake_read, selectors.EVENT_READ)
-        self._fill()
         while not (self._retired and not self._supervisors):
-            lacking = len(self._standby) < self._wanted and not self._retired
-            ready = selector.select(_REFILL_S if lacking else None)
-            for key, _ in ready:
+            for key, _ in selector.select():
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake_read, 256)
                     self._reap()
-            if not ready and lacking:  # a quiet moment: the cell that just started has the cores to itself
-                self._fill()
 
     def _on_retire(self, *_: object) -> None:
         self._retired = True
-        while self._standby:
-            self._standby.pop()[1].close()
 
     def _accept(self) -> None:
         connection, _address = self._listener.accept()
-        with connection:
-            if not self._retired:
-                _pid, control = self._standby.pop() if self._standby else self._fork_pair(on_standby=False)
-                with control, contextlib.suppress(OSError):
-                    socket.send_fds(control, [b"\0"], [connection.fileno()])
+        if not self._retired:
+            self._fork_pair(connection)
+        connection.close()
 
-    def _fill(self) -> None:
-        while len(self._standby) < self._wanted:
-            self._standby.append(self._fork_pair(on_standby=True))
-
-    def _fork_pair(self, *, on_standby: bool) -> tuple[int, socket.socket]:
-        ours, theirs = socket.socketpair()
+    def _fork_pair(self, connection: socket.socket) -> None:
         me = os.getpid()
         pid = os.fork()
         if pid:
-            theirs.close()
             self._supervisors.add(pid)
-            return pid, ours
+            return
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGUSR1, signal.SIG_DFL)
             process.die_with_parent(me, signal.SIGTERM)
-            for _pid, control in self._standby:
-                control.close()
-            for closable in (ours, self._listener):
-                closable.close()
-            supervise(theirs, lambda sock, supervisor: run_rank(sock, supervisor, self._shell, on_standby))
+            self._listener.close()
+            supervise(connection, lambda sock, supervisor: run_rank(sock, supervisor, self._shell))
         finally:
             os._exit(71)
 
@@ -176,7 +155,6 @@ class _Server:
             if not pid:
                 break
             self._supervisors.discard(pid)
-            self._standby = [pair for pair in self._standby if pair[0] != pid]
         process.kill_each(pid for pid in process.children_of(os.getpid()) if pid not in self._supervisors)
 
 

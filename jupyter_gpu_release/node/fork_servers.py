@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,13 @@ _SECRET = ("JUPYTER_GPU_TOKEN", "RAY_")
 _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
 
+Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+#: pairs that stand by: as many as the node has GPUs, at most this
+_MOST_STANDBY = 8
+#: so long after the latest order the next pair is forked, and so long is the pause between two
+_QUIET_S, _PAUSE_S = 0.06, 0.01
+
+
 class ForkServer:
     """One running fork server: its socket path, its process, what it had to say when ready."""
 
@@ -35,6 +44,10 @@ class ForkServer:
         self._popen = popen
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
+        self._spares: deque[Line] = deque()
+        self._used_at = 0.0
+        self._retired = False
+        self._filling: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -51,6 +64,38 @@ class ForkServer:
         if self._ready is None:
             self._ready = asyncio.create_task(self._read_status())
         await asyncio.shield(self._ready)
+
+    async def take(self) -> Line:
+        """A line to a pair of supervisor and rank that awaits its order."""
+        self._used_at = time.monotonic()
+        while self._spares:
+            reader, writer = self._spares.popleft()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return await self._connect()
+
+    def stand_by(self, count: int) -> None:
+        """Have ``count`` pairs forked ahead, one at a time and in quiet moments: a starting cell gets the cores."""
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.create_task(self._fill(count))
+
+    async def _fill(self, count: int) -> None:
+        with contextlib.suppress(OSError, ClusterError):
+            await self.ready()
+            while self.alive and not self._retired:
+                await asyncio.sleep(max(_PAUSE_S, self._used_at + _QUIET_S - time.monotonic()))
+                if len(self._spares) >= count:
+                    break
+                if time.monotonic() - self._used_at >= _QUIET_S and not self._retired:
+                    self._spares.append(await self._connect())
+
+    async def _connect(self) -> Line:
+        reader, writer = await asyncio.open_unix_connection(str(self.path), limit=1 << 20)
+        sock: socket.socket = writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        return reader, writer
 
     async def _read_status(self) -> None:
         loop = asyncio.get_running_loop()
@@ -79,6 +124,9 @@ class ForkServer:
 
     def retire(self) -> None:
         """Take no more orders; it ends when its last rank has."""
+        self._retired = True
+        while self._spares:
+            self._spares.pop()[1].close()
         if self.alive:
             self._popen.send_signal(signal.SIGUSR1)
 
@@ -91,9 +139,10 @@ class ForkServer:
 class ForkServers:
     """Hands out the fork server for a run; all calls from the agent's event loop (its thread lives as the agent)."""
 
-    def __init__(self, config: AgentConfig, node: str) -> None:
+    def __init__(self, config: AgentConfig, node: str, *, gpus: int = 1) -> None:
         self._config = config
         self._node = node
+        self._standby = min(max(gpus, 1), _MOST_STANDBY)
         self._current: ForkServer | None = None
         self._retired: list[ForkServer] = []
         self._stamp: object = None
@@ -110,13 +159,14 @@ class ForkServers:
         if self._current is None or not self._current.alive:
             self._stamp, self._digest = preload.folders_stamp(), preload.packages_digest()
             self._current = self._spawn(self._names)
+            self._current.stand_by(self._standby)
         return self._current
 
     async def get(self, *, fresh: bool) -> ForkServer:
         """The fork server to use now, ready."""
         self._sweep()
         if fresh:
-            server = self._spawn([], standby=0)
+            server = self._spawn([])
             self._retired.append(server)
         else:
             if self._packages_changed() and self._current is not None:
@@ -125,6 +175,8 @@ class ForkServers:
                 old.retire()
             server = self.start()
         await server.ready()
+        if server is self._current:
+            server.stand_by(self._standby)
         return server
 
     def done_with(self, server: ForkServer) -> None:
@@ -154,14 +206,14 @@ class ForkServers:
         self._digest = digest
         return changed
 
-    def _spawn(self, names: list[str], standby: int = 1) -> ForkServer:
+    def _spawn(self, names: list[str]) -> ForkServer:
         path = Path(self._config.runtime) / f"fs-{secrets.token_hex(4)}.sock"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen(64)
         status_read, status_write = os.pipe()
-        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names, standby=standby)
+        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names)
         argument = msgspec.json.encode(server_config).decode()
         with open(path.with_suffix(".log"), "wb", opener=_private) as log:
             popen = subprocess.Popen(

@@ -19,6 +19,7 @@ class Kind(IntEnum):
     """What a frame says."""
 
     ORDER = 1  #: agent → supervisor → rank: RankOrder
+    GO = 2  #: agent → supervisor → rank: list[str], the accelerator ids; the cell may run
     SIGNAL = 3  #: agent → supervisor: Command
     OUTPUT = 4  #: rank → supervisor → agent: list[Output]
     SYNC = 5  #: rank → supervisor: answer with one byte when all before this is forwarded
@@ -55,7 +56,6 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: str
     rank: int = 0
     ranks: int = 1
-    gpu_ids: list[str] = msgspec.field(default_factory=list)
     simulated: bool = False
     master_port: int = 0
     memory_bytes: int = 0

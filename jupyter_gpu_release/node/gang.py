@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,17 +12,22 @@ from .frames import RankOrder
 
 
 def rank_orders(order: StartOrder) -> list[RankOrder]:
-    """One order per rank; the GPUs are dealt out evenly, in order."""
-    share = len(order.gpu_ids) // max(order.ranks, 1)
+    """One order per rank."""
     port = _free_port() if order.ranks > 1 else 0
     return [
         RankOrder(
             run=order.run, payload=order.payload, folder=order.folder, rank=rank, ranks=order.ranks,
-            gpu_ids=order.gpu_ids[rank * share : (rank + 1) * share], simulated=order.simulated, master_port=port,
+            simulated=order.simulated, master_port=port,
             memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s,
         )
         for rank in range(order.ranks)
     ]  # fmt: skip
+
+
+def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
+    """The GPUs of each rank: dealt out evenly, in order."""
+    share = len(gpu_ids) // max(ranks, 1)
+    return [list(gpu_ids[rank * share : (rank + 1) * share]) for rank in range(ranks)]
 
 
 def _free_port() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,13 +32,26 @@ from .gpu_use import UseMeter
 
 _BATCH_S = 0.02
 _SLOW_STORE_S = 1.0
+#: a prepared run that is not granted after this never will be: its gateway is gone
+_GRANT_S = 60.0
 
 
 class RunOnNode:
     """Carries out one :class:`StartOrder`; ``tell`` gets the messages for the gateway, in order."""
 
-    def __init__(self, order: StartOrder, servers: ForkServers, meter: UseMeter, tell: Callable[[NodeMessage], None]):
+    def __init__(
+        self,
+        order: StartOrder,
+        servers: ForkServers,
+        meter: UseMeter,
+        tell: Callable[[NodeMessage], None],
+        *,
+        granted: bool = True,
+    ) -> None:
         self.order = order
+        self._granted = asyncio.get_event_loop().create_future()
+        if granted:
+            self._granted.set_result(True)
         self.phase = "starting"
         self.outcome: Outcome | None = None
         self._paths = RunPaths(Path(order.folder))
@@ -67,38 +79,64 @@ class RunOnNode:
         return list(read_events(self._paths.events, after))
 
     # ------------------------------------------------------------------------------ the run's life
+    def grant(self, gpu_ids: list[str]) -> None:
+        """The lease is there: the cell may run on these accelerators."""
+        if not self._granted.done():
+            self.order = msgspec.structs.replace(self.order, gpu_ids=gpu_ids)
+            self._granted.set_result(True)
+
+    def abandon(self) -> None:
+        """The lease will not be granted: end what was prepared, without a word."""
+        if not self._granted.done():
+            self._granted.set_result(False)
+
     async def carry_out(self) -> None:
         """From the order to the durable end; never raises."""
         recorder = asyncio.create_task(self._record_forever())
         try:
-            await self._run_ranks()
+            if not await self._run_ranks():
+                return
         except GpuReleaseError as error:
             outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
             await self._released(outcome)
         except OSError as error:
             await self._released(died_outcome("died", "NodeError", f"the rank could not be started: {error}"))
+        finally:
+            recorder.cancel()
         await self._finish()
-        recorder.cancel()
 
-    async def _run_ranks(self) -> None:
-        order = self.order
-        server = await self._servers.get(fresh=order.fresh)
+    async def _run_ranks(self) -> bool:
+        """Returns False when the lease was not granted. Ranks get ready while it is being made."""
         try:
-            rank_orders = gang.rank_orders(order)
-            readers = [await self._connect(server, rank_order) for rank_order in rank_orders]
+            server = await self._servers.get(fresh=self.order.fresh)
+        except GpuReleaseError:
+            if await self._is_granted():
+                raise
+            return False
+        try:
+            readers = [await self._connect(server, rank_order) for rank_order in gang.rank_orders(self.order)]
+            if not await self._is_granted():
+                return False
+            for writer, ids in zip(self._writers.values(), gang.shares(self.order.gpu_ids, len(readers)), strict=True):
+                writer.write(pack(Kind.GO, encode(ids)))
             if self._signalled is not None:
                 self._send(self._signalled)
             await asyncio.gather(*(self._follow(rank, reader) for rank, reader in enumerate(readers)))
+            return True
         finally:
             for writer in self._writers.values():
                 writer.close()
             self._servers.done_with(server)
 
+    async def _is_granted(self) -> bool:
+        try:
+            return bool(await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S))
+        except TimeoutError:
+            self.abandon()
+            return False
+
     async def _connect(self, server: ForkServer, order: RankOrder) -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_unix_connection(str(server.path), limit=1 << 20)
-        sock: socket.socket = writer.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        reader, writer = await server.take()
         self._writers[order.rank] = writer
         writer.write(pack(Kind.ORDER, encode(order)))
         return reader

@@ -23,8 +23,8 @@ from . import frames
 from .frames import Kind, Output
 
 FLUSH_S = 0.02
-#: after this long without output the next one is sent at once
-_QUIET_S = 0.1
+#: after this long without output the next one is sent nearly at once (one print() writes several times)
+_QUIET_S, _TOGETHER_S = 0.1, 0.001
 #: a cell that prints faster than it can be sent waits here
 _MOST_CHARS = 4 << 20
 _FLUSH, _SYNC, _FRAME = "flush!", "sync!", "frame!"
@@ -76,18 +76,19 @@ class Outlet:
         """Return when the supervisor has passed everything so far on."""
         self._wait_for(_SYNC, b"")
 
-    def frame(self, kind: Kind, body: bytes = b"") -> None:
+    def frame(self, kind: Kind, body: bytes = b"", *, wait: bool = True) -> None:
         """Send a frame of the run's life (RUNNING, ENDED, OUTCOME …) after everything so far."""
-        self._wait_for(_FRAME, (kind, body))
+        self._wait_for(_FRAME, (kind, body), wait=wait)
 
-    def _wait_for(self, what: str, detail: Any) -> None:
+    def _wait_for(self, what: str, detail: Any, *, wait: bool = True) -> None:
         if self.is_ours:
             done = threading.Lock()
             done.acquire()
             self._queue.append((0.0, what, (detail, done)))
             os.eventfd_write(self._urgent, 1)
             self._ring()
-            done.acquire()
+            if wait:
+                done.acquire()
 
     def _ring(self) -> None:
         if not self._rung:
@@ -99,7 +100,8 @@ class Outlet:
         last = 0.0
         while True:
             os.eventfd_read(self._bell)
-            if time.monotonic() - last < _QUIET_S and select.select([self._urgent], [], [], FLUSH_S)[0]:
+            pause_s = FLUSH_S if time.monotonic() - last < _QUIET_S else _TOGETHER_S
+            if select.select([self._urgent], [], [], pause_s)[0]:
                 os.eventfd_read(self._urgent)
             self._rung = False
             try:

@@ -8,6 +8,7 @@ import gc
 import io
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
@@ -28,13 +29,13 @@ from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
 from .rehearsal import rehearse
-from .shell import RankShell, connect, use_inline_figures
+from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
 from .values import Collected, RankValues
 
 VALUES_FILE = "values.graph"
 
 
-def run_rank(sock: socket.socket, supervisor: int, shell: RankShell, on_standby: bool) -> NoReturn:
+def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
     """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
     try:
         os.setpgid(0, 0)
@@ -45,18 +46,21 @@ def run_rank(sock: socket.socket, supervisor: int, shell: RankShell, on_standby:
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
-        if on_standby:  # there is time to touch the pages that moving values will write to
+        outlet = Outlet(sock)
+        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
+        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
+        connect(shell, outlet)
+        keep_order_with_subprocesses(outlet)
+        use_inline_figures(shell)
+        if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
             rehearse()
+        outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
         frame = frames.receive(sock)
         if frame is None:
             os._exit(0)
         # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        outlet = Outlet(sock)
-        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
-        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
-        outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
         _Rank(decode(frame[1], RankOrder), outlet, sock, shell, loop).run()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
@@ -93,22 +97,45 @@ class _Rank:
 
     def _prepare(self) -> CellPayload:
         payload = decode(self._order.payload, CellPayload)
-        self._notes += workplace.enter(self._order, payload)
-        shell = self._shell
-        connect(shell, self._outlet, payload.count, terminal=payload.terminal)
-        keep_order_with_subprocesses(self._outlet)
-        stream, buffers = _open_inputs(payload, RunPaths(Path(self._order.folder)))
-        has_gpu = bool(self._order.gpu_ids) and not self._order.simulated
-        self._values = RankValues(shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
+        early = workplace.is_visible(payload)  # else its folder is the run's, which need not be there yet
+        problem = self._enter(payload) if early else None
+        gpu_ids = self._await_grant()
+        problem = problem if early else self._enter(payload)
+        if problem is not None:
+            raise problem
+        workplace.take_gpus(gpu_ids, simulated=self._order.simulated)
+        self._load(payload, has_gpu=bool(gpu_ids) and not self._order.simulated)
+        return payload
+
+    def _enter(self, payload: CellPayload) -> Exception | None:
+        """What can be done without a GPU; returns the problem, which is reported once the run is granted."""
+        try:
+            self._notes += workplace.enter(self._order, payload)
+            self._shell.execution_count = payload.count
+            if not payload.terminal:
+                look_like_a_notebook()
+            self._inputs = _open_inputs(payload, RunPaths(Path(self._order.folder)))
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            return error
+        return None
+
+    def _await_grant(self) -> list[str]:
+        frame = frames.receive(self._sock)
+        if frame is None:  # the lease was not granted
+            os._exit(0)
+        return decode(frame[1], list[str])
+
+    def _load(self, payload: CellPayload, *, has_gpu: bool) -> None:
+        stream, buffers = self._inputs
+        self._values = RankValues(self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
         self._notes += self._values.load()
-        use_inline_figures(shell)
+        use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
         self._files = WrittenFiles()
-        return payload
 
     def _run_cell(self, payload: CellPayload) -> None:
         self._started = time.time()
-        self._outlet.frame(Kind.RUNNING, encode(self._started))
+        self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
         ended = self._loop.run(payload)
         ended_s = time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)

@@ -11,9 +11,10 @@ import sys
 import types
 from typing import Any
 
-from ..core.messages import CellPayload
+from ..core.messages import CellPayload, Outcome, decode, encode
 from ..storage import ambient, codec, settings
 from ..storage.rebuild import Realm
+from .frames import Command, RankOrder
 from .values import RankValues
 
 _SOURCE = """
@@ -36,7 +37,15 @@ device = "cpu"
 def rehearse() -> None:
     """Send, load, change, collect and throw away values of the kinds that are usual here."""
     with contextlib.suppress(Exception):  # a library in an odd state must not keep the fork server from starting
+        _speak()
         _travel()
+
+
+def _speak() -> None:
+    """Messages of each kind: their decoders are built once, here."""
+    order = RankOrder(run="", payload=encode(CellPayload(source="")), folder="")
+    for message in (order, CellPayload(source=""), Outcome(status="ok"), Command("interrupt"), 0, 0.0):
+        decode(encode(message), type(message))
 
 
 def _travel() -> None:

@@ -151,19 +151,16 @@ def build_shell() -> RankShell:
     return shell
 
 
-def connect(shell: RankShell, outlet: Outlet, count: int, *, terminal: bool) -> None:
-    """Let the shell of this rank speak through ``outlet`` as cell number ``count``."""
-    if not terminal:
-        _look_like_a_notebook()
+def connect(shell: RankShell, outlet: Outlet) -> None:
+    """Let the shell of this rank speak through ``outlet``."""
     shell.outlet = outlet
     shell.display_pub.outlet = outlet
-    shell.execution_count = count
     builtins.input = _no_input  # type: ignore[assignment]
     getpass.getpass = _no_input
     _route_comms(outlet)
 
 
-def _look_like_a_notebook() -> None:
+def look_like_a_notebook() -> None:
     """Rich, tqdm and others find out by these two signs whether a notebook shows what they draw."""
     RankShell.__name__ = "ZMQInteractiveShell"
     sys.modules.setdefault("ipykernel.zmqshell", ModuleType("ipykernel.zmqshell"))

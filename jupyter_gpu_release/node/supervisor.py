@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import select
 import selectors
 import signal
 import socket
@@ -31,11 +32,11 @@ _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
 
-def supervise(control: socket.socket, run_rank: Callable[[socket.socket, int], NoReturn]) -> NoReturn:
-    """Body of the supervisor process; forks the rank at once, then waits for a connection to take an order from.
+def supervise(agent: socket.socket, run_rank: Callable[[socket.socket, int], NoReturn]) -> NoReturn:
+    """Body of the supervisor process; forks the rank at once, then waits for the order on ``agent``.
 
-    ``control`` brings the agent's connection as a descriptor; ``run_rank(sock, supervisor)`` is the rank's body. So a
-    pair can stand by before anybody asks, and the forks are not on the way to the first statement.
+    ``run_rank(sock, supervisor)`` is the rank's body. So a pair can stand by before anybody asks, and the forks are
+    not on the way to the first statement.
     """
     process.become_subreaper()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -46,7 +47,7 @@ def supervise(control: socket.socket, run_rank: Callable[[socket.socket, int], N
     rank = os.fork()
     if rank == 0:
         ours.close()
-        control.close()
+        agent.close()
         for number, (read_end, write_end) in enumerate(pipes, start=1):
             os.close(read_end)
             os.dup2(write_end, number)
@@ -55,25 +56,21 @@ def supervise(control: socket.socket, run_rank: Callable[[socket.socket, int], N
     theirs.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
-    agent, order = _await_order(control)
-    frames.send(ours, Kind.ORDER, encode(order))
+    order = _await_order(agent, ours)
     _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes]).run()
     os._exit(0)
 
 
-def _await_order(control: socket.socket) -> tuple[socket.socket, RankOrder]:
-    """Block until a connection comes; ends this process (and with it the rank) when none ever will."""
-    _token, fds, _flags, _address = socket.recv_fds(control, 1, 1)
-    if not fds:
-        os._exit(0)
-    control.close()
-    agent = socket.socket(fileno=fds[0])
-    agent.settimeout(_ORDER_LIMIT_S)
+def _await_order(agent: socket.socket, rank: socket.socket) -> RankOrder:
+    """Block until an order comes and pass it on; ends this process (and with it the rank) when none ever will."""
     try:
+        select.select([agent], [], [])
+        agent.settimeout(_ORDER_LIMIT_S)
         frame = frames.receive(agent)
         if frame is None or frame[0] is not Kind.ORDER:
             os._exit(0)
-        return agent, decode(frame[1], RankOrder)
+        frames.send(rank, Kind.ORDER, frame[1])
+        return decode(frame[1], RankOrder)
     except (OSError, msgspec.DecodeError, ValueError):
         os._exit(0)
 
@@ -227,6 +224,9 @@ class _Supervisor:
         for kind, body in self._commands.feed(data):
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
+            elif kind is Kind.GO:
+                with contextlib.suppress(OSError):  # the rank died before: that is reported as its end
+                    self._sock.send(pack(kind, body))
         return True
 
     def _obey(self, command: Command) -> None:

@@ -24,7 +24,7 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     os.environ.update(payload.env)
     notes: list[str] = []
     extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
-    if _sees(payload):
+    if is_visible(payload):
         os.chdir(payload.workdir)
     elif payload.workdir_asked:
         raise OptionError(
@@ -40,6 +40,14 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     return notes
 
 
+def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
+    """Let this process see the GPUs of its lease, and no others (``--env`` cannot change that)."""
+    ids = ",".join(gpu_ids)
+    has_device = Path("/dev/nvidiactl").exists()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if simulated and has_device else ids
+    os.environ["JUPYTER_GPU_IDS"] = ids
+
+
 def limit_threads(order: RankOrder) -> None:
     """With ``--cpus`` the frameworks use that many threads."""
     torch = sys.modules.get("torch")
@@ -48,11 +56,7 @@ def limit_threads(order: RankOrder) -> None:
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
-    ids = ",".join(order.gpu_ids)
-    has_device = Path("/dev/nvidiactl").exists()
     environment = {
-        "CUDA_VISIBLE_DEVICES": "" if order.simulated and has_device else ids,
-        "JUPYTER_GPU_IDS": ids,
         "JUPYTER_GPU_RUN": order.run,
         "GPU_RUN_DIR": str(paths.files),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
@@ -65,7 +69,7 @@ def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
     return environment
 
 
-def _sees(payload: CellPayload) -> bool:
+def is_visible(payload: CellPayload) -> bool:
     """Whether this node has the notebook's folder, and it is the same one (not just the same path)."""
     if not payload.workdir:
         return False

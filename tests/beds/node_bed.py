@@ -84,8 +84,11 @@ class Run:
         self.order = order
         self.messages: list[NodeMessage] = []
         self.changed = threading.Condition()
-        self.on_node = RunOnNode(order, node.servers, node.meter, self._tell)
+        self.on_node: RunOnNode = node.call(self._make(node))
         self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
+
+    async def _make(self, node: Node) -> RunOnNode:
+        return RunOnNode(self.order, node.servers, node.meter, self._tell)
 
     def _tell(self, message: NodeMessage) -> None:
         with self.changed:

@@ -94,7 +94,8 @@ def test_other_ranks_are_marked_at_each_line(relay: Relay, capsys: pytest.Captur
 def test_ranks_do_not_share_their_lines(relay: Relay, capsys: pytest.CaptureFixture[str]):
     relay.show(events(text("x", rank=1)))
     relay.show(events(text("y", rank=2)))
-    assert capsys.readouterr().out == "[rank 1] x[rank 2] y"
+    relay.show(events(text(" again\n", rank=2), text("z\n", rank=0)))
+    assert capsys.readouterr().out == "[rank 1] x\n[rank 2] y again\nz\n"
 
 
 def test_errors_are_kept_for_the_end(relay: Relay, capsys: pytest.CaptureFixture[str]):

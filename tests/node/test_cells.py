@@ -226,8 +226,10 @@ def test_double_forked_grandchildren_do_not_outlive_the_release(node: Node) -> N
 def test_ranks_of_a_gang_get_their_own_gpu_and_address(node: Node) -> None:
     source = "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['CUDA_VISIBLE_DEVICES'])"
     run = node.run(source, ranks=4, gpu_ids=["3", "2", "1", "0"])
-    lines = {line for event in run.events for line in event.data["text"].splitlines()}
-    assert lines == {"0 4 3", "1 4 2", "2 4 1", "3 4 0"}
+    said = dict.fromkeys(range(4), "")
+    for event in run.events:
+        said[event.data.get("rank", 0)] += event.data["text"]
+    assert said == {0: "0 4 3\n", 1: "1 4 2\n", 2: "2 4 1\n", 3: "3 4 0\n"}
 
 
 def test_a_failing_rank_ends_the_others_and_is_named(node: Node) -> None:
