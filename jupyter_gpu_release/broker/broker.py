@@ -80,9 +80,9 @@ class Broker:
             return known
         record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
         self.runs.add(record)
+        self.runs.record(record)  # committed in a thread; no cell starts before it
         self.lifecycle.queue.add(record)
-        self.lifecycle.queue.serve()  # before the commit: Ray works meanwhile, and no cell starts before it
-        self.runs.record(record)
+        self.lifecycle.queue.serve()
         await self._committed(record)
         return record
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from typing import Any
 
@@ -18,7 +19,7 @@ from ray._private.state import available_resources_per_node
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ..core.messages import decode, encode
+from ..core.messages import Granted, decode, encode, grant_socket
 from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import Slot
@@ -85,17 +86,18 @@ class Lease:
         """Accelerator ids on ``node``."""
         return [i for slot, ids in zip(self.slots, self.gpu_ids, strict=False) if slot.node == node for i in ids]
 
-    def asked_on(self, node: str) -> list[Any]:
-        """The accelerator ids on ``node``, or the tasks that will tell them."""
-        if self.gpu_ids:
-            return [self.ids_on(node)]
-        return [asked for slot, asked in zip(self.slots, self.asked, strict=False) if slot.node == node]
 
+def _tell_accelerator_ids(run: str = "", agent_socket: str = "") -> list[str]:
+    """Runs inside a bundle and does nothing but tell which accelerators Ray gave it.
 
-def _tell_accelerator_ids() -> list[str]:
-    """Runs inside a bundle and does nothing but tell which accelerators Ray gave it."""
-    ids: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
-    return [str(i) for i in ids.get("GPU", [])]
+    The node's agent hears it at once, on this node; the gateway a few hops later.
+    """
+    by_kind: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
+    ids = [str(i) for i in by_kind.get("GPU", [])]
+    if agent_socket:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(encode(Granted(run, ids)), agent_socket)
+    return ids
 
 
 # max_calls=0: the worker stays for the next lease (Ray's default for GPU tasks is a new process each)
@@ -141,8 +143,11 @@ class LeaseTable:
 
 
 # ---------------------------------------------------------------------------------------- Ray's side
-def begin(lease: Lease) -> None:
-    """Ask Ray for the group and, inside it, for the accelerator ids; :func:`finish` waits for the answer."""
+def begin(lease: Lease, runtime: str) -> None:
+    """Ask Ray for the group and, inside it, for the accelerator ids; :func:`finish` waits for the answer.
+
+    ``runtime``: the folder of the agents' sockets on their nodes.
+    """
     bundles = [{"GPU": float(slot.gpus)} if slot.gpus else {"CPU": float(slot.cpus)} for slot in lease.slots]
     pins = [{"ray.io/node-id": slot.node} for slot in lease.slots]
     try:
@@ -152,12 +157,13 @@ def begin(lease: Lease) -> None:
     except ray.exceptions.RayError as error:
         lease.refusal = ClusterError(f"Ray refuses the placement group: {error}")
         return
+    direct = (lease.run, grant_socket(runtime, lease.slots[0].node)) if len(lease.slots) == 1 else ()
     lease.asked = [
         accelerator_ids.options(
             num_gpus=slot.gpus,
             num_cpus=slot.cpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(lease.group, index),
-        ).remote()
+        ).remote(*direct)
         for index, slot in enumerate(lease.slots)
     ]
 

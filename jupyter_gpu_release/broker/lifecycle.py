@@ -56,21 +56,21 @@ class Lifecycle:
     def _start_on(self, record: RunRecord, lease: Lease) -> None:
         record.lease = lease
         granted_at = time.time()
-        # first of all: ranks get ready, and Ray works, while we write this down
-        self.nodes.prepare(lease.slots[0].node, self._order(record, lease))
+        # threads write this down while we wait for Ray
+        written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), self.record_lease(lease)]
         if not lease.gpu_ids:
-            ray_leases.begin(lease)
+            ray_leases.begin(lease, self.nodes.runtime)
         nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
         hosts = [node.host for node in nodes]
         lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
+        record.starting = self.spawn(self._start(record, lease, written))
         self.runs.change(
             record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts
         )
-        record.starting = self.spawn(self._start(record, lease))
 
-    async def _start(self, record: RunRecord, lease: Lease) -> None:
+    async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
-            await self._acquire_and_order(record, lease)
+            await self._order_and_grant(record, lease, written)
         except ClusterError as error:
             await self._after_failed_start(record, lease, error)
         except GpuReleaseError as error:
@@ -88,22 +88,22 @@ class Lifecycle:
         record.releasing = asyncio.current_task()
         await self.end_lease(record)
 
-    async def _acquire_and_order(self, record: RunRecord, lease: Lease) -> None:
-        recorded = self.record_lease(lease)
+    async def _order_and_grant(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
+        """The node gets its order while Ray makes the lease; the cell runs when both are there."""
         node = lease.slots[0].node
         try:
             try:
-                await self._manifests.create_folder(record.run)
-                await recorded
-                if record.committed is not None:
-                    await record.committed
+                for done in [*written, *([record.committed] if record.committed else [])]:
+                    await done
                 if record.cancelled:
                     raise RunCancelledError(record.cancelled)
-                granted = self.nodes.grant(node, record.run, lease.asked_on(node))
+                ordered = self.nodes.start(node, self._order(record, lease))
             finally:
                 if not lease.gpu_ids:
                     await ray_leases.finish(lease)
-            await self.nodes.answer(node, granted, _START_S)
+            await self.nodes.answer(node, ordered, _START_S)
+            # the node knows by now, unless several bundles make up its share or its tasks could not reach the agent
+            await self.nodes.call(node, "grant", record.run, lease.ids_on(node), timeout_s=_START_S)
         except GpuReleaseError:
             self.nodes.abandon(node, record.run)
             raise
@@ -117,14 +117,16 @@ class Lifecycle:
         request = record.request
         return StartOrder(
             run=record.run, payload=request.payload, folder=self._manifests.folder(record.run),
-            gpus=lease.slots[0].gpus, simulated=record.view.simulated, ranks=request.ask.ranks,
+            gpus=lease.slots[0].gpus, gpu_ids=lease.ids_on(lease.slots[0].node) if lease.gpu_ids else None,
+            simulated=record.view.simulated, ranks=request.ask.ranks,
             memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
             grace_s=request.grace_s, fresh=request.fresh,
         )  # fmt: skip
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
         """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""
-        if lease.gpu_ids and not record.cancelled:
+        begun = bool(lease.gpu_ids) or await self.nodes.has_begun(lease.slots[0].node, record.run)
+        if begun and not record.cancelled:
             await self.lose(record, f"the node could not start the run: {error.message}")
             return
         await self._free(lease)

@@ -28,9 +28,9 @@ class Manifests:
         self._newest: dict[str, dict[str, Any]] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
-    async def create_folder(self, run: str) -> None:
-        """Make the run's folder; raises :class:`StoreError`."""
-        await asyncio.to_thread(create_run_folder, self._store, run)
+    def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
+        """Make the run's folder, beginning now, in a thread; the future raises :class:`StoreError`."""
+        return asyncio.get_running_loop().run_in_executor(None, create_run_folder, self._store, run)
 
     def folder(self, run: str) -> str:
         """The run's folder as the nodes see it."""

@@ -54,6 +54,11 @@ class NodeTable:
         self._config = config
         self._nodes: dict[str, Node] = {}
 
+    @property
+    def runtime(self) -> str:
+        """The folder of the agents' sockets, on each node."""
+        return self._config.runtime
+
     def alive(self) -> list[Node]:
         """The nodes that Ray reports alive."""
         return [node for node in self._nodes.values() if node.alive]
@@ -140,25 +145,21 @@ class NodeTable:
                 self._nodes[node].agent = None  # made anew at the next look
             raise ClusterError(f"the agent of node {node[:8]} failed: {first_line(error)}") from error
 
-    def prepare(self, node: str, order: StartOrder) -> None:
-        """Have a node get a run's ranks ready; :meth:`grant` lets it begin, and finds out when that failed.
-
-        The run's folder need not be there yet.
-        """
-        with contextlib.suppress(ClusterError):
-            self.agent_of(node).prepare.remote(encode(order))
-
-    def grant(self, node: str, run: str, ids: list[Any]) -> Any:
-        """Let a prepared run begin once ``ids`` are there; await it with :meth:`answer`.
-
-        ``ids`` are lists of accelerator ids or Ray's references to them, which go to the node without passing here.
-        """
-        return self.agent_of(node).grant.remote(run, *ids)
+    def start(self, node: str, order: StartOrder) -> Any:
+        """Have a node start a run, once it knows the accelerators; await it with :meth:`answer`."""
+        return self.agent_of(node).start.remote(encode(order))
 
     def abandon(self, node: str, run: str) -> None:
-        """A prepared run will not begin."""
+        """A run's lease came to nothing: the node forgets it, or ends it if it has begun."""
         with contextlib.suppress(ClusterError):
             self.agent_of(node).abandon.remote(run)
+
+    async def has_begun(self, node: str, run: str) -> bool:
+        """Whether a run whose lease came to nothing began all the same (it is ended by :meth:`abandon`)."""
+        try:
+            return bool(await self.call(node, "has_begun", run))
+        except ClusterError:
+            return False
 
     async def runs(self, node: str) -> list[NodeRun]:
         """What a node's agent knows of runs."""

@@ -299,6 +299,18 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     gateway_actor: str = "gateway"
 
 
+def grant_socket(runtime: str, node: str) -> str:
+    """Where a node's agent hears from the lease tasks on its node (a Unix datagram socket)."""
+    return f"{runtime}/grants-{node[:12]}.sock"
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """A lease task to the agent of its node: the accelerator ids that Ray gave the run."""
+
+    run: str
+    gpu_ids: list[str]
+
+
 class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start the ranks of a run on one node."""
 
@@ -308,8 +320,8 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: str
     #: how many GPUs on this node (all ranks together)
     gpus: int = 0
-    #: their accelerator ids from Ray; empty while the lease is being made
-    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    #: their accelerator ids from Ray; None while the lease is being made, then its tasks or ``grant`` tell them
+    gpu_ids: list[str] | None = None
     simulated: bool = False
     ranks: int = 1
     memory_bytes: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -17,7 +18,7 @@ import psutil
 import ray
 
 from .. import __version__
-from ..core.messages import AgentConfig, GpuInfo, NodeInfo, StartOrder, decode, encode
+from ..core.messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, decode, encode, grant_socket
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.runs import probe_store
 from . import memory, process
@@ -26,6 +27,8 @@ from .gpu_use import UseMeter
 from .gpus import Nvml, simulated_gpus
 from .node_run import RunOnNode
 from .reporter import Reporter
+
+_MOST_EARLY = 64
 
 
 class NodeAgent:
@@ -42,13 +45,16 @@ class NodeAgent:
         self._nvml = Nvml()
         self._meter = UseMeter(self._nvml)
         self._runs: dict[str, RunOnNode] = {}
-        self._prepared: dict[str, RunOnNode] = {}
+        self._ungranted: dict[str, RunOnNode] = {}
+        #: accelerators that lease tasks told of before the order came
+        self._told_early: dict[str, list[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._problem = ""
         self._gpu_total, self._cpu_total = _resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._watch_raylet()
+        self._hear_lease_tasks()
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
 
@@ -57,34 +63,41 @@ class NodeAgent:
         """Who this node is."""
         return encode(self._info())
 
-    async def prepare(self, order_bytes: bytes) -> None:
-        """Get a run's ranks ready while its lease is being made; the cell waits for :meth:`grant`."""
+    async def start(self, order_bytes: bytes) -> None:
+        """Carry out an order; returns when accepted, a second time for the same run does nothing.
+
+        Ranks get ready at once; the cell begins when the run's accelerators are known.
+        """
         order = decode(order_bytes, StartOrder)
-        if order.run in self._runs or order.run in self._prepared:
+        if order.run in self._runs or order.run in self._ungranted:
             return
         if not order.memory_bytes:
             order = self._with_memory_share(order)
-        run = RunOnNode(order, self._servers, self._meter, self._reporter.tell, granted=False)
-        self._prepared[order.run] = run
+        run = RunOnNode(order, self._servers, self._meter, self._reporter.tell)
+        self._ungranted[order.run] = run
         self._spawn(self._carry_out(run))
+        ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
+        if ids is not None:
+            self._grant(order.run, ids)
 
-    async def grant(self, run: str, *gpu_ids: list[str]) -> None:
-        """Let a prepared run begin; returns when accepted, a second time it does nothing.
-
-        ``gpu_ids``: what the lease's tasks on this node told (Ray passes them on without a stop at the gateway).
-        """
-        found = self._prepared.pop(run, None)
-        if found is not None:
-            self._runs[run] = found
-            found.grant([i for told in gpu_ids for i in told])
-        elif run not in self._runs:
-            raise ClusterError(f"run {run} was not prepared on this node (its agent was started anew)")
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        """The run's accelerators; does nothing when they are known already."""
+        if run not in self._ungranted and run not in self._runs:
+            raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
+        self._grant(run, gpu_ids)
 
     async def abandon(self, run: str) -> None:
-        """A prepared run will not begin here."""
-        found = self._prepared.pop(run, None)
+        """The run's lease came to nothing: forget it; if it has begun, it is ended."""
+        self._told_early.pop(run, None)
+        found = self._ungranted.pop(run, None)
         if found is not None:
             found.abandon()
+        elif run in self._runs:
+            self._runs[run].signal("kill", "lost")
+
+    async def has_begun(self, run: str) -> bool:
+        """Whether a run was granted here."""
+        return run in self._runs
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
@@ -125,9 +138,33 @@ class NodeAgent:
         return ""
 
     # ----------------------------------------------------------------------------- the inside
+    def _hear_lease_tasks(self) -> None:
+        """Lease tasks on this node tell their ids here, some hops sooner than through the gateway."""
+        path = Path(grant_socket(self._config.runtime, self._node))
+        path.unlink(missing_ok=True)
+        self._grants = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._grants.bind(str(path))
+        path.chmod(0o600)
+        asyncio.get_event_loop().add_reader(self._grants, self._on_told)
+
+    def _on_told(self) -> None:
+        with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
+            while True:
+                told = decode(self._grants.recv(1 << 16), Granted)
+                if told.run in self._ungranted:
+                    self._grant(told.run, told.gpu_ids)
+                elif told.run not in self._runs:  # sooner than the order
+                    self._told_early = {**dict(list(self._told_early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
+
+    def _grant(self, run: str, gpu_ids: list[str]) -> None:
+        found = self._ungranted.pop(run, None)
+        if found is not None:
+            self._runs[run] = found
+            found.grant(gpu_ids)
+
     async def _carry_out(self, run: RunOnNode) -> None:
         await run.carry_out()
-        self._prepared.pop(run.order.run, None)  # when it was never granted
+        self._ungranted.pop(run.order.run, None)
 
     async def _warm_up(self) -> None:
         try:

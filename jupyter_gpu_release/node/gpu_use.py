@@ -24,7 +24,7 @@ class _Samples:
 
     def add(self, gpus: list[GpuInfo]) -> None:
         """Take one reading of all cards."""
-        mine = [gpu for gpu in gpus if gpu.index in self.order.gpu_ids]
+        mine = [gpu for gpu in gpus if gpu.index in (self.order.gpu_ids or ())]
         known = [gpu.utilization for gpu in mine if gpu.utilization is not None]
         if known:
             level = sum(known) / len(known)
@@ -66,7 +66,7 @@ class UseMeter:
             samples = self._runs.pop(order.run, None)
             if samples is None:
                 return None
-            now = [gpu for gpu in self._nvml.gpus() if gpu.index in order.gpu_ids]
+            now = [gpu for gpu in self._nvml.gpus() if gpu.index in (order.gpu_ids or ())]
         left = sum(max(0, gpu.used_bytes - samples.before.get(gpu.index, 0)) for gpu in now)
         return GpuUse(
             peak_utilization=samples.peak,

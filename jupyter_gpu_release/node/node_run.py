@@ -45,12 +45,10 @@ class RunOnNode:
         servers: ForkServers,
         meter: UseMeter,
         tell: Callable[[NodeMessage], None],
-        *,
-        granted: bool = True,
     ) -> None:
         self.order = order
-        self._granted = asyncio.get_event_loop().create_future()
-        if granted:
+        self._granted: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
+        if order.gpu_ids is not None:
             self._granted.set_result(True)
         self.phase = "starting"
         self.outcome: Outcome | None = None
@@ -80,7 +78,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------ the run's life
     def grant(self, gpu_ids: list[str]) -> None:
-        """The lease is there: the cell may run on these accelerators."""
+        """The lease is there, with these accelerators: the cell may run."""
         if not self._granted.done():
             self.order = msgspec.structs.replace(self.order, gpu_ids=gpu_ids)
             self._granted.set_result(True)
@@ -110,14 +108,16 @@ class RunOnNode:
         try:
             server = await self._servers.get(fresh=self.order.fresh)
         except GpuReleaseError:
-            if await self._is_granted():
+            if await self._until_granted():
                 raise
             return False
         try:
             readers = [await self._connect(server, rank_order) for rank_order in gang.rank_orders(self.order)]
-            if not await self._is_granted():
+            if not await self._until_granted():
                 return False
-            for writer, ids in zip(self._writers.values(), gang.shares(self.order.gpu_ids, len(readers)), strict=True):
+            for writer, ids in zip(
+                self._writers.values(), gang.shares(self.order.gpu_ids or [], len(readers)), strict=True
+            ):
                 writer.write(pack(Kind.GO, encode(ids)))
             if self._signalled is not None:
                 self._send(self._signalled)
@@ -128,9 +128,9 @@ class RunOnNode:
                 writer.close()
             self._servers.done_with(server)
 
-    async def _is_granted(self) -> bool:
+    async def _until_granted(self) -> bool:
         try:
-            return bool(await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S))
+            return await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
         except TimeoutError:
             self.abandon()
             return False

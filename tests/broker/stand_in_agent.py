@@ -125,7 +125,7 @@ class StandInAgent:
         self._node = ray.get_runtime_context().get_node_id()
         self._incarnation = secrets.token_hex(4)
         self._runs: dict[str, Run] = {}
-        self._prepared: dict[str, StartOrder] = {}
+        self._ordered: dict[str, StartOrder] = {}
         self._tasks: list[asyncio.Task] = []
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         Path(self._config.runtime).mkdir(parents=True, exist_ok=True)
@@ -148,19 +148,27 @@ class StandInAgent:
     async def hello(self) -> bytes:
         return encode(self._info())
 
-    async def prepare(self, order_bytes: bytes) -> None:
+    async def start(self, order_bytes: bytes) -> None:
         order = decode(order_bytes, StartOrder)
-        self._prepared[order.run] = order
+        if order.gpu_ids is None:
+            self._ordered[order.run] = order
+        else:
+            self._begin(order)
 
-    async def grant(self, run: str, *gpu_ids: list[str]) -> None:
-        order = self._prepared.pop(run)
-        if run not in self._runs:
-            order = msgspec.structs.replace(order, gpu_ids=[i for told in gpu_ids for i in told])
-            self._runs[run] = started = Run(order, self._reporter.tell)
-            self._spawn(started.carry_out())
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        if run in self._ordered:
+            self._begin(msgspec.structs.replace(self._ordered.pop(run), gpu_ids=gpu_ids))
+
+    def _begin(self, order: StartOrder) -> None:
+        if order.run not in self._runs:
+            self._runs[order.run] = run = Run(order, self._reporter.tell)
+            self._spawn(run.carry_out())
+
+    async def has_begun(self, run: str) -> bool:
+        return run in self._runs
 
     async def abandon(self, run: str) -> None:
-        self._prepared.pop(run, None)
+        self._ordered.pop(run, None)
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs:

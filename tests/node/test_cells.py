@@ -282,3 +282,30 @@ def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
     assert process.wait_until_gone(rank, 5)
     assert process.wait_until_gone(child, 5)
     assert node.run("print('still here')").text() == "still here\n"
+
+
+def test_a_run_begins_only_when_its_gpus_are_told(node: Node) -> None:
+    run = node.start("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus=2, gpu_ids=None)
+    time.sleep(0.3)
+    assert not run.messages
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["7", "4"])
+    assert run.wait(20).status == "ok"
+    assert run.text() == "7,4\n"
+
+
+def test_a_run_whose_lease_came_to_nothing_ends_without_a_word(node: Node) -> None:
+    run = node.start("print(1)", gpus=1, gpu_ids=None)
+    time.sleep(0.3)
+    node.loop.call_soon_threadsafe(run.on_node.abandon)
+    run.future.result(20)
+    assert (run.messages, run.on_node.outcome) == ([], None)
+
+
+def test_what_is_wrong_with_the_place_is_said_when_the_run_is_granted(node: Node) -> None:
+    run = node.start("print(1)", gpus=1, gpu_ids=None, workdir="/no/such/folder", workdir_asked=True)
+    time.sleep(0.3)
+    assert not run.messages
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
+    outcome = run.wait(20)
+    assert outcome.error is not None
+    assert "/no/such/folder" in outcome.error.evalue
