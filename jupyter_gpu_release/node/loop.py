@@ -12,6 +12,14 @@ from .shell import RankShell
 
 #: how long tasks that the cell started and did not await may go on
 LEFT_OVER_S = 5.0
+#: several statements, as cells have; leaves no name behind
+_WARM_UP = """
+import time, sys; warm = 1
+for warm in range(2):
+    print(end=str(warm)[:0])
+del warm, time, sys
+None
+"""
 
 
 @dataclass
@@ -35,8 +43,9 @@ class CellLoop:
         shell.hidden_code = CellLoop._on_interrupt.__code__
 
     def warm_up(self) -> None:
-        """Run an empty cell: touches the pages that a cell writes to, before anybody waits for it."""
-        self._loop.run_until_complete(self._execute(CellPayload(source="None")))
+        """Run a small cell: touches the pages that a cell writes to, before anybody waits for it."""
+        for _ in range(2):
+            self._loop.run_until_complete(self._execute(CellPayload(source=_WARM_UP)))
 
     def run(self, payload: CellPayload) -> CellEnd:
         """Run the cell's source; never raises."""
