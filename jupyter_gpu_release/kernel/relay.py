@@ -21,6 +21,7 @@ class Relay:
         #: by stream: the rank whose line is not ended yet
         self._mid_line: dict[str, int] = {}
         self._clear_next = False
+        self._latest = "stdout"
         #: a ``clear_output`` took away what was shown before it, a status line too
         self.cleared = False
         #: whether anything was shown
@@ -63,6 +64,9 @@ class Relay:
     def _write(self, data: dict[str, Any]) -> None:
         name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)
         target = sys.stderr if name == "stderr" else sys.stdout
+        if name != self._latest:  # a kernel sends its streams at its leisure, each by itself
+            (sys.stdout if name == "stderr" else sys.stderr).flush()
+            self._latest = name
         target.write(self._prefixed(text, rank, name))
 
     def _prefixed(self, text: str, rank: int, name: str) -> str:

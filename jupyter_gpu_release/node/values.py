@@ -136,7 +136,7 @@ class RankValues:
         results = [
             ValueInfo(name, _type_name(values[name]), dump.sizes[name])
             for name in names
-            if name in dump.sizes and not isinstance(values[name], types.ModuleType)
+            if name in dump.sizes and not _is_import(values[name])
         ]
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
 
@@ -211,6 +211,14 @@ def _import_for(name: str, module: str) -> types.ModuleType:
             f"`{name}` is the module {module}, which cannot be imported on the node: {error}",
             mend=f"install {missing} on the nodes, or import it inside the cell where it is optional",
         ) from error
+
+
+def _is_import(value: Any) -> bool:
+    """A module, or a class or function of one: it is bound in the notebook, but no result."""
+    if isinstance(value, types.ModuleType):
+        return True
+    defined_somewhere = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
+    return defined_somewhere and getattr(value, "__module__", "__main__") != "__main__"
 
 
 def _is_hidden(name: str) -> bool:
