@@ -13,6 +13,8 @@ from pathlib import Path
 
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 2000
+#: in a note on modules
+_MOST_NAMED = 4
 _DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})
 _MOST_DATA_BYTES = 256 << 10
 _NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
@@ -59,7 +61,8 @@ class LocalModules:
                 waiting |= self._imported_by(path) - seen
         size = sum(map(len, files.values()))
         if size > _MOST_BYTES:
-            note = f"the local modules ({', '.join(sorted(local))}) are too large to ship ({size >> 20} MiB)"
+            named = ", ".join(sorted(local)[:_MOST_NAMED]) + (" …" if len(local) > _MOST_NAMED else "")
+            note = f"local modules are too large to ship ({named}: {size >> 20} MiB); nodes must see their folders"
             return {}, local, [note]
         return files, local, []
 
