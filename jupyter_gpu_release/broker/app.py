@@ -15,7 +15,8 @@ import ray
 
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
-from ..core.messages import NodeInfo, decode
+from ..core.messages import decode
+from ..core.node_messages import NodeInfo
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership

@@ -19,7 +19,8 @@ from ..core.documents import (
     RunRow,
     StatusDocument,
 )
-from ..core.messages import GpuInfo, Outcome, RunView
+from ..core.messages import Outcome, RunView
+from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
 from ..errors import ClusterError
 from .broker import Broker

@@ -19,7 +19,8 @@ from ray._private.state import available_resources_per_node
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ..core.messages import Granted, decode, encode, grant_socket
+from ..core.messages import decode, encode
+from ..core.node_messages import Granted, grant_socket
 from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import Slot

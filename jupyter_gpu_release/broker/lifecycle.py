@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from ..core.messages import Outcome, RunPhase, StartOrder
+from ..core.messages import Outcome
+from ..core.node_messages import RunPhase, StartOrder
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Slot

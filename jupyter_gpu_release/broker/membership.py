@@ -7,7 +7,8 @@ import logging
 
 import ray
 
-from ..core.messages import NodeInfo, decode
+from ..core.messages import decode
+from ..core.node_messages import NodeInfo
 from ..errors import ClusterError
 from .broker import Broker
 from .nodes import Node

@@ -14,7 +14,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..core.config import GatewayConfig
-from ..core.messages import AgentConfig, Event, GpuInfo, NodeInfo, NodeRun, StartOrder, decode, encode
+from ..core.messages import Event, decode, encode
+from ..core.node_messages import AgentConfig, GpuInfo, NodeInfo, NodeRun, StartOrder
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
 from .joining import first_line

@@ -17,7 +17,8 @@ import ray
 from ray.util.placement_group import PlacementGroup
 
 from ..client.home import read_secret
-from ..core.messages import NodeInfo, NodeRun, RunPhase, decode
+from ..core.messages import decode
+from ..core.node_messages import NodeInfo, NodeRun, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError
 from . import ledger, membership

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ..core.messages import Event, RunPhase, decode, encode
+from ..core.messages import Event, decode, encode
+from ..core.node_messages import RunPhase
 
 #: encoded events kept per run; older ones are read from the run's log
 TAIL_BYTES = 2 << 20

@@ -1,9 +1,8 @@
 """Everything that crosses a process border, as frozen typed records (msgpack on sockets, JSON on REST).
 
-Who says what to whom: the kernel sends :data:`ClientMessage` over one WebSocket and gets
-:data:`GatewayMessage`; the gateway gives a :class:`StartOrder` to a node agent and gets :class:`NodeReport`;
-the agent hands the order to its fork server. ``CellPayload`` is opaque to the broker: only the kernel
-writes it and only the rank reads it.
+The kernel sends :data:`ClientMessage` over one WebSocket and gets :data:`GatewayMessage`. What gateway and node agents
+say is in :mod:`.node_messages`. ``CellPayload`` is opaque to the broker: only the kernel writes it and only the rank
+reads it.
 """
 
 from __future__ import annotations
@@ -283,121 +282,6 @@ class Events(msgspec.Struct, frozen=True, tag="events"):
 
 
 GatewayMessage = Welcome | Accepted | Refused | Update | Events | Heartbeat
-
-
-# -------------------------------------------------------------------------------------- gateway ⇄ node
-class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node agent is made with. ``runtime`` is a short local folder for its sockets."""
-
-    store: str
-    runtime: str
-    simulated: bool = False
-    #: libraries that the fork server imports; empty: the default list
-    preload: list[str] = msgspec.field(default_factory=list)
-    cluster: str = ""
-    ray_namespace: str = "jupyter_gpu_release"
-    gateway_actor: str = "gateway"
-
-
-def grant_socket(runtime: str, node: str) -> str:
-    """Where a node's agent hears from the lease tasks on its node (a Unix datagram socket)."""
-    return f"{runtime}/grants-{node[:12]}.sock"
-
-
-class Granted(msgspec.Struct, frozen=True):
-    """A lease task to the agent of its node: the accelerator ids that Ray gave the run."""
-
-    run: str
-    gpu_ids: list[str]
-
-
-class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Start the ranks of a run on one node."""
-
-    run: str
-    payload: bytes
-    #: the run's folder on the store, as this node sees it
-    folder: str
-    #: how many GPUs on this node (all ranks together)
-    gpus: int = 0
-    #: their accelerator ids from Ray; None while the lease is being made, then its tasks or ``grant`` tell them
-    gpu_ids: list[str] | None = None
-    simulated: bool = False
-    ranks: int = 1
-    memory_bytes: int = 0
-    cpus: float | None = None
-    timeout_s: float | None = None
-    grace_s: float = 5.0
-    fresh: bool = False
-
-
-class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One card of a node as NVML (or the simulation) shows it."""
-
-    index: str
-    name: str = ""
-    uuid: str = ""
-    memory_bytes: int = 0
-    used_bytes: int = 0
-    utilization: float | None = None
-    simulated: bool = False
-
-
-class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node agent introduces itself; ``incarnation`` changes when the agent is started anew."""
-
-    node: str
-    host: str
-    incarnation: str
-    python: str
-    version: str
-    gpus: list[GpuInfo] = msgspec.field(default_factory=list)
-    memory_bytes: int = 0
-    cpus: int = 0
-    simulated: bool = False
-    versions: dict[str, str] = msgspec.field(default_factory=dict)
-    #: one-line findings (a library left the preload list, NVML missing …)
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-class RunEvents(msgspec.Struct, frozen=True, tag="events"):
-    """Events of a run, recorded on the store already."""
-
-    run: str
-    events: list[Event]
-
-
-class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
-    """``running``: the cell begins. ``ended``: last statement done. ``released``: all descendants gone, the
-    lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
-    complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
-    """
-
-    run: str
-    phase: str
-    at_s: float
-    outcome: Outcome | None = None
-
-
-NodeMessage = RunEvents | RunPhase
-
-
-class NodeReport(msgspec.Struct, frozen=True):
-    """What an agent tells the gateway, in order; unacknowledged reports are sent again (idempotent)."""
-
-    node: str
-    incarnation: str
-    messages: list[NodeMessage]
-
-
-class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run as its agent knows it, for a gateway that was started anew."""
-
-    run: str
-    phase: str
-    last_event: int = 0
-    at_s: float = 0.0
-    outcome: Outcome | None = None
 
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ import psutil
 import ray
 
 from .. import __version__
-from ..core.messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, decode, encode, grant_socket
+from ..core.messages import decode, encode
+from ..core.node_messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, grant_socket
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.runs import probe_store
 from . import memory, process

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.messages import AgentConfig
+from ..core.node_messages import AgentConfig
 from ..errors import ClusterError
 from . import preload, process
 from .fork_server import ServerConfig

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.messages import Outcome, StartOrder
+from ..core.messages import Outcome
+from ..core.node_messages import StartOrder
 from .frames import RankOrder
 
 

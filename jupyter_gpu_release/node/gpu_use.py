@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from ..core.messages import GpuInfo, GpuUse, StartOrder
+from ..core.messages import GpuUse
+from ..core.node_messages import GpuInfo, StartOrder
 from .gpus import Nvml
 
 SAMPLE_S = 0.5

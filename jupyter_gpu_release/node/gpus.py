@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from ..core.messages import GpuInfo
+from ..core.node_messages import GpuInfo
 
 
 class Nvml:

@@ -10,18 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.messages import (
-    Event,
-    Graph,
-    NodeMessage,
-    NodeRun,
-    Outcome,
-    RunEvents,
-    RunPhase,
-    StartOrder,
-    decode,
-    encode,
-)
+from ..core.messages import Event, Graph, Outcome, decode, encode
+from ..core.node_messages import NodeMessage, NodeRun, RunEvents, RunPhase, StartOrder
 from ..errors import GpuReleaseError, StoreError
 from ..storage.events import EventWriter, read_events
 from ..storage.layout import RunPaths

@@ -66,22 +66,19 @@ def kill_each(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> i
 
 def anonymous_bytes(pid: int) -> int:
     """Anonymous and shared memory of ``pid`` in RAM; cheap, but counts pages shared with its fork parent."""
-    total = 0
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
-        for line in status:
-            if line.startswith((b"RssAnon:", b"RssShmem:")):
-                total += int(line.split()[1]) << 10
-    return total
+    return _sum_of_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
 
 
 def own_bytes(pid: int) -> int:
     """Proportional share of anonymous and shared memory of ``pid``; exact, but costs milliseconds."""
-    total = 0
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
-        for line in rollup:
-            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
-                total += int(line.split()[1]) << 10
-    return total
+    return _sum_of_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+
+
+def _sum_of_fields(path: str, fields: tuple[bytes, ...]) -> int:
+    """Bytes in all of the ``fields`` (KiB there) of a file of /proc; 0 when the process is gone."""
+    with contextlib.suppress(OSError), open(path, "rb") as lines:
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(fields))
+    return 0
 
 
 def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), wait_s: float = 2.0) -> int:

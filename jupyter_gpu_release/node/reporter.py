@@ -8,7 +8,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from ..core.messages import AgentConfig, NodeMessage, NodeReport, encode
+from ..core.messages import encode
+from ..core.node_messages import AgentConfig, NodeMessage, NodeReport
 
 _RETRY_S = 0.1
 _BATCH_MESSAGES = 256

@@ -11,17 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_release.core.messages import (
-    AgentConfig,
-    CellPayload,
-    Event,
-    NodeMessage,
-    Outcome,
-    RunEvents,
-    RunPhase,
-    StartOrder,
-    encode,
-)
+from jupyter_gpu_release.core.messages import CellPayload, Event, Outcome, encode
+from jupyter_gpu_release.core.node_messages import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.node import process
 from jupyter_gpu_release.node.fork_servers import ForkServers

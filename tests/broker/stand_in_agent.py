@@ -17,22 +17,15 @@ import msgspec
 import ray
 
 from jupyter_gpu_release import __version__
-from jupyter_gpu_release.core.messages import (
+from jupyter_gpu_release.core.messages import CellPayload, ErrorInfo, Event, Graph, Outcome, ValueInfo, decode, encode
+from jupyter_gpu_release.core.node_messages import (
     AgentConfig,
-    CellPayload,
-    ErrorInfo,
-    Event,
     GpuInfo,
-    Graph,
     NodeInfo,
     NodeRun,
-    Outcome,
     RunEvents,
     RunPhase,
     StartOrder,
-    ValueInfo,
-    decode,
-    encode,
 )
 from jupyter_gpu_release.node.reporter import Reporter
 from jupyter_gpu_release.storage.events import EventWriter, read_events

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jupyter_gpu_release.broker.tail import TAIL_BYTES, Batch, EventTail, RawReport, batches_of
-from jupyter_gpu_release.core.messages import Event, Events, GatewayMessage, NodeReport, RunEvents, decode, encode
+from jupyter_gpu_release.core.messages import Event, Events, GatewayMessage, decode, encode
+from jupyter_gpu_release.core.node_messages import NodeReport, RunEvents
 
 
 def events(first: int, last: int, text: str = "x") -> list[Event]:

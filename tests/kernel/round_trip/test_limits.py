@@ -248,7 +248,7 @@ def test_nothing_heavy_is_imported() -> None:
         [sys.executable, "-c", code],
         check=True,
         cwd="/",
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
 
 
@@ -259,5 +259,5 @@ def test_a_plain_value_imports_nothing_heavy_either(tmp_path: Path) -> None:
         "assert [i.name for i in prepared.sent] == ['a']\n"
         "heavy = {'numpy', 'torch', 'pandas', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
     )
-    path = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "beds")])
+    path = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parents[2] / "beds")])
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})

@@ -3,27 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from round_trip import Notebook, RankServer
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankServer]:
-    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(ranks, tmp_path)
-
+from round_trip import Notebook
 
 TRAINING = """
 import torch

@@ -3,28 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
-from round_trip import Notebook, RankServer
+from round_trip import Notebook
 
 from jupyter_gpu_release.storage import devices
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankServer]:
-    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(ranks, tmp_path)
-
 
 # ----------------------------------------------------------------------------------------- devices
 DEVICE = 'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'

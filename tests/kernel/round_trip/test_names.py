@@ -3,24 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from round_trip import Notebook, RankServer
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankServer]:
-    made = RankServer(("numpy", "torch", "pandas"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(ranks, tmp_path)
+from round_trip import Notebook
 
 
 # ------------------------------------------------------------------------------- what goes in and out

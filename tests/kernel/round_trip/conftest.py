@@ -1,0 +1,22 @@
+"""A notebook's names and one rank without cluster: see ``beds/round_trip.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from round_trip import Notebook, RankServer
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankServer]:
+    made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.chdir(tmp_path)
+    return Notebook(ranks, tmp_path)
