@@ -13,9 +13,11 @@ Chunk = bytes | bytearray | memoryview
 
 
 def make_private_folder(path: Path) -> None:
-    """Make ``path`` and its parents; a folder that is made here is 0700."""
+    """Make ``path`` and its parents; each folder that is made here is 0700."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # mkdir(parents=True) would make the parents by the umask alone
+        for folder in reversed([path, *(parent for parent in path.parents if not parent.exists())]):
+            folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make the folder {path}: {error.strerror}", mend=_MEND) from error
 

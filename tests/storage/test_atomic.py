@@ -1,0 +1,38 @@
+"""Private folders and files that appear whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.storage.atomic import make_private_folder, write_atomic
+
+
+def test_every_folder_on_the_way_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private_folder(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    make_private_folder(tmp_path / "a" / "b" / "c")  # twice is fine
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c")}
+    assert modes == {0o700}
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(StoreError, match=r"cannot make the folder .*a/b"):
+        make_private_folder(tmp_path / "a" / "b")
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def chunks():
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match="No space left"):
+        write_atomic(tmp_path / "x", chunks())
+    assert list(tmp_path.iterdir()) == []
