@@ -226,6 +226,7 @@ def _run(
 
     sys.modules["__main__"] = shell.user_module
     exec(hardware, {})
+    os.chdir(payload.workdir)
     if payload.modules:  # as for a node that does not see the notebook's folder
         os.chdir(folder)
         code = folder / f"code-{os.getpid()}"
