@@ -76,6 +76,12 @@ class Bed:
         document: dict[str, Any] = json.loads(self._cli("status", "--json"))
         return document
 
+    def manifests(self, count: int) -> list[dict[str, Any]]:
+        """What the store says of the newest runs."""
+        folders = sorted((Path(self.connection()["store"]) / "runs").iterdir(), key=lambda folder: folder.name)
+        time.sleep(0.5)  # the last one may still be written
+        return [json.loads((folder / "manifest.json").read_text()) for folder in folders[-count:]]
+
     def ray_environment(self) -> dict[str, str]:
         """What a Ray driver of its own needs to join this cluster."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"), **LOOPBACK_ONLY}

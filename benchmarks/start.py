@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 from .bed import Bed, Kernel, bed, kernel
 from .footprint import idle_cpu_percent, load_cost, rank_private_mib
@@ -32,7 +33,9 @@ def run(*, quick: bool) -> Report:
     with bed() as cluster, kernel(cluster.work) as notebook:
         first = _ours(notebook, "--gpus 1", 1)  # the first one starts the relay and fills caches
         report.add("first_cell_of_a_kernel", first)
-        ours = report.add("first_statement", _ours(notebook, "--gpus 1", 10 if quick else 60))
+        count = 10 if quick else 60
+        ours = report.add("first_statement", _ours(notebook, "--gpus 1", count))
+        _add_split(report, cluster.manifests(count))
         report.add("gang4_first_statement", _gang(notebook, 3 if quick else 15))
         _cuda(notebook, cluster, report)
         actor = report.add("actor_first_statement", _driver(cluster, "actor", 2 if quick else 5))
@@ -56,6 +59,17 @@ def _ours(notebook: Kernel, options: str, count: int) -> list[float]:
         found.append((notebook.value("t_first") - notebook.value("t_call")) * 1000)
         time.sleep(0.25)
     return found
+
+
+def _add_split(report: Report, manifests: list[dict[str, Any]]) -> None:
+    """Where the time goes: in the queue, until lease and forked rank are there, in loading the inputs."""
+    parts = {
+        "queue": [(run["submitted_at"], run["granted_at"]) for run in manifests],
+        "fork": [(run["granted_at"], run["outcome"]["granted_s"]) for run in manifests],
+        "inputs": [(run["outcome"]["granted_s"], run["outcome"]["started_s"]) for run in manifests],
+    }
+    for name, spans in parts.items():
+        report.add(name, [(end - begin) * 1000 for begin, end in spans])
 
 
 def _gang(notebook: Kernel, count: int) -> list[float]:

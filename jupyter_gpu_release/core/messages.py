@@ -110,9 +110,14 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     #: sentences for the receipt ("loss came back detached", "lock was not returned: …")
     notes: list[str] = msgspec.field(default_factory=list)
     files: list[FileInfo] = msgspec.field(default_factory=list)
+    #: rank 0 had its accelerators and began to load the inputs (this and the next ones: unix seconds)
+    granted_s: float | None = None
+    #: the first statement began
     started_s: float | None = None
-    #: end of the last statement (unix seconds)
+    #: end of the last statement
     ended_s: float | None = None
+    #: what came out was copied to host memory
+    collected_s: float | None = None
     #: all descendants gone
     released_s: float | None = None
     gpu_use: GpuUse | None = None

@@ -25,24 +25,32 @@ from .frames import Kind
 
 _TRIES = 5
 _RETRY_S = 1.0
+_BYTES_A_S = 1 << 30
+_LONGEST_WAIT_S = 0.05
 
 
-def fork_persister(outcome: Outcome, write: Callable[[], str], file: str, sock: socket.socket) -> int:
-    """Fork; the child calls ``write() -> digest`` and reports ``PERSISTED`` once the rank is gone. Returns its pid."""
+def fork_persister(outcome: Outcome, write: Callable[[], str], file: str, sock: socket.socket, size: int) -> int:
+    """Fork; the child calls ``write() -> digest`` and reports ``PERSISTED`` once the rank is gone. Returns its pid.
+
+    It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
+    """
     rank = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        _persist(rank, outcome, write, file, sock)
+        _persist(rank, outcome, write, file, sock, min(_LONGEST_WAIT_S, size / _BYTES_A_S / 20))
     return pid
 
 
-def _persist(rank: int, outcome: Outcome, write: Callable[[], str], file: str, sock: socket.socket) -> NoReturn:
+def _persist(
+    rank: int, outcome: Outcome, write: Callable[[], str], file: str, sock: socket.socket, wait_s: float
+) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _close_devices()
+        time.sleep(wait_s)
         done = _write_with_retries(outcome, write, file)
         while os.getppid() == rank:  # its frames come first on this socket
             time.sleep(0.001)

@@ -77,6 +77,7 @@ class _Rank:
         self._sock = sock
         self._shell = shell
         self._notes: list[str] = []
+        self._granted_s: float | None = None
         self._started: float | None = None
         self._files: WrittenFiles | None = None
 
@@ -100,6 +101,7 @@ class _Rank:
         early = workplace.is_visible(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None
         gpu_ids = self._await_grant()
+        self._granted_s = time.time()
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
@@ -163,7 +165,8 @@ class _Rank:
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
         _flush_open_files()
         outcome_facts: dict[str, Any] = {
-            "status": status, "error": error, "started_s": self._started, "ended_s": ended_s,
+            "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
+            "ended_s": ended_s,
             "files": self._written(), "untouched_reason": self._values.untouched_reason() or "",
         }  # fmt: skip
         if self._order.rank:
@@ -175,6 +178,7 @@ class _Rank:
             note = f"nothing came back: {type(problem).__name__}: {problem}"
             self._finish(Outcome(notes=[*self._notes, note], **outcome_facts))
             return
+        outcome_facts["collected_s"] = time.time()
         outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
         self._send_values(outcome, collected)
 
@@ -183,7 +187,9 @@ class _Rank:
             raw = [bytes(buffer) for buffer in collected.buffers]
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
             return
-        pid = fork_persister(outcome, lambda: _write(self._order, collected), VALUES_FILE, self._sock)
+        pid = fork_persister(
+            outcome, lambda: _write(self._order, collected), VALUES_FILE, self._sock, collected.total_bytes
+        )
         self._outlet.frame(Kind.PERSISTER, encode(pid))
         self._finish(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
 
