@@ -15,14 +15,19 @@ _CAUSES = {
 }
 
 
-def explain(wait_status: int, asked: str, grace_s: float) -> Outcome:
-    """Outcome for a rank with this ``waitpid`` status; ``asked`` is why *we* ended it (empty: we did not)."""
+def explain(wait_status: int, asked: str, grace_s: float, reason: str = "") -> Outcome:
+    """Outcome for a rank with this ``waitpid`` status; ``asked`` is why *we* ended it (empty: we did not).
+
+    ``reason``: in words, why it was killed, where it had no chance to react to an interrupt.
+    """
     number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
     if asked and number == signal.SIGKILL:
         reasons = {
             "timeout": "the cell did not react to the interrupt at its --timeout and was killed",
             "lost": "the node's agent ended, and the cell with it",
         }
+        if reason and asked not in reasons:
+            return died_outcome(asked, "KeyboardInterrupt", f"the cell was {reason}; it left no names")
         default = f"the cell did not react to the interrupt within {grace_s:g} s and was killed"
         return died_outcome(asked, "KeyboardInterrupt", f"{reasons.get(asked, default)}; its names are gone")
     if number:

@@ -21,6 +21,8 @@ from typing import Any
 from ..core.messages import encode
 from . import frames
 from .frames import Kind, Output
+from .plain import plain
+from .text_journal import TextJournal
 
 FLUSH_S = 0.02
 #: after this long without output the next one is sent nearly at once (one print() writes several times)
@@ -39,15 +41,19 @@ class Outlet:
     lock left taken would silence the cell. They append to a deque and ring an eventfd, both atomic.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, journal: TextJournal) -> None:
         self._sock = sock
+        self._journal = journal
         self._pid = os.getpid()
-        self._queue: deque[tuple[float, str, Any]] = deque()
+        #: time, kind or stream, content, position in the journal
+        self._queue: deque[tuple[float, str, Any, int]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)
         self._urgent = os.eventfd(0, os.EFD_CLOEXEC)
         self._rung = False
         self._chars = 0
-        threading.Thread(target=self._send_forever, name="jgr-output", daemon=True).start()
+        self._main = threading.get_ident()
+        self._sender = threading.Thread(target=self._send_forever, name="jgr-output", daemon=True)
+        self._sender.start()
 
     @property
     def is_ours(self) -> bool:
@@ -56,7 +62,7 @@ class Outlet:
 
     def text(self, name: str, text: str) -> None:
         """Append text of the stream ``name``; consecutive text becomes one event."""
-        self._queue.append((time.time(), name, text))
+        self._queue.append((time.time(), name, text, self._note(name, text)))
         self._chars += len(text)
         if self._chars > _MOST_CHARS:
             self.flush()
@@ -65,8 +71,19 @@ class Outlet:
 
     def put(self, kind: str, data: dict[str, Any]) -> None:
         """Append one event that is not text."""
-        self._queue.append((time.time(), kind, data))
+        self._queue.append((time.time(), kind, data, 0))
         self._ring()
+
+    def _note(self, name: str, text: str) -> int:
+        """The journal has one writer; text of other threads may be lost in a crash."""
+        if threading.get_ident() != self._main:
+            return 0
+        end = self._journal.add(name, text)
+        if not end:
+            self.flush()
+            self._journal.restart()
+            end = self._journal.add(name, text)
+        return end
 
     def flush(self) -> None:
         """Return when everything so far is sent."""
@@ -81,10 +98,10 @@ class Outlet:
         self._wait_for(_FRAME, (kind, body), wait=wait)
 
     def _wait_for(self, what: str, detail: Any, *, wait: bool = True) -> None:
-        if self.is_ours:
+        if self.is_ours and self._sender.is_alive() and threading.current_thread() is not self._sender:
             done = threading.Lock()
             done.acquire()
-            self._queue.append((0.0, what, (detail, done)))
+            self._queue.append((0.0, what, (detail, done), 0))
             os.eventfd_write(self._urgent, 1)
             self._ring()
             if wait:
@@ -112,24 +129,29 @@ class Outlet:
 
     def _send_queued(self) -> None:
         batch: list[Output] = []
+        position = 0
         self._chars = 0
         for _ in range(len(self._queue)):
-            at_s, what, detail = self._queue.popleft()
+            at_s, what, detail, end = self._queue.popleft()
+            position = end or position
             if what in _AWAITED:
-                self._send_batch(batch)
-                self._send_awaited(what, *detail)
+                try:
+                    self._send_batch(batch, position)
+                finally:  # somebody waits for it, come what may
+                    self._send_awaited(what, *detail)
             elif isinstance(detail, str):
                 _append_text(batch, at_s, what, detail)
             else:
                 batch.append(Output(at_s, what, detail))
-        self._send_batch(batch)
+        self._send_batch(batch, position)
 
-    def _send_batch(self, batch: list[Output]) -> None:
+    def _send_batch(self, batch: list[Output], position: int) -> None:
         if batch:
             for output in batch:
                 if output.kind == "stream":
                     output.data["text"] = "".join(output.data["text"])  # type: ignore[arg-type]
-            frames.send(self._sock, Kind.OUTPUT, encode(batch))
+            frames.send(self._sock, Kind.OUTPUT, _encoded(batch))
+            self._journal.sent(position)
             batch.clear()
 
     def _send_awaited(self, what: str, detail: Any, done: Any) -> None:
@@ -141,6 +163,22 @@ class Outlet:
                 frames.send(self._sock, *detail)
         finally:
             done.release()
+
+
+def _encoded(batch: list[Output]) -> bytes:
+    """Displays and errors hold values of the user's own types; what they cannot say exactly is said as text."""
+    try:
+        return encode(batch)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return encode([_plain_output(output) for output in batch])
+
+
+def _plain_output(output: Output) -> Output:
+    try:
+        return Output(output.at_s, output.kind, plain(output.data))
+    except Exception as error:  # noqa: BLE001 - the user's own __str__ and the like; the run must go on
+        text = f"an output could not be shown: {type(error).__name__}\n"
+        return Output(output.at_s, "stream", {"name": "stderr", "text": text})
 
 
 def _append_text(batch: list[Output], at_s: float, name: str, text: str) -> None:

@@ -28,14 +28,16 @@ from .frames import Kind, RankOrder, died_outcome
 from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
+from .plain import plain_outcome
 from .rehearsal import rehearse
 from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
+from .text_journal import TextJournal
 from .values import Collected, RankValues
 
 VALUES_FILE = "values.graph"
 
 
-def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn:
+def run_rank(sock: socket.socket, supervisor: int, journal: TextJournal, shell: RankShell) -> NoReturn:
     """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
     try:
         os.setpgid(0, 0)
@@ -46,7 +48,7 @@ def run_rank(sock: socket.socket, supervisor: int, shell: RankShell) -> NoReturn
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
-        outlet = Outlet(sock)
+        outlet = Outlet(sock, journal)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
         connect(shell, outlet)
@@ -194,7 +196,11 @@ class _Rank:
         self._finish(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
 
     def _finish(self, outcome: Outcome) -> None:
-        self._outlet.frame(Kind.OUTCOME, encode(outcome))
+        try:
+            body = encode(outcome)
+        except (TypeError, ValueError):  # texts of the user's own string classes, odd file names
+            body = encode(plain_outcome(outcome))
+        self._outlet.frame(Kind.OUTCOME, body)
         with contextlib.suppress(BaseException):  # the cell's own atexit handlers
             atexit._run_exitfuncs()
         self._outlet.flush()

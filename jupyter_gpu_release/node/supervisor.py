@@ -24,6 +24,7 @@ from ..core.messages import Outcome, decode, encode
 from . import death, frames, process
 from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
 from .memory import MemoryLimit
+from .text_journal import TextJournal
 
 _ORDER_LIMIT_S = 10.0
 _SWEEP_S = 0.1
@@ -32,17 +33,18 @@ _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
 
-def supervise(agent: socket.socket, run_rank: Callable[[socket.socket, int], NoReturn]) -> NoReturn:
+def supervise(agent: socket.socket, run_rank: Callable[[socket.socket, int, TextJournal], NoReturn]) -> NoReturn:
     """Body of the supervisor process; forks the rank at once, then waits for the order on ``agent``.
 
-    ``run_rank(sock, supervisor)`` is the rank's body. So a pair can stand by before anybody asks, and the forks are
-    not on the way to the first statement.
+    ``run_rank(sock, supervisor, journal)`` is the rank's body. So a pair can stand by before anybody asks, and the
+    forks are not on the way to the first statement.
     """
     process.become_subreaper()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ours, theirs = socket.socketpair()
     pipes = [os.pipe(), os.pipe()]
+    journal = TextJournal()
     me = os.getpid()
     rank = os.fork()
     if rank == 0:
@@ -52,12 +54,12 @@ def supervise(agent: socket.socket, run_rank: Callable[[socket.socket, int], NoR
             os.close(read_end)
             os.dup2(write_end, number)
             os.close(write_end)
-        run_rank(theirs, me)
+        run_rank(theirs, me, journal)
     theirs.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
     order = _await_order(agent, ours)
-    _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes]).run()
+    _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes], journal).run()
     os._exit(0)
 
 
@@ -76,7 +78,16 @@ def _await_order(agent: socket.socket, rank: socket.socket) -> RankOrder:
 
 
 class _Supervisor:
-    def __init__(self, order: RankOrder, agent: socket.socket, sock: socket.socket, rank: int, pipes: list[int]):
+    def __init__(
+        self,
+        order: RankOrder,
+        agent: socket.socket,
+        sock: socket.socket,
+        rank: int,
+        pipes: list[int],
+        journal: TextJournal,
+    ) -> None:
+        self._journal = journal
         self._order = order
         self._agent = agent
         self._sock = sock
@@ -94,6 +105,7 @@ class _Supervisor:
         self._deadline: float | None = None  # kill at this monotonic time
         self._timeout: float | None = None
         self._status = ""  # why we interrupted or killed
+        self._kill_reason = ""  # in words, where it was not for want of a reaction
         self._memory = MemoryLimit(order.memory_bytes, order.ranks)
         self._agent_gone = False
 
@@ -116,6 +128,8 @@ class _Supervisor:
             selector.register(file, selectors.EVENT_READ)
         status = self._until_rank_ends(selector, wake_read)
         self._drain()
+        if self._outcome is None:
+            self._tell_last_words()
         self._release(status)
         self._finish_persisting()
         self._flush_backlog(wait_s=5.0)
@@ -135,6 +149,11 @@ class _Supervisor:
             pid, status = os.waitpid(self._rank, os.WNOHANG)
             if pid:
                 return status
+
+    def _tell_last_words(self) -> None:
+        """What the rank printed in its last moments and did not come to send."""
+        for name, text in self._journal.unsent():
+            self._tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 
     def _on_terminate(self, *_: object) -> None:
         # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
@@ -231,6 +250,7 @@ class _Supervisor:
 
     def _obey(self, command: Command) -> None:
         if command.signal == "kill" or self._status:
+            self._kill_reason = self._kill_reason or "killed at once, as was asked for"
             self._kill(command.status)
         else:
             self._interrupt(command.status)
@@ -244,6 +264,7 @@ class _Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._rank, signal.SIGINT)
         else:
+            self._kill_reason = "interrupted before its first statement"
             self._kill(status)
 
     def _kill(self, status: str) -> None:
@@ -282,7 +303,7 @@ class _Supervisor:
     def _died(self, wait_status: int) -> Outcome:
         if self._status == "memory":
             return self._memory.outcome()
-        return death.explain(wait_status, self._status, self._order.grace_s)
+        return death.explain(wait_status, self._status, self._order.grace_s, self._kill_reason)
 
     def _kill_descendants(self) -> int:
         """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""

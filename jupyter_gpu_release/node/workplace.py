@@ -25,7 +25,7 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     notes: list[str] = []
     extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
     if is_visible(payload):
-        os.chdir(payload.workdir)
+        _change_folder(payload.workdir)
     elif payload.workdir_asked:
         raise OptionError(
             f"--workdir {payload.workdir}: no such folder on the node",
@@ -38,6 +38,15 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     sys.path[:0] = ["", *extra]
     sys.argv = [""]
     return notes
+
+
+def _change_folder(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError as error:
+        raise OptionError(
+            f"the cell cannot work in {path}: {error.strerror}", mend="name another folder with --workdir"
+        ) from error
 
 
 def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:

@@ -310,3 +310,51 @@ def test_what_is_wrong_with_the_place_is_said_when_the_run_is_granted(node: Node
     outcome = run.wait(20)
     assert outcome.error is not None
     assert "/no/such/folder" in outcome.error.evalue
+
+
+ODD_OUTPUTS = {
+    "a str subclass": "class S(str): pass\nclass H:\n    def _repr_html_(self): return S('<b>hi</b>')\nH()",
+    "numpy in metadata": "import numpy as np\ndisplay({'text/plain': 'x'}, raw=True, metadata={'a': np.int64(1)})",
+    "a large int": "class J:\n    def _repr_mimebundle_(self, **_): return {'application/json': {'v': 2**70}}\nJ()",
+    "a surrogate": "print('\\udcff')",
+}
+
+
+@pytest.mark.parametrize("source", ODD_OUTPUTS.values(), ids=list(ODD_OUTPUTS))
+def test_outputs_of_odd_types_are_shown(node: Node, source: str) -> None:
+    run = node.run("kept = 1\n" + source)
+    assert run.outcome.status == "ok"
+    assert run.events
+    assert [value.name for value in run.outcome.results if value.name == "kept"] == ["kept"]
+
+
+def test_errors_with_odd_texts_are_raised(node: Node) -> None:
+    for source in ("class S(str): pass\nraise KeyError(S('x'))", "raise ValueError('bad \\udcff')"):
+        outcome = node.run(source).outcome
+        assert outcome.status == "error"
+        assert outcome.error is not None
+        assert outcome.error.ename in ("KeyError", "ValueError")
+
+
+@pytest.mark.parametrize("end", ["import ctypes; ctypes.string_at(0)", "os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_the_last_words_before_a_crash_are_shown(node: Node, end: str) -> None:
+    run = node.run(f"import os\nprint('one')\nprint('two')\n{end}")
+    assert run.outcome.status == "died"
+    assert run.text().startswith("one\ntwo\n")
+
+
+def test_a_rank_that_is_interrupted_before_its_cell_says_so(node: Node) -> None:
+    run = node.start("print(1)", gpus=1, gpu_ids=None)
+    run.signal("interrupt")
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
+    outcome = run.wait(20)
+    if outcome.error is not None and outcome.started_s is None:
+        assert "before its first statement" in outcome.error.evalue
+
+
+def test_a_workdir_that_is_a_file_is_named(node: Node) -> None:
+    (node.store / "file").write_text("")
+    outcome = node.run("1", workdir=str(node.store / "file"), workdir_asked=True).outcome
+    assert outcome.error is not None
+    assert outcome.error.ename == "OptionError"
+    assert "Not a directory" in outcome.error.evalue
