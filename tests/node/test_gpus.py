@@ -78,7 +78,7 @@ def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
 def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
     code = """
     import time
-    from jupyter_gpu_release.core.messages import StartOrder
+    from jupyter_gpu_release.core.node_messages import StartOrder
     from jupyter_gpu_release.node.gpu_use import UseMeter
     meter = UseMeter(nvml)
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
