@@ -76,7 +76,9 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
     add("stop", "end the cluster of this machine and every process that it started")
     _add_json(add("status", "who holds which GPU, who waits and why"))
     _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
-    add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument("run", metavar="RUN")
+    add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
+        "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
+    )
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 
@@ -105,7 +107,7 @@ def _add_runs(parser: _Parser) -> None:
     _add_json(parser)
     parser.add_argument("--limit", type=_count("--limit"), default=20, metavar="N", help="at most N runs (20)")
     parser.add_argument("action", nargs="?", type=_runs_action, metavar="show", help="show one run")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="the run to show")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="the run to show: its id, or `last`")
 
 
 def _runs_action(word: str) -> str:

@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-
 from .. import __version__
 from ..client.discovery import Target, find_gateway
 from ..client.home import Connection, HomePaths
@@ -20,7 +18,7 @@ from .embedded import running_connection
 from .findings import BROKEN, Finding, Report, broken, note, ok
 from .machine_checks import check_gpus, check_home, check_leftovers, check_store, check_versions
 from .run_commands import print_json
-from .tables import print_findings
+from .tables import output_console, print_findings
 
 #: a store that hangs shall be found, not waited for without end (each node has 20 s)
 _PATIENCE_S = 40.0
@@ -33,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(Report(healthy, findings))
     else:
-        print_findings(Console(), findings)
+        print_findings(output_console(), findings)
     return 0 if healthy else 1
 
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 
 import msgspec
-from rich.console import Console
 
 from ..client.discovery import find_gateway
 from ..client.home import HomePaths
@@ -15,7 +14,10 @@ from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunsDocu
 from ..core.run import RunState, is_run_id
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError
 from .embedded import running_connection
-from .tables import print_run, print_runs, print_status
+from .tables import output_console, print_run, print_runs, print_status
+
+#: in place of an id, as in the magics
+_LAST = "last"
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -32,7 +34,7 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print_status(Console(), document)
+        print_status(output_console(), document)
     return 0
 
 
@@ -47,20 +49,24 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print_runs(Console(), document.runs)
+        print_runs(output_console(), document.runs)
     return 0
 
 
 def cancel(arguments: argparse.Namespace) -> int:
     """``jupyter gpu cancel RUN``."""
-    run = _known(arguments.run)
+    _check_named(arguments.run)
     with _gateway() as gateway:
-        before = gateway.run(run)
+        before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
+        run = before.run
         if RunState.of(before.state).is_terminal:
             sys.stdout.write(f"{run} is over already: {before.state}.\n")
             return 0
-        gateway.cancel(run)
-    sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
+        after = gateway.cancel(run)
+    if after.granted_at is None:
+        sys.stdout.write(f"{run} is taken out of the queue: it had not begun.\n")
+    else:
+        sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
     return 0
 
 
@@ -70,19 +76,21 @@ def print_json(document: msgspec.Struct) -> None:
 
 
 def _show(run: str, *, as_json: bool) -> int:
+    _check_named(run)
     with _gateway() as gateway:
-        row = gateway.run(_known(run))
+        row = gateway.newest() if run == _LAST else gateway.run(run)
     if as_json:
         print_json(RunsDocument(DOCUMENT_VERSION, [row]))
     else:
-        print_run(Console(), row)
+        print_run(output_console(), row)
     return 0
 
 
-def _known(run: str) -> str:
-    if not is_run_id(run):
-        raise NoSuchRunError(f"{run} is not the id of a run", mend="`jupyter gpu runs` lists them")
-    return run
+def _check_named(run: str) -> None:
+    if run != _LAST and not is_run_id(run):
+        raise NoSuchRunError(
+            f"{run} is not the id of a run", mend=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
+        )
 
 
 def _gateway() -> GatewayClient:

@@ -27,6 +27,14 @@ _STATE_STYLES = {
     "cancelled": "yellow",
 }
 _LEVELS = {BROKEN: ("✗", "red"), NOTE: ("·", "yellow")}
+_ID_HEADS = ("run", "waiting run")
+_UNLIMITED = 100_000
+
+
+def output_console() -> Console:
+    """Standard output: as wide as the terminal; as wide as need be where a program (`| grep`) or a file reads it."""
+    console = Console()
+    return console if console.file.isatty() else Console(width=_UNLIMITED)
 
 
 def print_status(console: Console, status: StatusDocument) -> None:
@@ -68,9 +76,8 @@ def print_runs(console: Console, runs: Iterable[RunRow]) -> None:
             run.run, _when(run.submitted_at), run.user, _state(run.state), str(run.gpus), format_seconds(run.queued_s),
             format_seconds(run.held_s), released, Text(run.name or run.notebook),
         )  # fmt: skip
-    if table.row_count:
-        console.print(table)
-    else:
+    _show(console, table)
+    if not table.row_count:
         console.print("There are no runs yet.")
 
 
@@ -130,10 +137,17 @@ def _when(at_s: float) -> str:
 def _table(*heads: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in heads:
-        table.add_column(head, overflow="fold")
+        if head in _ID_HEADS:  # to be copied and searched for, so never folded or cut
+            table.add_column(head, no_wrap=True, overflow="ignore", min_width=len(head))
+        else:
+            table.add_column(head, overflow="fold")
     return table
 
 
 def _show(console: Console, table: Table) -> None:
-    if table.row_count:
-        console.print(table)
+    if not table.row_count:
+        return
+    for column in table.columns:
+        if column.no_wrap:
+            column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
+    console.print(table, crop=False)  # a terminal that is too narrow for the ids folds the line itself

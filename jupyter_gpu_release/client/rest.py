@@ -10,11 +10,13 @@ import msgspec
 
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event
-from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from ..core.run import RunState
+from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from .discovery import Target
 
 T = TypeVar("T")
 _MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
+_MOST_RUNS = 1000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -76,6 +78,16 @@ class GatewayClient:
     def run(self, run: str) -> RunRow:
         """One run."""
         return self._get(f"/v1/runs/{_path(run)}", RunRow)
+
+    def newest(self, *, live: bool = False) -> RunRow:
+        """What ``last`` means: the newest run; ``live``: the newest that is not over. Raises where there is none."""
+        runs = self.runs(_MOST_RUNS if live else 1).runs
+        found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
+        if found is None and runs:
+            raise NoSuchRunError("no run is under way: all are over", mend="`jupyter gpu runs` (%gpu_runs) lists them")
+        if found is None:
+            raise NoSuchRunError("there is no run yet", mend="run a %%gpu_train cell first")
+        return found
 
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:
         """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
