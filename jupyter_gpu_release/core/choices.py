@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .resources import ResourceAsk
 
 ON_DISCONNECT = ("continue", "cancel")
+_LEAST_BYTES = 64 << 20
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: set by the cluster itself in every cell
 _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_RUN", "JUPYTER_GPU_CLUSTER"})
@@ -138,10 +139,19 @@ def _cpus(written: Written) -> float | None:
 
 
 def _bytes(written: Written, name: str) -> int | None:
-    from .resources import parse_bytes
+    from .resources import format_bytes, parse_bytes
 
     text = _text(written, name)
-    return None if text is None else parse_bytes(text, option=f"--{name}")
+    if text is None:
+        return None
+    size = parse_bytes(text, option=f"--{name}")
+    if size < _LEAST_BYTES:  # a forgotten unit, most likely
+        number = re.sub(r"[^0-9.]", "", text)
+        raise OptionError(
+            f"--{name} {text} is {f'{size} bytes' if size < 1024 else format_bytes(size)}, less than any process needs",
+            mend=f"write --{name} {number}GiB (at least {format_bytes(_LEAST_BYTES)})",
+        )
+    return size
 
 
 def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:

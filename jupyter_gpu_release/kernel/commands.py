@@ -14,7 +14,7 @@ from IPython.utils.text import DollarFormatter
 from ..core.messages import Accepted, Events, Refused, RunView, Update
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
 from ..core.run import RunState, is_run_id
-from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
+from ..errors import GatewayUnavailableError, OptionError, from_code
 from .place import locate
 from .relay import Relay
 from .submission import Cell
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_RUNS = 1000
 _SILENT_S = 10.0
 
+#: options whose values may hold braces and dollars of their own
+_FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
 _DASHED = re.compile(r"-[A-Za-z][\w-]+")
 
 
@@ -56,14 +58,21 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
 
 def expanded(written: Written, names: Mapping[str, Any]) -> Written:
     """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
-    return {name: [_expand(value, names) for value in values] for name, values in written.items()}
+    return {name: [_expand(name, value, names) for value in values] for name, values in written.items()}
 
 
-def _expand(value: str, names: Mapping[str, Any]) -> str:
+def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
     if "{" not in value and "$" not in value:
         return value
     try:
         return str(DollarFormatter().vformat(value, args=[], kwargs=names))
+    except NameError as error:
+        if option in _FREE_TEXT:
+            return value
+        raise OptionError(
+            f"--{option} {value}: there is no variable {error.name}",
+            mend="define it in a cell before, or write the value",
+        ) from None
     except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
         return value
 
@@ -109,7 +118,7 @@ def show_runs(notebook: Notebook, line: str) -> None:
 
 def cancel_run(notebook: Notebook, line: str) -> None:
     """``%gpu_cancel RUN``."""
-    run = _run_named(notebook, "gpu_cancel", line)
+    run = _run_named(notebook, "gpu_cancel", line, live=True)
     with _rest(notebook) as gateway:
         row = gateway.cancel(run)
     sys.stdout.write(f"run {run}: {row.state}{'' if RunState.of(row.state).is_terminal else ', ending'}\n")
@@ -158,14 +167,11 @@ def _rest(notebook: Notebook) -> GatewayClient:
     return GatewayClient.of(notebook.link.target(notebook.settings))
 
 
-def _run_named(notebook: Notebook, magic: str, line: str) -> str:
+def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False) -> str:
     word = line.strip()
     if word == "last":
         with _rest(notebook) as gateway:
-            runs = gateway.runs(1).runs
-        if not runs:
-            raise NoSuchRunError("there is no run yet", mend="run a %%gpu_train cell first")
-        return runs[0].run
+            return gateway.newest(live=live).run
     if not is_run_id(word):
         given = f"{word!r} is not a run" if word else "no run is named"
         raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs")
