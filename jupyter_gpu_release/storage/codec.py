@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,13 +67,19 @@ def dump(
     A value that cannot be pickled is left out and named in ``failed``.
     """
     failed: dict[str, Exception] = {}
+    whole: set[Hashable] = set()
     with without_gc():
         for _ in range(_MOST_RESTARTS):
+            writer = _Writer(realm, follow, failed, whole)
             try:
-                return _Writer(realm, follow, failed).write(values, facts)
+                written = writer.write(values, facts)
             except _TornError as torn:
                 failed[torn.name] = torn.error
-        return _Writer(realm, follow, failed, careful=True).write(values, facts)
+                continue
+            if not writer.torn:
+                return written
+            whole |= writer.torn  # a view was written before what it looks at
+        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts)
 
 
 class _TornError(Exception):
@@ -86,18 +92,31 @@ class _TornError(Exception):
 
 
 class _Writer:
-    """``failed``: names to leave out. ``careful``: remembers the memo before each name, so that a failure can be taken
-    back (slow for many objects).
+    """``failed``: names to leave out. ``whole``: memory that is known to travel. ``careful``: remembers the memo before
+    each name, so that a failure can be taken back (slow for many objects).
     """
 
     def __init__(
-        self, realm: Realm, follow: Follow | None, failed: dict[str, Exception], *, careful: bool = False
+        self,
+        realm: Realm,
+        follow: Follow | None,
+        failed: dict[str, Exception],
+        whole: set[Hashable],
+        *,
+        careful: bool = False,
     ) -> None:
         self._file = io.BytesIO()
         self._dump = Dump(failed=failed)
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
+        self._pickler.whole |= whole
+        self._whole = whole
         self._follow = follow
         self._careful = careful
+
+    @property
+    def torn(self) -> set[Hashable]:
+        """Memory of which a view was written alone although all of it came later."""
+        return self._pickler.torn
 
     def write(self, values: Mapping[str, Any], facts: Facts) -> Dump:
         for name, value in values.items():
@@ -158,7 +177,7 @@ class _Writer:
         del self._dump.buffers[before[1] :]
         self._pickler.memo = memo
         self._pickler.holders.clear()
-        self._pickler.seen_roots.clear()
+        self._pickler.whole = set(self._whole)
 
 
 def _is_importable(module: types.ModuleType) -> bool:

@@ -24,23 +24,26 @@ def reduce_array(pickler: Any, array: Any) -> Any:
     if mark is not None:
         flat = np.ascontiguousarray(array)
         return devices.place_array, (mark, array.dtype, array.shape, pickle.PickleBuffer(flat.reshape(-1).view("u1")))
-    base = array.base
-    if base is None or array.dtype.hasobject:
+    if array.dtype.hasobject:
         return NotImplemented
-    root = _root(base)
+    if array.base is None:
+        pickler.memory_travels(id(array))
+        return NotImplemented
+    root = memory_root(array)
     if root is None:
         return NotImplemented
-    covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
-    if not covers and id(root) not in pickler.seen_roots:
-        return NotImplemented
-    pickler.seen_roots.add(id(root))
     pickler.keep.append(root)
+    covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
+    if not covers and not pickler.does_memory_travel(id(root)):
+        return NotImplemented
+    pickler.memory_travels(id(root))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
 
-def _root(base: Any) -> Any:
-    """The array that owns the memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
+def memory_root(array: Any) -> Any:
+    """The array that owns a view's memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
+    base = array.base
     if type(base) is not np.ndarray:
         return None
     while type(base.base) is np.ndarray:

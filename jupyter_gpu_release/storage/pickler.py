@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -52,13 +52,30 @@ class GraphPickler(cloudpickle.Pickler):
         self.remarks: list[str] = []
         #: owners of memory that the stream refers to by id, kept alive until the dump ends
         self.keep: list[Any] = []
-        self.seen_roots: set[int] = set()
+        #: memory (by a key of its library's reducer) that travels as a whole: views of it are written as views
+        self.whole: set[Hashable] = set()
+        #: memory of which a view was written alone; ``torn``: before the memory itself turned up
+        self.parts: set[Hashable] = set()
+        self.torn: set[Hashable] = set()
         self.holders: dict[tuple[Any, str], Any] = {}
         self._reducers: dict[type, Reducer | None] = {
             type(sys.stdout): std_reducers.reduce_stream,
             type(sys.stderr): std_reducers.reduce_stream,
         }
         self.nested = False
+
+    def memory_travels(self, key: Hashable) -> None:
+        """A reducer writes all of this memory."""
+        self.whole.add(key)
+        if key in self.parts:
+            self.torn.add(key)
+
+    def does_memory_travel(self, key: Hashable) -> bool:
+        """Asked for a small view of this memory: False, it is written alone (as far as known now)."""
+        if key in self.whole:
+            return True
+        self.parts.add(key)
+        return False
 
     def _keep(self, buffer: Any) -> bool:
         raw = buffer.raw()

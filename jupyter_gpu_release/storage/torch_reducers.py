@@ -69,7 +69,11 @@ def _is_small_view(pickler: Any, tensor: Any, storage: Any) -> bool:
     total = storage.nbytes()
     if total <= _SMALL_STORAGE_BYTES or tensor.nbytes * 2 >= total:
         return False
-    return (storage.data_ptr(), str(storage.device)) not in pickler.holders
+    return not pickler.does_memory_travel(_key(_kept(pickler, storage)))
+
+
+def _key(storage: Any) -> tuple[int, str]:
+    return (storage.data_ptr(), str(storage.device)) if storage.nbytes() else (id(storage), "")
 
 
 def _reduce_unusual(pickler: Any, tensor: Any) -> Any:
@@ -94,7 +98,8 @@ class _StorageHolder:
 
     @staticmethod
     def of(pickler: Any, storage: Any, mark: str) -> _StorageHolder:
-        key = (storage.data_ptr(), str(storage.device)) if storage.nbytes() else (id(storage), "")
+        key = _key(storage)
+        pickler.memory_travels(key)
         found: _StorageHolder | None = pickler.holders.get(key)
         if found is None:
             found = pickler.holders[key] = _StorageHolder(storage, mark)

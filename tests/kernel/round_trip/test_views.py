@@ -1,0 +1,57 @@
+"""Views of numpy arrays and torch tensors stay views of what travels with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from round_trip import Notebook
+
+
+@pytest.mark.parametrize("through_files", [False, True])
+def test_a_split_of_an_array_stays_a_split(nb: Notebook, through_files: bool) -> None:
+    nb.cell("import numpy as np\nE = np.zeros((2000, 2000))\ntr = E[:1600]\nte = E[1600:]")
+    for _ in range(2):  # the second time the array is one that came home
+        nb.ok(
+            "E /= 2\nE += 1\nshared = np.shares_memory(E, te), np.shares_memory(E, tr)\nseen = te[0, 0], tr[0, 0]",
+            through_files=through_files,
+        )
+        ns = nb.ns
+        assert ns["shared"] == (True, True)
+        assert np.shares_memory(ns["E"], ns["te"])
+        assert np.shares_memory(ns["E"], ns["tr"])
+        assert ns["seen"] == (ns["E"][0, 0],) * 2
+    assert ns["te"][3, 3] == 1.5
+    ns["E"][1600, 0] = 9
+    assert ns["te"][0, 0] == 9
+
+
+def test_views_that_the_cell_makes_come_home_as_views(nb: Notebook) -> None:
+    nb.ok("import numpy as np\nGv = None\nG = np.zeros((1000, 1000))\nGv = G[:10]\nbox = [G[5:7]]")
+    ns = nb.ns
+    ns["G"][5] = 3
+    assert (ns["Gv"][5, 0], ns["box"][0][0, 0]) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    ["E = np.zeros((1000, 1000))", "E = torch.zeros(1000, 1000)", "E = np.zeros((1000, 1000), order='F')"],
+)
+def test_a_view_in_a_container_may_come_before_what_it_looks_at(nb: Notebook, make: str) -> None:
+    nb.cell(f"import numpy as np, torch\n{make}\na = {{'view': E[:3], 'deep': [E[5:7]]}}\nb = ['x', E]\ndel E")
+    nb.ok("b[1][2] = 7\nb[1][6] = 8\nseen = float(a['view'][2, 0]), float(a['deep'][0][1, 0])")
+    ns = nb.ns
+    assert ns["seen"] == (7, 8)
+    ns["b"][1][0] = 9
+    assert (float(ns["a"]["view"][0, 0]), float(ns["a"]["deep"][0][1, 1])) == (9, 8)
+
+
+def test_a_view_and_its_array_in_one_container(nb: Notebook) -> None:
+    nb.ok("import numpy as np\nE = np.zeros((1000, 1000))\nd = {'first': E[:2], 'all': E}\nE = None")
+    nb.ns["d"]["all"][1] = 4
+    assert nb.ns["d"]["first"][1, 1] == 4
+    assert nb.collect("d").total_bytes < 8_100_000
+
+
+def test_a_view_whose_array_stays_behind_takes_only_itself(nb: Notebook) -> None:
+    nb.cell("import numpy as np\nE = np.zeros((1000, 1000))\nparts = [E[:2], E[4:6]]\ndel E")
+    assert nb.collect("parts").total_bytes < 100_000
