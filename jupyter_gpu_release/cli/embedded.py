@@ -30,6 +30,7 @@ from ..storage.atomic import make_private_folder
 from ..storage.runs import probe_store
 from .gateway_settings import grace_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
+from .listening import check_host
 from .plan import KeeperPlan, make_runtime_folder, read_plans
 from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, sweep
 
@@ -70,8 +71,8 @@ def start_embedded(
 
     Raises
     ------
-    ImpossibleAskError
-        More real GPUs than there are.
+    ImpossibleAskError, OptionError
+        More real GPUs than there are; a ``host`` that is none of this machine's.
     ConflictError
         A cluster of another shape runs already.
     ClusterError, StoreError
@@ -136,6 +137,7 @@ def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
 ) -> KeeperPlan:
     preload_from_environment(), grace_from_environment()  # a mistake in these is said before anything starts
+    check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     make_private_folder(folder)

@@ -56,8 +56,8 @@ def _wanted(name: str) -> SpecifierSet:
 
 def check_home(home: HomePaths) -> Iterator[Finding]:
     """Folder and token files: nobody else may read them."""
-    if not home.root.exists():
-        yield ok("home", f"{home.root} does not exist yet (`jupyter gpu start` makes it)")
+    if not os.path.exists(home.root):  # False too where it may not be looked for
+        yield _check_to_come("home", home.root, "JUPYTER_GPU_HOME")
         return
     yield _check_mode("home", home.root, 0o700)
     for path in (home.token, home.ray_token, home.connection, home.gateway_config):
@@ -75,8 +75,19 @@ def _check_mode(check: str, path: Path, wanted: int) -> Finding:
     return ok(check, f"{path} is private (mode {mode:04o})")
 
 
+def _check_to_come(check: str, folder: Path, variable: str) -> Finding:
+    """A folder that is not there yet: doctor makes none, it says whether `start` could."""
+    above = next(parent for parent in folder.parents if os.path.exists(parent))
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return ok(check, f"{folder} does not exist yet (`jupyter gpu start` makes it)")
+    why = "may not be written" if above.is_dir() else "is no folder"
+    return broken(check, f"{folder} does not exist, and cannot be made: {above} {why}", f"name another: {variable}")
+
+
 def check_store(folder: Path) -> Finding:
     """Write and read a small file in the store, from here."""
+    if not os.path.exists(folder):
+        return _check_to_come("store", folder, "JUPYTER_GPU_STORE")
     try:
         probe_store(folder)
     except StoreError as error:

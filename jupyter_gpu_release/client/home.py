@@ -56,9 +56,17 @@ class HomePaths:
         return cls(Path(named or _DEFAULT).expanduser().absolute())
 
     def create(self) -> None:
-        """Make the folder and its log folder (0700)."""
+        """Make the folder and its log folder (0700); a folder of ours that others may read is closed to them."""
         make_private_folder(self.root)
+        self._make_private()
         make_private_folder(self.log)
+
+    def _make_private(self) -> None:
+        facts = self.root.stat()
+        # somebody who names ~ or /tmp as the home does not want those closed
+        is_shared = facts.st_mode & stat.S_ISVTX or self.root in (Path.home(), Path("/"))
+        if facts.st_uid == os.getuid() and facts.st_mode & 0o077 and not is_shared:
+            self.root.chmod(0o700)
 
     def read_connection(self) -> Connection | None:
         """The connection file's content, or None when there is none; raises when it is damaged."""

@@ -39,6 +39,36 @@ def test_it_works_with_no_cluster_and_starts_none(own_home: HomePaths, capsys: p
     assert own_home.read_connection() is None
 
 
+def test_it_makes_no_folder(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    _, findings = _doctor(capsys)
+    assert not own_home.root.exists()
+    for check in ("home", "store"):
+        (finding,) = [finding for finding in findings if finding.check == check]
+        assert finding.level == OK
+        assert "does not exist yet" in finding.finding
+
+
+def test_a_home_that_cannot_be_made_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (finding,) = check_home(HomePaths(tmp_path / "file" / "home"))
+    assert finding.level == BROKEN
+    assert f"{tmp_path / 'file'} is no folder" in finding.finding
+    assert "JUPYTER_GPU_HOME" in finding.mend
+
+
+def test_what_start_finds_open_it_closes(own_home: HomePaths) -> None:
+    own_home.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    own_home.root.chmod(0o755)
+    own_home.create()
+    assert {finding.level for finding in check_home(own_home)} == {OK}
+
+
+def test_a_folder_that_others_use_too_is_not_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    HomePaths(tmp_path).create()
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+
+
 def test_every_broken_finding_has_a_mend(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
     own_home.create()
     write_secret(own_home.token, "secret-word")
