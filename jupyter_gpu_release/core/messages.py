@@ -31,6 +31,14 @@ class Graph(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
 
 
+class CellSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The text of a cell of the notebook, by the file name under which it was compiled."""
+
+    filename: str
+    count: int
+    text: str
+
+
 class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a rank needs to run the cell. Paths are those of the kernel's host."""
 
@@ -39,6 +47,10 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int = 0
     #: lines of the cell before ``source`` (the magic's own), so that line numbers are the cell's own
     line_offset: int = 1
+    #: file name under which the rank compiles the cell (the kernel then knows whose functions come home)
+    filename: str = ""
+    #: text of other cells whose functions and classes are sent
+    sources: list[CellSource] = msgspec.field(default_factory=list)
     inputs: Graph = Graph()
     #: ``--out``: return exactly these; None: found automatically
     out: list[str] | None = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..core.choices import RunOptions
-from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, Graph, RunRequest, encode
+from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph, RunRequest, encode
 from ..core.run import new_run_id
+from ..core.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
 from .namespace import Choice, Prepared
 from .place import Place, find_workdir
@@ -31,6 +33,12 @@ class Cell:
     options: RunOptions
     place: Place
     in_terminal: bool = False
+
+    @property
+    def source(self) -> CellSource:
+        """Its text for tracebacks; the magic's own lines are blank, so that lines are numbered as in the notebook."""
+        count, offset = self.place.count, self.place.line_offset
+        return CellSource(gpu_cell_name(self.body, offset, count), count, "\n" * offset + self.body)
 
 
 @dataclass
@@ -58,31 +66,58 @@ def choice_of(options: RunOptions) -> Choice:
 
 
 def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
-    """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen."""
-    if own:
-        return Path(own).expanduser()
-    store = Path(named_by_gateway)
-    if configured and not store.is_dir():
+    """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen.
+
+    It is never made here: a folder that only this kernel sees would be no store.
+    """
+    store = Path(own or named_by_gateway).expanduser()
+    if store.is_dir():
+        if own and not configured:  # both are paths of this machine
+            _refuse_other(store, Path(named_by_gateway))
+        return store
+    if own and own != named_by_gateway:
         raise StoreError(
-            f"the cell's inputs are too large for a message, and the store {store} cannot be seen from this kernel",
-            mend="mount the shared filesystem here and name its path in JUPYTER_GPU_STORE",
+            f"large values go through the store, and JUPYTER_GPU_STORE names {store}, which is no folder here",
+            mend=f"set JUPYTER_GPU_STORE to where this kernel sees {named_by_gateway}, the store of the cluster",
         )
-    return store
+    raise StoreError(
+        f"large values go through the store, and the store {store} cannot be seen from this kernel",
+        mend="mount the shared filesystem here and name its path in JUPYTER_GPU_STORE",
+    )
 
 
-def make_submission(cell: Cell, prepared: Prepared, session: str, store: Path) -> Submission:
-    """Write large inputs to the store and build the request; nothing is left there when that fails."""
+def _refuse_other(store: Path, of_cluster: Path) -> None:
+    if of_cluster.is_dir() and not store.samefile(of_cluster):
+        raise StoreError(
+            f"JUPYTER_GPU_STORE names {store}, but the store of this cluster is {of_cluster}",
+            mend=f"unset JUPYTER_GPU_STORE, or set it to {of_cluster}",
+        )
+
+
+def make_submission(
+    cell: Cell, prepared: Prepared, session: str, find: Callable[[], Path], sources: Sequence[CellSource] = ()
+) -> Submission:
+    """Write large inputs to the store that ``find`` finds and build the request.
+
+    Nothing is left on the store when that fails.
+    """
     run = new_run_id()
-    inputs, paths = _place_inputs(prepared, store, run)
-    return Submission(_request(cell, prepared, session, run, inputs), prepared, paths)
+    inputs, paths = _place_inputs(prepared, find, run)
+    return Submission(_request(cell, prepared, session, run, inputs, sources), prepared, paths)
 
 
-def _place_inputs(prepared: Prepared, store: Path, run: str) -> tuple[Graph, RunPaths | None]:
+def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tuple[Graph, RunPaths | None]:
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
     from ..storage.graph_file import write_graph
     from ..storage.runs import create_run_folder
 
+    store = find()
+    if not os.access(store, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"the cell's inputs are too large for a message, and the store {store} cannot be written from this kernel",
+            mend="mount it writable, or name the path where it is writable in JUPYTER_GPU_STORE",
+        )
     paths = create_run_folder(store, run)
     try:
         digest = write_graph(paths.inputs, prepared.stream, prepared.buffers)
@@ -92,13 +127,17 @@ def _place_inputs(prepared: Prepared, store: Path, run: str) -> tuple[Graph, Run
     return Graph(file=INPUTS_FILE, digest=digest), paths
 
 
-def _request(cell: Cell, prepared: Prepared, session: str, run: str, inputs: Graph) -> RunRequest:
+def _request(
+    cell: Cell, prepared: Prepared, session: str, run: str, inputs: Graph, sources: Sequence[CellSource]
+) -> RunRequest:
     options, place = cell.options, cell.place
     workdir = find_workdir(options.workdir)
     payload = CellPayload(
         source=cell.body,
         count=place.count,
         line_offset=place.line_offset,
+        filename=cell.source.filename,
+        sources=list(sources),
         inputs=inputs,
         out=prepared.out,
         skip=prepared.skip,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core import sources
 from ..core.messages import Graph, Outcome, RunView, ValueInfo
 from ..core.resources import format_seconds
 from ..errors import GpuReleaseError, OptionError, RunCancelledError, RunFailedError, RunLostError, StoreError
@@ -33,6 +35,8 @@ def prepare(notebook: Notebook, cell: Cell) -> Prepared:
     try:
         prepared = notebook.names.collect(cell.body, choice_of(cell.options), line_offset=cell.place.line_offset)
     except SyntaxError as error:
+        sources.keep(notebook.shell.compile, [cell.source])
+        error.filename = cell.source.filename
         raise syntax_error(error, notebook.shell) from None
     if prepared.asks_input:
         sys.stderr.write("this cell calls input(): nobody can answer on the cluster, so that call will fail there\n")
@@ -44,18 +48,24 @@ def train(notebook: Notebook, cell: Cell) -> None:
     prepared = prepare(notebook, cell)
     session = notebook.link.open(notebook.settings)
     with Interrupts() as interrupts:
-        submission = _write_inputs(cell, prepared, session)
+        submission = _write_inputs(notebook, cell, prepared, session)
         run = _Run(notebook, session, submission, interrupts)
         error = run.carry_out()
     if error is not None:
         raise error
 
 
-def _write_inputs(cell: Cell, prepared: Prepared, session: GatewaySession) -> Submission:
-    target = session.target
-    named = session.welcome.store if session.welcome else ""
-    store = find_store(target.store, named, configured=target.configured)
-    return make_submission(cell, prepared, session.session_id, store)
+def _write_inputs(notebook: Notebook, cell: Cell, prepared: Prepared, session: GatewaySession) -> Submission:
+    compiler = notebook.shell.compile
+    known = sources.sources_in(compiler, prepared.stream)
+    submission = make_submission(cell, prepared, session.session_id, lambda: _store_of(session), known)
+    sources.keep(compiler, [cell.source])  # functions that the cell defines come home with its file name
+    return submission
+
+
+def _store_of(session: GatewaySession) -> Path:
+    target, welcome = session.target, session.welcome
+    return find_store(target.store, welcome.store if welcome else "", configured=target.configured)
 
 
 class _Run:
@@ -108,11 +118,15 @@ class _Run:
             came_back = self._bind(view, notes)
         except GpuReleaseError as problem:
             trouble = problem
-            notes.append(f"the names are not bound: {problem.message}")
+            if failure_of(view, self._interrupts.count) is not None:  # else this is the error that is shown
+                notes.append(f"the names are not bound: {problem}")
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = failure_of(view, self._interrupts.count, receipt.text)
+        if failure is None and trouble is not None:
+            receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
+            failure = without_traceback(trouble, receipt.text)
         self._show(following, receipt, view, failed=failure is not None)
-        return failure or trouble
+        return failure
 
     def _show(self, following: Following, receipt: Receipt, view: RunView, *, failed: bool) -> None:
         """The receipt comes last: below the output, or (as part of its text) below the traceback."""
@@ -135,6 +149,10 @@ class _Run:
         notes += names.notes
         return bound
 
+    @property
+    def _named_store(self) -> str:
+        return self._session.welcome.store if self._session.welcome else "the gateway's folder"
+
     def _open(self, view: RunView, graph: Graph) -> tuple[bytes, Sequence[Any]]:
         if not graph.file:
             return graph.stream, graph.buffers
@@ -143,9 +161,14 @@ class _Run:
 
         if Path(graph.file).name != graph.file:
             raise StoreError(f"{graph.file!r} is no file name of a run folder")
-        target, welcome = self._session.target, self._session.welcome
-        store = find_store(target.store, welcome.store if welcome else "", configured=target.configured)
-        opened = open_graph(RunPaths.of(store, view.run).folder / graph.file, graph.digest)
+        store = _store_of(self._session)
+        folder = RunPaths.of(store, view.run).folder
+        if not folder.is_dir():
+            raise StoreError(
+                f"there is no folder of run {view.run} in the store {store}",
+                mend=f"name in JUPYTER_GPU_STORE where this kernel sees {self._named_store}, the store of the cluster",
+            )
+        opened = open_graph(folder / graph.file, graph.digest)
         return opened.stream, opened.buffers
 
 

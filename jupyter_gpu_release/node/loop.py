@@ -7,6 +7,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core import sources
 from ..core.messages import CellPayload
 from .shell import RankShell
 
@@ -86,6 +87,8 @@ class CellLoop:
         # the magic's own lines come first, so that line numbers are those of the notebook's cell
         shifted = "\n" * payload.line_offset + transformed
         shell.displayhook.cell = transformed
+        sources.keep(shell.compile, payload.sources)
+        shell.compile.given = (shifted, payload.filename)
         result = await shell.run_cell_async(
             payload.source, store_history=False, transformed_cell=shifted, preprocessing_exc_tuple=failed_early
         )

@@ -7,9 +7,11 @@ import builtins
 import getpass
 import signal
 import sys
+import time
 from types import CodeType, ModuleType
 from typing import Any
 
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.history import HistoryManager
@@ -80,11 +82,27 @@ class RankDisplayHook(DisplayHook):
         pass
 
 
+class RankCompiler(CachingCompiler):
+    """Compiles the notebook's cell under the file name that the kernel gave it."""
+
+    #: text of the cell, its file name
+    given: tuple[str, str] = ("", "")
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:  # noqa: D102
+        text, name = self.given
+        if name and transformed_code == text:
+            return name
+        return str(super().get_code_name(raw_code, transformed_code, number))
+
+
 class RankShell(InteractiveShell):
     """A shell without terminal, history or prompts; errors become events."""
 
+    compiler_class = RankCompiler
     outlet: Outlet | None = None
     traceback_lines: list[str]
+    #: when the latest error was raised (unix seconds)
+    failed_at_s = 0.0
     _matplotlib_ready = False
 
     #: code of the function that raises KeyboardInterrupt: no frame of ours in the user's traceback
@@ -113,6 +131,11 @@ class RankShell(InteractiveShell):
             return True
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Formatting takes long for deep recursion: the cell's statements have ended before it."""
+        self.failed_at_s = time.time()
+        super().showtraceback(*args, **kwargs)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import inspect
+import linecache
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.core.messages import CellSource
+from jupyter_gpu_release.core.sources import SOURCES_LIMIT_BYTES, gpu_cell_name, keep, sources_in
+
+
+class Compiler:
+    def __init__(self) -> None:
+        self._filename_map: dict[str, int] = {}
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    monkeypatch.setattr(linecache, "cache", {})
+    return Compiler()
+
+
+def test_text_that_is_kept_is_found_by_inspect(compiler: Compiler):
+    name = gpu_cell_name("def f():\n    return 1\n", 1, 3)
+    keep(compiler, [CellSource(name, 3, "\ndef f():\n    return 1\n")])
+    space: dict[str, Any] = {}
+    exec(compile("\ndef f():\n    return 1\n", name, "exec"), space)
+    linecache.checkcache()
+    assert inspect.getsource(space["f"]) == "def f():\n    return 1\n"
+    assert compiler._filename_map == {name: 3}
+
+
+def test_only_cells_that_the_stream_names_travel_the_newest_first(compiler: Compiler):
+    names = ["/tmp/ipykernel_1/11.py", "/tmp/ipykernel_1/1111.py", "<ipython-input-3-ab>", "<gpu-cell-4-cd>"]
+    keep(compiler, [CellSource(name, count, f"x = {count}\n") for count, name in enumerate(names)])
+    stream = b"...".join(name.encode() for name in (names[0], names[3], "/tmp/ipykernel_1/999.py"))
+    assert sources_in(compiler, stream) == [CellSource(names[3], 3, "x = 3\n"), CellSource(names[0], 0, "x = 0\n")]
+    assert sources_in(compiler, b"") == []
+
+
+def test_text_is_limited(compiler: Compiler):
+    long = "x" * (SOURCES_LIMIT_BYTES // 2) + "\n"
+    keep(compiler, [CellSource(f"<gpu-cell-{n}-x>", n, long) for n in range(3)])
+    stream = b"".join(f"<gpu-cell-{n}-x>".encode() for n in range(3))
+    assert [source.count for source in sources_in(compiler, stream)] == [2]
+
+
+def test_a_shell_without_a_map_sends_nothing():
+    assert sources_in(object(), b"<gpu-cell-1-x>") == []
+
+
+def test_names_of_cells(compiler: Compiler):
+    assert gpu_cell_name("a", 1, 2) == gpu_cell_name("a", 1, 2)
+    assert len({gpu_cell_name("a", 1, 2), gpu_cell_name("b", 1, 2), gpu_cell_name("a", 2, 2)}) == 3
