@@ -95,6 +95,13 @@ def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), 
     return len(victims)
 
 
+def mentions(pid: int, word: bytes) -> bool:
+    """Whether the command line of ``pid`` has ``word`` in it."""
+    with contextlib.suppress(OSError):
+        return word in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def is_gone(pid: int) -> bool:
     """Whether ``pid`` is no living process (zombies count as gone)."""
     try:

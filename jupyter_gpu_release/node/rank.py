@@ -141,7 +141,7 @@ class _Rank:
         self._started = time.time()
         self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
         ended = self._loop.run(payload)
-        ended_s = time.time()
+        ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.frame(Kind.ENDED, encode(ended_s))
         self._notes += ended.notes
@@ -201,6 +201,7 @@ class _Rank:
         except (TypeError, ValueError):  # texts of the user's own string classes, odd file names
             body = encode(plain_outcome(outcome))
         self._outlet.frame(Kind.OUTCOME, body)
+        _end_idle_workers()
         with contextlib.suppress(BaseException):  # the cell's own atexit handlers
             atexit._run_exitfuncs()
         self._outlet.flush()
@@ -209,6 +210,14 @@ class _Rank:
         if self._files is None or self._started is None:
             return []
         return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
+
+
+def _end_idle_workers() -> None:
+    """Joblib keeps its workers for the next call; their own way to end takes a second or two."""
+    workers = [pid for pid in process.children_of(os.getpid()) if process.mentions(pid, b"popen_loky_posix")]
+    process.kill_each(workers)
+    for pid in workers:
+        process.wait_until_gone(pid, 0.1)
 
 
 def _write(order: RankOrder, collected: Collected) -> str:

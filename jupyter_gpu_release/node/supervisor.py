@@ -29,6 +29,8 @@ from .text_journal import TextJournal
 _ORDER_LIMIT_S = 10.0
 _SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
+#: multiprocessing's (and joblib's) resource tracker always ends last: no oversight of the user's
+_TRACKER = b"resource_tracker"
 _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
@@ -312,7 +314,7 @@ class _Supervisor:
         while True:
             victims = [pid for pid in process.descendants_of(me) if pid != self._persister]
             alive = [pid for pid in victims if not process.is_gone(pid)]
-            left.update(pid for pid in alive if pid != self._rank)
+            left.update(pid for pid in alive if pid != self._rank and not process.mentions(pid, _TRACKER))
             process.kill_each(alive)
             self._reap()
             if not victims:

@@ -358,3 +358,19 @@ def test_a_workdir_that_is_a_file_is_named(node: Node) -> None:
     assert outcome.error is not None
     assert outcome.error.ename == "OptionError"
     assert "Not a directory" in outcome.error.evalue
+
+
+def test_joblibs_idle_workers_do_not_hold_the_gpu(node: Node) -> None:
+    pytest.importorskip("joblib")
+    run = node.run(
+        "from joblib import Parallel, delayed\nprint(Parallel(n_jobs=2)(delayed(abs)(-i) for i in range(4)))"
+    )
+    assert run.text() == "[0, 1, 2, 3]\n"
+    assert run.outcome.notes == []
+
+
+def test_drawing_a_traceback_counts_as_release(node: Node) -> None:
+    outcome = node.run("def rec(n):\n    return rec(n + 1)\nrec(0)").outcome
+    assert outcome.ended_s is not None
+    assert outcome.collected_s is not None
+    assert outcome.ended_s < outcome.collected_s - 0.02
