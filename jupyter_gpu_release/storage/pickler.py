@@ -19,7 +19,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-from . import rebuild, std_reducers
+from . import exceptions, rebuild, std_reducers
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .rebuild import Realm
 
@@ -223,6 +223,8 @@ def _find_reducer(kind: type) -> Reducer | None:
     found: Reducer | None = std_reducers.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
     if found is not None:
         return found
+    if issubclass(kind, BaseException):
+        return exceptions.lookup(kind)
     origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
     for library, lookup in std_reducers.LIBRARIES.items():
         if library in origins and library in sys.modules:

@@ -6,8 +6,10 @@ Loaded only where torch is (``storage.std_reducers.LIBRARIES``).
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import pickle
+import weakref
 from typing import Any
 
 import torch
@@ -16,12 +18,16 @@ from . import devices
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
+#: torch's mark on a ``step`` that a scheduler has replaced
+_WRAPPED = "_wrapped_by_lr_sched"
 
 
 def lookup(kind: type) -> Any:
     """The reducer for a type, None for torch's own way."""
     if issubclass(kind, torch.Tensor):
         return reduce_tensor if _is_plain(kind) else None
+    if issubclass(kind, torch.optim.Optimizer):
+        return reduce_optimizer
     return _BY_TYPE.get(kind)
 
 
@@ -204,6 +210,34 @@ def reduce_script_module(_pickler: Any, module: Any) -> Any:
 def load_script_module(data: Any) -> Any:
     """Read a TorchScript module into host memory."""
     return torch.jit.load(io.BytesIO(data), map_location="cpu")
+
+
+# ----------------------------------------------------------------------------------- optimisers
+def reduce_optimizer(_pickler: Any, optimizer: Any) -> Any:
+    """A learning rate scheduler replaces ``step`` of its optimiser, and warns when it finds that undone."""
+    reduced = optimizer.__reduce_ex__(4)
+    if not getattr(optimizer.step, _WRAPPED, False) or len(reduced) < 3 or not hasattr(optimizer, "__setstate__"):
+        return reduced
+    state = (reduced[2], getattr(optimizer, "_opt_called", None))
+    return (*reduced[:2], state, *(*reduced[3:], None, None)[:2], set_optimizer)
+
+
+def set_optimizer(optimizer: Any, state: Any) -> None:
+    """Its state, and ``step`` replaced as a scheduler does it."""
+    own, called = state
+    optimizer.__setstate__(own)
+    if called is not None:
+        optimizer._opt_called = called
+    reference, step = weakref.ref(optimizer), type(optimizer).step
+
+    @functools.wraps(step)
+    def noticed(*arguments: Any, **keywords: Any) -> Any:
+        optimizer = reference()
+        optimizer._opt_called = True
+        return step(optimizer, *arguments, **keywords)
+
+    setattr(noticed, _WRAPPED, True)
+    optimizer.step = noticed
 
 
 # ------------------------------------------------------------------------- tensors on a device, compared there

@@ -1,0 +1,55 @@
+# ruff: noqa: E501 - a cell is one string
+"""Values whose own way of pickling loses something: exceptions, optimisers with a scheduler."""
+
+from __future__ import annotations
+
+import warnings
+
+from round_trip import Notebook
+
+
+def test_exceptions_are_values(nb: Notebook) -> None:
+    nb.cell(
+        "class MyErr(Exception):\n    def __init__(self, code, msg):\n        super().__init__(msg)\n        self.code = code\n"
+        "class FileErr(OSError):\n    def __init__(self, code, *rest):\n        super().__init__(2, 'gone', 'a.txt')\n        self.code = code\n"
+        "mine = MyErr(7, 'sent')"
+    )
+    nb.ok(
+        "seen = mine.code, str(mine)\n"
+        "try:\n    try:\n        1 / 0\n    except ZeroDivisionError as z:\n        raise MyErr(5, 'bad') from z\nexcept MyErr as e:\n    err = e\n"
+        "err.self = err\nold, group, key = FileErr(3), ExceptionGroup('g', [ValueError(1)]), KeyError('k')\n"
+        "try:\n    b'\\xff'.decode()\nexcept UnicodeDecodeError as e:\n    uni = e\n"
+        "import threading\nlinked = MyErr(1, 'l')\nlinked.__cause__ = ValueError(threading.Lock())"
+    )
+    ns = nb.ns
+    assert ns["seen"] == (7, "sent")
+    err = ns["err"]
+    assert (type(err), err.code, err.args, str(err)) == (ns["MyErr"], 5, ("bad",), "bad")
+    assert err.self is err
+    assert err.__traceback__ is None
+    assert (type(err.__cause__), err.__context__, err.__suppress_context__) == (
+        ZeroDivisionError,
+        err.__cause__,
+        True,
+    )
+    assert (ns["old"].code, ns["old"].errno, ns["old"].filename) == (3, 2, "a.txt")
+    assert (ns["group"].exceptions[0].args, ns["key"].args, ns["uni"].start) == ((1,), ("k",), 0)
+    assert (ns["linked"].code, ns["linked"].__cause__) == (1, None)
+
+
+def test_a_scheduler_finds_its_optimiser_as_it_left_it(nb: Notebook) -> None:
+    nb.cell(
+        "import torch, copy\nfrom torch import nn\nnet = nn.Linear(2, 2)\nopt = torch.optim.SGD(net.parameters(), lr=1.0)\n"
+        "sched = torch.optim.lr_scheduler.StepLR(opt, 1)"
+    )
+    body = "import warnings\nwith warnings.catch_warnings(record=True) as caught:\n    warnings.simplefilter('always')\n    {}\nsaid = [str(w.message) for w in caught]\ndel caught"
+    nb.ok(body.format("opt.step(); sched.step()"))
+    assert nb.ns["said"] == []
+    assert nb.ns["opt"].param_groups[0]["lr"] == 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nb.cell("opt.step(); sched.step()")
+    nb.cell("net = nn.Linear(2, 2)\nopt = torch.optim.SGD(net.parameters(), lr=1.0)")
+    nb.ok("sched = torch.optim.lr_scheduler.StepLR(opt, 1)\nopt.step()")
+    nb.ok(body.format("sched.step()"))
+    assert nb.ns["said"] == []
