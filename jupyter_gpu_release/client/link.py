@@ -11,6 +11,7 @@ import msgspec
 
 from ..core.messages import GatewayMessage, decode
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
+from .unreachable import not_a_gateway, unreachable
 
 if TYPE_CHECKING:
     from websockets.http11 import Response
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Values inside messages are small, single events (a large image) need not be.
 MAX_FRAME_BYTES = 256 << 20
-_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
+_DOCTOR = "`jupyter gpu doctor` looks for the reason"
 
 
 @contextmanager
@@ -46,10 +47,9 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
         )
         link = connection.__enter__()
     except InvalidStatus as error:
-        raise refusal(error.response, target.url) from error
+        raise refusal(error.response, target) from error
     except (OSError, TimeoutError, InvalidHandshake, InvalidURI, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise GatewayUnavailableError(f"the gateway {target.url} does not answer: {reason}", mend=_MEND) from error
+        raise unreachable(target.url, error, configured=target.configured) from error
     try:
         yield link
     finally:
@@ -63,7 +63,7 @@ def session_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + "/v1/session", "", ""))
 
 
-def refusal(response: Response, url: str) -> GpuReleaseError:
+def refusal(response: Response, target: Target) -> GpuReleaseError:
     """The error that an HTTP answer to the upgrade stands for."""
     try:
         facts = msgspec.json.decode(response.body or b"")["error"]
@@ -71,10 +71,10 @@ def refusal(response: Response, url: str) -> GpuReleaseError:
     except (msgspec.DecodeError, KeyError, TypeError):
         pass
     if response.status_code == 401:
-        return AuthenticationError(f"the gateway {url} does not know this token", mend="check JUPYTER_GPU_TOKEN")
+        return AuthenticationError(f"the gateway {target.url} does not know this token", mend="check JUPYTER_GPU_TOKEN")
     if response.status_code == 403:
-        return ForbiddenError(f"the gateway {url} refuses this client")
-    return GatewayUnavailableError(f"{url} answered with HTTP {response.status_code}: not a gateway?", mend=_MEND)
+        return ForbiddenError(f"the gateway {target.url} refuses this client")
+    return not_a_gateway(target.url, response.status_code, configured=target.configured)
 
 
 def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
@@ -87,9 +87,9 @@ def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
     except TimeoutError:
         return None
     except ConnectionClosed as error:
-        raise GatewayUnavailableError("the gateway closed the connection", mend=_MEND) from error
+        raise GatewayUnavailableError("the gateway closed the connection", mend=_DOCTOR) from error
     except msgspec.MsgspecError as error:
-        raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", mend=_MEND) from error
+        raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", mend=_DOCTOR) from error
     return message
 
 

@@ -13,9 +13,9 @@ from ..core.messages import Event
 from ..core.run import RunState
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from .discovery import Target
+from .unreachable import not_a_gateway, unreachable
 
 T = TypeVar("T")
-_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
 _MOST_RUNS = 1000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -35,8 +35,9 @@ class GatewayClient:
     refuses with (:class:`AuthenticationError`, :class:`NoSuchRunError` …).
     """
 
-    def __init__(self, url: str, token: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, token: str, *, timeout_s: float = 10.0, configured: bool = False) -> None:
         self.url = url.rstrip("/")
+        self._configured = configured
         loopback = (httpx.URL(self.url).host or "") in _LOOPBACK
         self._client = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=not loopback
@@ -45,7 +46,7 @@ class GatewayClient:
     @classmethod
     def of(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
         """A client for a gateway that :func:`find_gateway` found."""
-        return cls(target.url, target.token, timeout_s=timeout_s)
+        return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured)
 
     def __enter__(self) -> GatewayClient:
         return self
@@ -109,9 +110,9 @@ class GatewayClient:
         try:
             response = self._client.request(method, path, params=parameters)
         except httpx.HTTPError as error:
-            raise GatewayUnavailableError(f"the gateway {self.url} does not answer: {error}", mend=_MEND) from error
+            raise unreachable(self.url, error, configured=self._configured) from error
         if response.status_code >= 400:
-            raise _refusal(response, self.url)
+            raise self._refusal(response)
         try:
             return msgspec.json.decode(response.content, type=kind)
         except msgspec.MsgspecError as error:
@@ -120,13 +121,12 @@ class GatewayClient:
                 mend="is the address right, and the gateway of this version?",
             ) from error
 
-
-def _refusal(response: httpx.Response, url: str) -> GpuReleaseError:
-    try:
-        facts = msgspec.json.decode(response.content)["error"]
-        return from_code(facts["code"], facts["message"], facts.get("mend", ""))
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return GatewayUnavailableError(f"{url} answered with HTTP {response.status_code}: not a gateway?", mend=_MEND)
+    def _refusal(self, response: httpx.Response) -> GpuReleaseError:
+        try:
+            facts = msgspec.json.decode(response.content)["error"]
+            return from_code(facts["code"], facts["message"], facts.get("mend", ""))
+        except (msgspec.DecodeError, KeyError, TypeError):
+            return not_a_gateway(self.url, response.status_code, configured=self._configured)
 
 
 def _path(run: str) -> str:

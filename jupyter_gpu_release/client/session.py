@@ -38,6 +38,7 @@ from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from .discovery import Target
 from .feed import ConnectionBack, ConnectionLost, FeedItem, RunFeed
 from .link import open_link, receive, send
+from .unreachable import WrongAddressError, unreachable
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -89,12 +90,23 @@ class GatewaySession:
         deadline = time.monotonic() + timeout_s
         while not (self._settled.wait(min(1.0, max(0.0, deadline - time.monotonic())))):
             if time.monotonic() >= deadline:
-                raise self._error or self._unanswered(timeout_s)
+                raise self._error or self.unanswered(timeout_s)
         if self._fatal and self._error is not None:
             raise self._error
         if self.welcome is None:
-            raise self._unanswered(timeout_s)
+            raise self.unanswered(timeout_s)
         return self.welcome
+
+    @property
+    def trouble(self) -> GpuReleaseError | None:
+        """Why there is no connection just now, as far as it is known."""
+        return self._error
+
+    def unanswered(self, waited_s: float) -> GatewayUnavailableError:
+        """The error for a gateway of which nothing was heard at all."""
+        return unreachable(
+            self.target.url, TimeoutError(f"no word within {waited_s:.2g} s"), configured=self.target.configured
+        )
 
     def submit(self, request: RunRequest) -> RunFeed:
         """Ask for a run; the feed's first item is :class:`Accepted` or :class:`Refused`."""
@@ -242,7 +254,9 @@ class GatewaySession:
         if self._closed:
             return
         self._error = error
-        self._fatal = not isinstance(error, GatewayUnavailableError)
+        # where a gateway has been before it may come back, whatever answers in its place just now
+        at_wrong_address = isinstance(error, WrongAddressError) and self.welcome is None
+        self._fatal = at_wrong_address or not isinstance(error, GatewayUnavailableError)
         if self._lost_at is None:
             self._lost_at = time.monotonic()
             with self._lock:
@@ -269,11 +283,6 @@ class GatewaySession:
 
     def _subscribe(self, run: str, after: int) -> None:
         self._outbox.put(encode(Subscribe(run, after)))
-
-    def _unanswered(self, timeout_s: float) -> GatewayUnavailableError:
-        return GatewayUnavailableError(
-            f"the gateway {self.target.url} did not answer within {timeout_s:g} s", mend="`jupyter gpu doctor`"
-        )
 
     def _forget_in_fork(self) -> None:
         """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""

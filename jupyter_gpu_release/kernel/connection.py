@@ -5,17 +5,23 @@ from __future__ import annotations
 import html
 import os
 import secrets
+import time
 from typing import Any
 
 from ..client.discovery import Target, find_gateway
 from ..client.session import GatewaySession
+from ..client.unreachable import WrongAddressError, is_refused
 from ..core.messages import Welcome
-from ..errors import GatewayUnavailableError, GpuReleaseError
+from ..errors import GatewayUnavailableError
 from .receipt import boxed, bundle_of
 from .settings import GpuRelease
 from .status_line import StatusLine
 
 CONNECT_S = 15.0
+#: a port of this machine at which nobody listens: a gateway that restarts is back by then
+REFUSED_HERE_S = 5.0
+#: how often it is tried, and how long that passes without a word
+_TICK_S, _QUIET_S = 0.25, 1.0
 
 
 class ClusterLink:
@@ -60,23 +66,44 @@ class ClusterLink:
         session = self._session
         return session if session is not None and session.target == target else self._connected(target)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = 2.0) -> None:
         """Say good-bye to the gateway (runs that are attached to this kernel end)."""
         session, self._session = self._session, None
         if session is not None:
-            session.close()
+            session.close(timeout_s)
 
     def _connected(self, target: Target) -> GatewaySession:
         if self._session is not None and self._session.target != target:
             self.close()
         if self._session is None:
             self._session = GatewaySession(target, self._session_id)
+        line = StatusLine(self._shell)
         try:
-            self._session.connect(CONNECT_S)
-        except GpuReleaseError:
-            self.close()
+            self._wait_for(self._session, line)
+        except BaseException as error:
+            # an interrupt shall not wait for threads
+            self.close(2.0 if isinstance(error, Exception) else 0.1)
+            _end(line, f"connecting to the gateway {target.url}: not done")
             raise
+        _end(line, f"connected to the gateway {target.url}")
         return self._session
+
+    def _wait_for(self, session: GatewaySession, line: StatusLine) -> None:
+        """Return when the session is welcome; says that it waits, and may be interrupted."""
+        began = time.monotonic()
+        while True:
+            try:
+                session.connect(_TICK_S)
+            except WrongAddressError as error:
+                raise GatewayUnavailableError(error.message, mend=error.mend) from error
+            except GatewayUnavailableError as error:
+                waited_s = time.monotonic() - began
+                if waited_s >= _patience_s(session, error):
+                    raise session.trouble or session.unanswered(waited_s) from None
+                if waited_s >= _QUIET_S:
+                    line.say(f"connecting to the gateway {session.target.url} … ({waited_s:.0f} s)")
+            else:
+                return
 
     def _start_own(self, settings: GpuRelease, *, had_ended: bool) -> Target:
         from ..client.autostart import start_local_cluster
@@ -141,6 +168,20 @@ def is_alive(target: Target) -> bool:
         return same and keeper.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> float:
+    """How long to try; a gateway that has been there, and this machine's own, are given the whole time."""
+    is_new = session.welcome is None and session.target.connection is None
+    return REFUSED_HERE_S if is_new and session.target.is_loopback and is_refused(error) else CONNECT_S
+
+
+def _end(line: StatusLine, text: str) -> None:
+    """What was said while waiting must not go on saying so; a terminal's line is wiped."""
+    if line.is_shown:
+        line.finish_plain(text)
+    else:
+        line.step_aside()
 
 
 def describe_cluster(welcome: Welcome) -> dict[str, str]:

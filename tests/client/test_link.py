@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.link import open_link, session_url
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.client.unreachable import WrongAddressError, is_refused, unreachable
+from jupyter_gpu_release.client.unreachable import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.errors import GatewayUnavailableError
 
 
@@ -72,3 +75,41 @@ def test_connecting_ends_in_time_with_the_reason(nobody: str) -> None:
     with pytest.raises(GatewayUnavailableError, match="Connection refused"):
         session.connect(0.3)
     session.close()
+
+
+def test_somebody_else_is_no_gateway_however_long_one_waits(not_a_gateway: str) -> None:
+    session = GatewaySession(Target(not_a_gateway, "t", configured=True), "s")
+    began = time.monotonic()
+    with pytest.raises(WrongAddressError, match="HTTP 200: not a gateway"):
+        session.connect(15)
+    assert time.monotonic() - began < 5
+    session.close()
+
+
+@pytest.mark.parametrize(("status", "is_final"), [(404, True), (301, True), (502, False), (503, False)])
+def test_what_a_proxy_says_while_the_gateway_restarts_passes(status: int, is_final: bool) -> None:
+    assert isinstance(not_a_gateway_error("http://x", status, configured=True), WrongAddressError) == is_final
+
+
+def test_a_configured_gateway_is_mended_where_it_is_configured(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_URL", nobody)
+    with pytest.raises(GatewayUnavailableError, match="set by JUPYTER_GPU_URL") as refused:
+        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+    assert "unset JUPYTER_GPU_URL" in refused.value.mend
+    assert is_refused(refused.value)
+    monkeypatch.delenv("JUPYTER_GPU_URL")
+    with pytest.raises(GatewayUnavailableError, match="set by the configuration file") as refused:
+        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+    assert "GpuRelease.url" in refused.value.mend
+    with pytest.raises(GatewayUnavailableError) as refused:
+        GatewayClient.of(Target(nobody, "t")).health()
+    assert "jupyter gpu start" in refused.value.mend
+
+
+def test_a_name_that_is_not_resolved() -> None:
+    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    found = unreachable("http://x", error, configured=False)
+    assert isinstance(found, WrongAddressError)
+    assert "its name is not resolved: Name or service not known" in found.message
+    later = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    assert not isinstance(unreachable("http://x", later, configured=False), WrongAddressError)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +68,41 @@ def test_a_configured_gateway_that_is_down_is_not_replaced(make_kernel: MakeKern
     kernel.run("%load_ext jupyter_gpu_release")
     outputs = kernel.run("%%gpu_train\nx = 1", timeout_s=60)
     assert outputs.error["ename"] == "GatewayUnavailableError"
-    assert "http://127.0.0.1:9 does not answer" in outputs.traceback
+    assert "http://127.0.0.1:9 does not answer: Connection refused" in outputs.traceback
+    assert "the address is set by JUPYTER_GPU_URL" in outputs.traceback
+    assert "unset JUPYTER_GPU_URL to use this machine's own" in outputs.traceback
+    assert outputs.plain() == ["connecting to the gateway http://127.0.0.1:9: not done"]
+    said = [message["content"]["data"]["text/plain"] for message in outputs if message["msg_type"] == "display_data"]
+    assert said == ["connecting to the gateway http://127.0.0.1:9 … (1 s)"]
     assert not (Path(home["JUPYTER_GPU_HOME"]) / "connection.json").exists()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_the_wait_for_a_gateway_can_be_interrupted(make_kernel: MakeKernel, home: dict[str, str], silent: str):
+    kernel = make_kernel({**home, "JUPYTER_GPU_URL": silent, "JUPYTER_GPU_TOKEN": "x"})
+    kernel.run("%load_ext jupyter_gpu_release")
+    message = kernel.start("%gpu_train 1")
+    while "data" not in kernel.client.get_iopub_msg(timeout=20)["content"]:
+        pass
+    interrupted_at = time.monotonic()
+    kernel.manager.interrupt_kernel()
+    assert kernel.finish(message).error["ename"] == "KeyboardInterrupt"
+    assert time.monotonic() - interrupted_at < 3
+    assert kernel.value("1 + 1") == "2"
+
+
+def test_a_name_that_does_not_exist_is_said_at_once(make_kernel: MakeKernel, home: dict[str, str]):
+    kernel = make_kernel({**home, "JUPYTER_GPU_URL": "http://no-such-host.invalid:8765", "JUPYTER_GPU_TOKEN": "x"})
+    kernel.run("%load_ext jupyter_gpu_release")
+    outputs = kernel.run("%gpu_train 1")
+    assert outputs.error["ename"] == "GatewayUnavailableError"
+    assert "its name is not resolved" in outputs.traceback
 
 
 def test_a_token_is_asked_for(make_kernel: MakeKernel, home: dict[str, str]):
