@@ -75,7 +75,7 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not succeed. ``pickled`` is the user's own exception where it can be pickled."""
+    """Why a run did not succeed. ``pickled`` is the user's own exception, see :mod:`.raised`."""
 
     ename: str
     evalue: str

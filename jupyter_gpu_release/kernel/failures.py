@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ..core import raised
 from ..core.messages import ErrorInfo
 from ..errors import GpuReleaseError, from_code
 
 E = TypeVar("E", bound=BaseException)
-#: IPython shows these two in its own way and would show our frames instead of the cell's
-_SHOWN_SPECIALLY = (SyntaxError, BaseExceptionGroup)
+#: IPython shows these in its own way and would show our frames instead of the cell's, or nothing
+_SHOWN_SPECIALLY = (SyntaxError, BaseExceptionGroup, SystemExit)
 
 
 def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
     """Make IPython show exactly ``lines`` for ``error`` (its ``_render_traceback_`` protocol)."""
     shown = list(lines)
     render: Callable[[], list[str]] = lambda: shown  # noqa: E731
-    error._render_traceback_ = render  # type: ignore[attr-defined]
+    BaseException.__setattr__(error, "_render_traceback_", render)  # the user's class may forbid new attributes
     return error
 
 
@@ -40,31 +40,32 @@ def remote_error(info: ErrorInfo, *below: str) -> BaseException:
     """The exception to raise here for what the cell raised there; ``below`` are lines under its traceback."""
     if info.code:
         return without_traceback(from_code(info.code, info.evalue, info.mend), *below)
-    error = _unpickled(info)
-    if error is None:
-        error = _named(info.ename)(info.evalue)
     lines = info.traceback or [f"{info.ename}: {info.evalue}"]
     try:
-        return with_traceback_lines(error, [*lines, *below])
-    except Exception:  # noqa: BLE001 - the user's class may forbid new attributes in any way it likes
+        return with_traceback_lines(_rebuilt(info), [*lines, *below])
+    except Exception:  # noqa: BLE001 - foreign code: a class can be odd in any way it likes
         return with_traceback_lines(_named(info.ename)(info.evalue), [*lines, *below])
 
 
-def _unpickled(info: ErrorInfo) -> BaseException | None:
-    if not info.pickled:
-        return None
-    try:
-        error = pickle.loads(info.pickled)
-    except Exception:  # noqa: BLE001 - foreign code: the class may be missing here or need other arguments
-        return None
-    if not isinstance(error, BaseException) or isinstance(error, _SHOWN_SPECIALLY):
-        return None
-    return error if type(error).__name__ == info.ename else None
+def _rebuilt(info: ErrorInfo) -> BaseException:
+    """The user's exception, of its own class or else of the nearest of its bases that can be had here."""
+    found = raised.unpack(info.pickled)
+    for place, (module, qualname) in enumerate(found.classes):
+        cls = raised.class_named(module, qualname)
+        if cls is None or issubclass(cls, _SHOWN_SPECIALLY):
+            continue
+        if place == 0:
+            return raised.rebuild(found, cls)
+        return raised.rebuild(found, _named(info.ename, cls if issubclass(cls, Exception) else Exception, info.evalue))
+    raise LookupError(info.ename)
 
 
-def _named(name: str) -> type[Exception]:
-    """A stand-in for an exception class that cannot be had here."""
-    return type(name if name.isidentifier() else "RemoteError", (Exception,), {"__module__": "jupyter_gpu_release"})
+def _named(name: str, base: type[Exception] = Exception, text: str | None = None) -> type[Exception]:
+    """A stand-in for an exception class that cannot be had here; ``text``: what it says."""
+    space: dict[str, Any] = {"__module__": "jupyter_gpu_release"}
+    if text is not None:
+        space["__str__"] = lambda _error: text
+    return type(name if name.isidentifier() else "RemoteError", (base,), space)
 
 
 def in_our_words(error: BaseException) -> BaseException:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import io
 import os
-import pickle
 import select
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
 from ..errors import GpuReleaseError, StoreError
 from ..storage.graph_file import open_graph, write_graph
@@ -153,16 +153,16 @@ class _Rank:
         lines = self._shell.traceback_lines
         if interrupted:  # at an `await` the cell was cancelled; users know that as an interrupt
             lines = [line.replace("CancelledError", "KeyboardInterrupt") for line in lines]
-        shown: dict[str, Any] = {"ename": name, "evalue": str(error), "traceback": lines}
+        text = raised.text_of(error)
+        shown: dict[str, Any] = {"ename": name, "evalue": text, "traceback": lines}
         if self._order.rank:
             shown["rank"] = self._order.rank
         self._outlet.put("error", shown)
         pickled = b""
         if not interrupted:
-            with contextlib.suppress(Exception):
-                candidate = pickle.dumps(error.with_traceback(None))
-                pickled = candidate if len(candidate) < 1 << 16 else b""
-        return ErrorInfo(ename=name, evalue=str(error), traceback=lines, pickled=pickled)
+            with contextlib.suppress(Exception):  # the user's class may be odd in any way
+                pickled = raised.pack(error)
+        return ErrorInfo(ename=name, evalue=text, traceback=lines, pickled=pickled)
 
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
         _flush_open_files()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyter_gpu_release.core import raised
 from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo, Refused
 from jupyter_gpu_release.errors import OptionError
 
@@ -124,7 +124,7 @@ def test_widgets_messages_pass_whole(kernel: Kernel, gateway: FakeGateway):
 
 def failing(run: FakeRun, error: Exception, **facts: Any) -> None:
     lines = ["-----", f"Cell In[1], line 2: {error}"]
-    pickled = pickle.dumps(error)
+    pickled = raised.pack(error)
     run.fail(ErrorInfo(type(error).__name__, str(error), lines, pickled=pickled), **facts)
 
 

@@ -1,20 +1,41 @@
 from __future__ import annotations
 
-import pickle
+import sys
+import types
+import urllib.error
+from typing import Any
 
+import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from jupyter_gpu_release.core import raised
 from jupyter_gpu_release.core.messages import ErrorInfo
 from jupyter_gpu_release.errors import OptionError, RunFailedError
 from jupyter_gpu_release.kernel.failures import remote_error, syntax_error, without_traceback
 
 
 class Stubborn(Exception):
-    """Cannot be rebuilt from its own pickle: its constructor wants more."""
+    """Its constructor wants more than its ``args``."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first)
+        self.second = second
+
+
+class Named(Stubborn):
+    __slots__ = ("place",)
+
+    def __init__(self, *, place: str) -> None:
+        super().__init__("named", second=place)
+        self.place = place
+
+
+class Lost(Stubborn, KeyError):
+    """Of a module that is not here."""
+
+    def __str__(self) -> str:
+        return f"lost {self.second}"
 
 
 class Sealed(Exception):
@@ -26,9 +47,9 @@ def rendered(error: BaseException) -> list[str]:
     return error._render_traceback_()  # type: ignore[attr-defined, no-any-return]
 
 
-def info(error: Exception, **more: object) -> ErrorInfo:
+def info(error: BaseException, **more: object) -> ErrorInfo:
     fields = {"ename": type(error).__name__, "evalue": str(error), "traceback": ["line 1", "line 2"]}
-    return ErrorInfo(**{**fields, "pickled": pickle.dumps(error), **more})
+    return ErrorInfo(**{**fields, "pickled": raised.pack(error), **more})
 
 
 def test_the_users_exception_stays_itself():
@@ -38,23 +59,85 @@ def test_the_users_exception_stays_itself():
     assert rendered(error) == ["line 1", "line 2", "below"]
 
 
+@pytest.mark.parametrize(
+    ("original", "facts"),
+    [
+        (Stubborn("a", "b"), {"second": "b"}),
+        (Named(place="here"), {"second": "here", "place": "here"}),
+        (FileNotFoundError(2, "No such file", "x.txt"), {"errno": 2, "filename": "x.txt"}),
+        (urllib.error.HTTPError("http://u", 404, "not found", {}, None), {"code": 404, "filename": "http://u"}),  # type: ignore[arg-type]
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), {"start": 0, "reason": "bad"}),
+        (StopIteration(4), {"value": 4}),
+        (Sealed("x"), {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_its_class_text_and_attributes_arrive(original: Exception, facts: dict[str, Any]):
+    error = remote_error(info(original))
+    assert type(error) is type(original)
+    assert (error.args, str(error)) == (original.args, str(original))
+    assert {name: getattr(error, name) for name in facts} == facts
+    assert rendered(error) == ["line 1", "line 2"]
+
+
+def test_a_class_of_the_notebook_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch):
+    there: dict[str, Any] = {"__name__": "__main__"}
+    source = (
+        "class E(Exception):\n    def __init__(self, code, msg):\n        super().__init__(msg)\n"
+        "        self.code = code"
+    )
+    exec(source, there)
+    packed = info(there["E"](3, "x"))
+    here = types.ModuleType("__main__")
+    exec(source, here.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", here)
+    error: Any = remote_error(packed)
+    assert type(error) is here.E  # type: ignore[attr-defined]
+    assert (error.code, error.args) == (3, ("x",))
+
+
+def test_a_class_that_is_not_here_leaves_its_nearest_base(monkeypatch: pytest.MonkeyPatch):
+    packed = info(Lost("a", "b"))
+    monkeypatch.delattr(sys.modules[__name__], "Lost")
+    error: Any = remote_error(packed)
+    assert type(error).__name__ == "Lost"
+    assert isinstance(error, Stubborn)
+    assert (str(error), error.second, rendered(error)) == ("lost b", "b", ["line 1", "line 2"])
+
+
+def test_what_cannot_travel_stays_behind():
+    original = Stubborn("a", "b")
+    original.__dict__ |= {"lock": (line for line in ""), "small": 1, "large": b"x" * (1 << 17)}
+    original.args = ("a", lambda: 0)
+    packed = info(original)
+    assert len(packed.pickled) < raised.LIMIT_BYTES
+    error = remote_error(packed)
+    assert error.__dict__.keys() >= {"second", "small"}
+    assert not error.__dict__.keys() & {"lock", "large"}
+    assert error.args[0] == "a"
+    assert len(error.args) == 2
+
+
 def test_what_cannot_be_rebuilt_keeps_its_name():
-    for pickled in (b"", b"junk", pickle.dumps(Stubborn("a", "b")), pickle.dumps("not an exception")):
+    for pickled in (b"", b"junk", raised.encode(raised.Raised([("no_such", "E")], [], {}, {}))):
         error = remote_error(ErrorInfo("Stubborn", "a", ["t"], pickled=pickled))
         assert type(error).__name__ == "Stubborn"
         assert str(error) == "a"
         assert rendered(error) == ["t"]
 
 
-def test_a_sealed_exception_gets_a_stand_in():
-    error = remote_error(info(Sealed("x")))
-    assert type(error).__name__ == "Sealed"
-    assert rendered(error) == ["line 1", "line 2"]
+def test_an_exception_that_cannot_say_what_it_is():
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError
+
+    assert "failed" in raised.text_of(Mute())
 
 
 def test_kinds_that_ipython_shows_in_its_own_way():
-    for original in (SyntaxError("bad"), ExceptionGroup("many", [ValueError("a")])):
+    for original in (SyntaxError("bad"), ExceptionGroup("many", [ValueError("a")]), SystemExit(3)):
         error = remote_error(info(original))
+        assert isinstance(error, Exception)
         assert not isinstance(error, SyntaxError | BaseExceptionGroup)
         assert type(error).__name__ == type(original).__name__
         assert rendered(error)[0] == "line 1"

@@ -1,0 +1,137 @@
+"""An exception on its way from the rank to the notebook: its class by name, its arguments, its attributes.
+
+Pickle would call the class with ``args``, which fails for every class whose ``__init__`` takes something else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import pickle
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from .messages import decode, encode
+
+#: of arguments and attributes in all
+LIMIT_BYTES = 1 << 16
+#: set by Python from the failing object itself, which may be anything (and large)
+_NOT_SENT = ("obj",)
+
+
+class Raised(msgspec.Struct, frozen=True, array_like=True):
+    """The classes (module, qualified name), the nearest first; what cannot be pickled is empty or missing."""
+
+    classes: list[tuple[str, str]]
+    args: list[bytes]
+    #: members of the class (slots, ``OSError.filename``) and attributes
+    members: dict[str, bytes]
+    attributes: dict[str, bytes]
+
+
+def text_of(error: BaseException) -> str:
+    """``str(error)``, also where the class's own method for that fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - foreign code
+        return "<no text: its __str__ failed>"
+
+
+def pack(error: BaseException) -> bytes:
+    """Write ``error`` down; raises nothing that a class could make it raise."""
+    room = _Room(LIMIT_BYTES)
+    classes = [(cls.__module__, cls.__qualname__) for cls in type(error).__mro__ if issubclass(cls, BaseException)]
+    args = [room.pickle(argument) for argument in error.args]
+    members = {name: room.pickle(value) for name, value in _members(error)}
+    attributes = {name: room.pickle(value) for name, value in error.__dict__.items() if isinstance(name, str)}
+    return encode(Raised(classes, args, _full(members), _full(attributes)))
+
+
+def unpack(data: bytes) -> Raised:
+    """Read what :func:`pack` wrote; raises where it is damaged."""
+    raised: Raised = decode(data, Raised)
+    return raised
+
+
+def class_named(module: str, qualname: str) -> type[BaseException] | None:
+    """The exception class, if it can be had here."""
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except Exception:  # noqa: BLE001 - importing runs foreign code
+        return None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def rebuild(raised: Raised, cls: type[BaseException]) -> BaseException:
+    """Make the exception as an instance of ``cls`` without calling its ``__init__``; may raise anything."""
+    args = [_loaded(argument) for argument in raised.args]
+    args = ["<cannot be had here>" if value is _ABSENT else value for value in args]
+    base: type[Any] = next(part for part in cls.__mro__ if part.__module__ == "builtins")
+    error: BaseException = base.__new__(cls, *args)
+    with contextlib.suppress(TypeError):  # the class gives Python's own part of it other arguments
+        base.__init__(error, *args)
+    put = BaseException.__setattr__  # the class's own may refuse
+    put(error, "args", tuple(args))
+    for name, data in raised.members.items():
+        with contextlib.suppress(Exception):
+            put(error, name, pickle.loads(data))
+    attributes = {name: _loaded(data) for name, data in raised.attributes.items()}
+    error.__dict__.update({name: value for name, value in attributes.items() if value is not _ABSENT})
+    return error
+
+
+_ABSENT = object()
+
+
+def _loaded(data: bytes) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception:  # noqa: BLE001 - foreign code: a class may be missing here
+        return _ABSENT
+
+
+def _members(error: BaseException) -> Iterator[tuple[str, Any]]:
+    kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    for cls in type(error).__mro__:
+        for name, value in vars(cls).items():
+            if isinstance(value, kinds) and not name.startswith("__") and name not in ("args", *_NOT_SENT):
+                with contextlib.suppress(Exception):  # not set
+                    if (content := value.__get__(error)) is not None:
+                        yield name, content
+
+
+def _full(pickles: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in pickles.items() if data}
+
+
+class _Room(io.RawIOBase):
+    """Takes pickles until it is full."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self._pieces: list[bytes] = []
+
+    def pickle(self, value: Any) -> bytes:
+        """One value; empty if it cannot be pickled or finds no room."""
+        left, self._pieces = self._left, []
+        try:
+            pickle.Pickler(self, protocol=5).dump(value)
+        except Exception:  # noqa: BLE001 - foreign code
+            self._left = left
+            return b""
+        return b"".join(self._pieces)
+
+    def write(self, piece: Any) -> int:
+        """Called by the pickler; raises when there is no room."""
+        size = len(piece)
+        if size > self._left:
+            raise BufferError("the exception is too large")
+        self._left -= size
+        self._pieces.append(bytes(piece))
+        return size
