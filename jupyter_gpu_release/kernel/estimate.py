@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from IPython.display import display
@@ -16,15 +18,23 @@ from .tables import Table
 from .training import prepare
 
 if TYPE_CHECKING:
+    from ..client.discovery import Target
     from .notebook import Notebook
     from .submission import Cell
+
+_LOOK_S = 10.0
+#: prints those of its arguments that cannot be imported
+_LOOK = (
+    "import importlib.util as u, sys\nfor n in sys.argv[1:]:\n    try: f = u.find_spec(n)\n"
+    "    except (ImportError, ValueError): f = None\n    if f is None: print(n)"
+)
 
 
 def estimate(notebook: Notebook, cell: Cell) -> None:
     """Show the plan of ``cell``: names and sizes, free GPUs, place in the queue."""
     prepared = prepare(notebook, cell)
     display(sent_table(prepared))
-    display(_outlook(notebook, cell))
+    display(_outlook(notebook, cell, prepared.imports))
 
 
 def sent_table(prepared: Prepared) -> Table:
@@ -40,19 +50,51 @@ def sent_table(prepared: Prepared) -> Table:
     return Table(title, ("name", "type", "size"), [*rows, *again, *held])
 
 
-def _outlook(notebook: Notebook, cell: Cell) -> Table:
+def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
     from ..client.rest import GatewayClient
 
     try:
-        with GatewayClient.of(notebook.link.target(notebook.settings)) as gateway:
+        target = notebook.link.target(notebook.settings)
+        with GatewayClient.of(target) as gateway:
             document = gateway.status()
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
-    return Table(outlook(document, cell.options.ask))
+    return Table(outlook(document, cell.options.ask, imports, missing_packages(target, imports)))
 
 
-def outlook(document: StatusDocument, ask: ResourceAsk) -> str:
-    """When a run with this ask would start, as far as the queue tells."""
+def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:
+    """Which of these the nodes lack; None: not known, only this machine's own cluster can be asked without a run."""
+    connection = target.connection
+    if not imports:
+        return []
+    if connection is None or not connection.embedded or not connection.keeper_pid:
+        return None
+    import psutil
+
+    try:
+        # its nodes run the keeper's interpreter in the keeper's environment
+        keeper = psutil.Process(connection.keeper_pid)
+        command = [keeper.cmdline()[0], "-c", _LOOK, *imports]
+        done = subprocess.run(command, cwd="/", env=keeper.environ(), capture_output=True, timeout=_LOOK_S, check=True)
+    except (IndexError, OSError, psutil.Error, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode().split()
+
+
+def outlook(
+    document: StatusDocument, ask: ResourceAsk, imports: Sequence[str] = (), missing: Sequence[str] | None = ()
+) -> str:
+    """When a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
+    if missing:
+        return (
+            f"it would be refused: the cell imports {', '.join(missing)}, which the cluster's nodes do not have"
+            f" (pip install {' '.join(missing)} there)"
+        )
+    unknown = f" (if the nodes have {', '.join(imports)}, which only a run finds out)" if missing is None else ""
+    return _when(document, ask) + unknown
+
+
+def _when(document: StatusDocument, ask: ResourceAsk) -> str:
     kind = "simulated GPUs" if document.simulated else "GPUs"
     gpus = document.gpus
     wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"

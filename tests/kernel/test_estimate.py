@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+
 import pytest
 
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.home import Connection
 from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, QueueRow, StatusDocument
 from jupyter_gpu_release.core.messages import ValueInfo
 from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.kernel.estimate import outlook, sent_table
+from jupyter_gpu_release.kernel.estimate import missing_packages, outlook, sent_table
 from jupyter_gpu_release.kernel.namespace import Prepared
 
 
@@ -31,6 +37,36 @@ def waiting(gpus: int, start_estimate_s: float | None = None) -> QueueRow:
 )
 def test_outlook(document: StatusDocument, gpus: int, words: str):
     assert words in outlook(document, ResourceAsk(gpus=gpus))
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Target]:
+    """Only the keeper's interpreter and environment matter."""
+    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield Target("http://x", "t", connection=Connection("http://x", "", "", keeper_pid=keeper.pid))
+    keeper.kill()
+    keeper.wait()
+
+
+def test_packages_that_the_own_cluster_lacks_are_named(own_cluster: Target):
+    missing = missing_packages(own_cluster, ["msgspec", "nosuch_zz"])
+    assert missing == ["nosuch_zz"]
+    said = outlook(cluster(free=4), ResourceAsk(), ["msgspec", "nosuch_zz"], missing)
+    assert said.startswith("it would be refused: the cell imports nosuch_zz,")
+    assert missing_packages(own_cluster, ["msgspec"]) == []
+
+
+def test_what_other_clusters_have_is_not_known():
+    imports = ["nosuch_zz"]
+    for connection in (
+        Connection("http://x", "", "", embedded=False, keeper_pid=1),
+        Connection("http://x", "", "", keeper_pid=2**30),
+    ):
+        assert missing_packages(Target("http://x", "t", connection=connection), imports) is None
+    assert missing_packages(Target("http://x", "t", configured=True), imports) is None
+    assert missing_packages(Target("http://x", "t", configured=True), []) == []
+    said = outlook(cluster(free=4), ResourceAsk(), imports, None)
+    assert "it would start at once (if the nodes have nosuch_zz" in said
 
 
 def test_what_would_be_sent():
