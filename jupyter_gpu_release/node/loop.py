@@ -41,7 +41,7 @@ class CellLoop:
         asyncio.set_event_loop(self._loop)
         self._cell: asyncio.Task[BaseException | None] | None = None
         self._cancelled = False
-        shell.hidden_code = CellLoop._on_interrupt.__code__
+        shell.hidden_codes.add(CellLoop._on_interrupt.__code__)
 
     def warm_up(self) -> None:
         """Run a small cell: touches the pages that a cell writes to, before anybody waits for it."""

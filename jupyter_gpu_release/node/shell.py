@@ -8,9 +8,12 @@ import getpass
 import signal
 import sys
 import time
+import warnings
 from types import CodeType, ModuleType
 from typing import Any
 
+from IPython.core import interactiveshell
+from IPython.core.autocall import ExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -105,16 +108,18 @@ class RankShell(InteractiveShell):
     failed_at_s = 0.0
     _matplotlib_ready = False
 
-    #: code of the function that raises KeyboardInterrupt: no frame of ours in the user's traceback
-    hidden_code: CodeType | None = None
+    #: functions whose frames do not end the user's traceback: it ends at the line that called them
+    hidden_codes: set[CodeType]
 
     def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
         etype, value, trace = super()._get_exc_info(exc_tuple)
-        before, last = None, trace
-        while last is not None and last.tb_next is not None:
-            before, last = last, last.tb_next
-        if before is not None and last.tb_frame.f_code is self.hidden_code:
-            before.tb_next = None
+        shown, link = trace, trace
+        while link is not None:
+            if link.tb_frame.f_code not in self.hidden_codes:
+                shown = link
+            link = link.tb_next
+        if shown is not None:
+            shown.tb_next = None
         return etype, value, trace
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
@@ -135,7 +140,13 @@ class RankShell(InteractiveShell):
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
         self.failed_at_s = time.time()
+        if isinstance(sys.exc_info()[1], SystemExit):  # IPython would not say in which line
+            kwargs["exception_only"] = False
         super().showtraceback(*args, **kwargs)
+
+    def ask_exit(self) -> None:
+        """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
+        raise SystemExit
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)
@@ -150,16 +161,30 @@ class RankShell(InteractiveShell):
         return _no_input(prompt)
 
 
-def _no_input(prompt: str = "", *_args: Any, **_kwargs: Any) -> str:
-    raise RuntimeError(
-        "input() and getpass() cannot ask inside a GPU cell (nobody waits at the node): "
-        "ask in an ordinary cell before it and use the variable here"
-    )
+_NOBODY = (
+    "cannot ask inside a GPU cell (nobody waits at the node): ask in an ordinary cell before it and use the variable"
+)
+
+
+def _no_input(_prompt: object = "", /) -> str:
+    raise RuntimeError(f"input() {_NOBODY} here")
+
+
+def _no_getpass(prompt: str = "Password: ", stream: Any = None, **_more: Any) -> str:
+    raise RuntimeError(f"getpass() {_NOBODY} here")
+
+
+def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
+    """IPython's warnings, but not how to leave a shell that nobody sits at."""
+    if not str(message).startswith("To exit: use"):
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        warnings.warn(message, *args, **kwargs)
 
 
 def build_shell() -> RankShell:
     """Make the shell (about 100 ms; done once, before forking). No history database, no threads."""
     HistoryManager.enabled = False
+    interactiveshell.warn = _warn
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "neutral"
@@ -168,6 +193,8 @@ def build_shell() -> RankShell:
         config=config, displayhook_class=RankDisplayHook, display_pub_class=RankDisplayPublisher
     )
     shell.traceback_lines = []
+    ours = (_no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
+    shell.hidden_codes = {function.__code__ for function in ours}
     shell.Completer.use_jedi = False
     # one round through the machinery, so that its lazy imports are done before the forks
     shell.run_cell("1 + 1", store_history=False)
@@ -178,8 +205,8 @@ def connect(shell: RankShell, outlet: Outlet) -> None:
     """Let the shell of this rank speak through ``outlet``."""
     shell.outlet = outlet
     shell.display_pub.outlet = outlet
-    builtins.input = _no_input  # type: ignore[assignment]
-    getpass.getpass = _no_input
+    builtins.input = _no_input
+    getpass.getpass = _no_getpass
     _route_comms(outlet)
 
 

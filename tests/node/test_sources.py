@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from node_bed import Node, Run
 
+from jupyter_gpu_release.core import raised
 from jupyter_gpu_release.core.messages import CellSource, Graph
 from jupyter_gpu_release.storage import codec
 from jupyter_gpu_release.storage.rebuild import Realm
@@ -57,3 +58,38 @@ def test_the_cell_is_compiled_under_the_name_that_the_kernel_gave(node: Node) ->
     source = "def f(): pass\nprint(f.__code__.co_filename)\nget_ipython().run_cell('def g(): pass')\n"
     run = node.run(source + "print(g.__code__.co_filename == f.__code__.co_filename)", filename="<gpu-cell-2-abc>")
     assert run.text() == "<gpu-cell-2-abc>\nFalse\n"
+
+
+@pytest.mark.parametrize("call", ["sys.exit()", "sys.exit(3)", "exit()", "quit()", "raise SystemExit('why')"])
+def test_leaving_the_cell_is_an_error_at_its_line(node: Node, call: str) -> None:
+    run = node.run(f"import sys\n{call}\nprint('not reached')")
+    assert run.outcome.status == "error"
+    assert run.outcome.error is not None
+    assert run.outcome.error.ename == "SystemExit"
+    assert run.outcome.error.evalue == {"sys.exit(3)": "3", "raise SystemExit('why')": "why"}.get(call, "")
+    text = shown(run)
+    assert f"----> 3 {call}" in text
+    assert "site-packages" not in text
+    assert "ask_exit" not in text
+    assert (run.text(), run.text("stderr")) == ("", "")
+
+
+def test_leaving_in_a_cell_of_one_line(node: Node) -> None:
+    assert "SystemExit" in shown(node.run("exit"))
+
+
+@pytest.mark.parametrize("call", ["input('name?')", "getpass.getpass()", "getpass.getpass('key: ', stream=None)"])
+def test_asking_fails_at_the_users_line(node: Node, call: str) -> None:
+    text = shown(node.run(f"import getpass\n{call}"))
+    assert f"----> 3 {call}" in text
+    assert "shell.py" not in text
+    assert ("getpass() cannot ask" if "pass" in call else "input() cannot ask") in text
+
+
+def test_an_exception_of_the_cells_own_class_is_written_down(node: Node) -> None:
+    source = "class E(KeyError):\n    def __init__(self, *, code):\n        self.code = code\nraise E(code=3)"
+    run = node.run(source)
+    assert run.outcome.error is not None
+    found = raised.unpack(run.outcome.error.pickled)
+    assert found.classes[:2] == [("__main__", "E"), ("builtins", "KeyError")]
+    assert list(found.attributes) == ["code"]
