@@ -24,7 +24,7 @@ from . import preload, process
 from .rank import run_rank
 from .rehearsal import rehearse
 from .shell import RankShell, build_shell
-from .supervisor import supervise
+from .standby import supervise
 
 
 class ServerConfig(msgspec.Struct, frozen=True):

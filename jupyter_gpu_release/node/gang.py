@@ -47,6 +47,10 @@ def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
     }
     if failed and 0 not in failed:
         culprit = outcomes[failed[0]]
-        changes |= {"status": culprit.status, "error": culprit.error}
+        error = culprit.error
+        if error is not None and culprit.status == "died":  # the values are rank 0's
+            text = f"rank {failed[0]}: {error.evalue.removesuffix('; its names are gone')}"
+            error = msgspec.structs.replace(error, evalue=text)
+        changes |= {"status": culprit.status, "error": error}
         changes["notes"] = [*first.notes, *culprit.notes, f"rank {failed[0]} of {len(outcomes)} failed"]
     return msgspec.structs.replace(first, **changes) if len(outcomes) > 1 else first

@@ -95,11 +95,11 @@ def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), 
     return len(victims)
 
 
-def mentions(pid: int, word: bytes) -> bool:
-    """Whether the command line of ``pid`` has ``word`` in it."""
+def command_of(pid: int) -> bytes:
+    """The command line of ``pid``, words separated by zero bytes; empty when it has ended or is about to."""
     with contextlib.suppress(OSError):
-        return word in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def is_gone(pid: int) -> bool:

@@ -214,7 +214,7 @@ class _Rank:
 
 def _end_idle_workers() -> None:
     """Joblib keeps its workers for the next call; their own way to end takes a second or two."""
-    workers = [pid for pid in process.children_of(os.getpid()) if process.mentions(pid, b"popen_loky_posix")]
+    workers = [pid for pid in process.children_of(os.getpid()) if b"popen_loky_posix" in process.command_of(pid)]
     process.kill_each(workers)
     for pid in workers:
         process.wait_until_gone(pid, 0.1)

@@ -10,23 +10,19 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
-import select
 import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
-from typing import NoReturn
 
 import msgspec
 
 from ..core.messages import Outcome, decode, encode
-from . import death, frames, process
+from . import death, process
 from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
 from .memory import MemoryLimit
 from .text_journal import TextJournal
 
-_ORDER_LIMIT_S = 10.0
 _SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
 #: multiprocessing's (and joblib's) resource tracker always ends last: no oversight of the user's
@@ -35,51 +31,9 @@ _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
 
-def supervise(agent: socket.socket, run_rank: Callable[[socket.socket, int, TextJournal], NoReturn]) -> NoReturn:
-    """Body of the supervisor process; forks the rank at once, then waits for the order on ``agent``.
+class Supervisor:
+    """The supervisor's work once it has an order; ``pipes``: the rank's descriptors 1 and 2."""
 
-    ``run_rank(sock, supervisor, journal)`` is the rank's body. So a pair can stand by before anybody asks, and the
-    forks are not on the way to the first statement.
-    """
-    process.become_subreaper()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ours, theirs = socket.socketpair()
-    pipes = [os.pipe(), os.pipe()]
-    journal = TextJournal()
-    me = os.getpid()
-    rank = os.fork()
-    if rank == 0:
-        ours.close()
-        agent.close()
-        for number, (read_end, write_end) in enumerate(pipes, start=1):
-            os.close(read_end)
-            os.dup2(write_end, number)
-            os.close(write_end)
-        run_rank(theirs, me, journal)
-    theirs.close()
-    for _read_end, write_end in pipes:
-        os.close(write_end)
-    order = _await_order(agent, ours)
-    _Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes], journal).run()
-    os._exit(0)
-
-
-def _await_order(agent: socket.socket, rank: socket.socket) -> RankOrder:
-    """Block until an order comes and pass it on; ends this process (and with it the rank) when none ever will."""
-    try:
-        select.select([agent], [], [])
-        agent.settimeout(_ORDER_LIMIT_S)
-        frame = frames.receive(agent)
-        if frame is None or frame[0] is not Kind.ORDER:
-            os._exit(0)
-        frames.send(rank, Kind.ORDER, frame[1])
-        return decode(frame[1], RankOrder)
-    except (OSError, msgspec.DecodeError, ValueError):
-        os._exit(0)
-
-
-class _Supervisor:
     def __init__(
         self,
         order: RankOrder,
@@ -314,7 +268,7 @@ class _Supervisor:
         while True:
             victims = [pid for pid in process.descendants_of(me) if pid != self._persister]
             alive = [pid for pid in victims if not process.is_gone(pid)]
-            left.update(pid for pid in alive if pid != self._rank and not process.mentions(pid, _TRACKER))
+            left.update(pid for pid in alive if pid != self._rank and _is_of_the_user(process.command_of(pid)))
             process.kill_each(alive)
             self._reap()
             if not victims:
@@ -337,3 +291,7 @@ class _Supervisor:
                 self._flush_backlog()
                 time.sleep(0.005)
         self._drain()
+
+
+def _is_of_the_user(command: bytes) -> bool:
+    return bool(command) and _TRACKER not in command

@@ -42,6 +42,13 @@ class Node:
         await servers.start().ready()
         return servers
 
+    async def _end(self) -> None:
+        self.servers.kill_all()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
 
@@ -60,7 +67,7 @@ class Node:
         return run
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.servers.kill_all)
+        self.call(self._end())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
         process.end_marked(process.CLUSTER_MARKER, self.marker)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 from node_bed import Node, Run
@@ -283,94 +282,3 @@ def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
     assert process.wait_until_gone(rank, 5)
     assert process.wait_until_gone(child, 5)
     assert node.run("print('still here')").text() == "still here\n"
-
-
-def test_a_run_begins_only_when_its_gpus_are_told(node: Node) -> None:
-    run = node.start("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus=2, gpu_ids=None)
-    time.sleep(0.3)
-    assert not run.messages
-    node.loop.call_soon_threadsafe(run.on_node.grant, ["7", "4"])
-    assert run.wait(20).status == "ok"
-    assert run.text() == "7,4\n"
-
-
-def test_a_run_whose_lease_came_to_nothing_ends_without_a_word(node: Node) -> None:
-    run = node.start("print(1)", gpus=1, gpu_ids=None)
-    time.sleep(0.3)
-    node.loop.call_soon_threadsafe(run.on_node.abandon)
-    run.future.result(20)
-    assert (run.messages, run.on_node.outcome) == ([], None)
-
-
-def test_what_is_wrong_with_the_place_is_said_when_the_run_is_granted(node: Node) -> None:
-    run = node.start("print(1)", gpus=1, gpu_ids=None, workdir="/no/such/folder", workdir_asked=True)
-    time.sleep(0.3)
-    assert not run.messages
-    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
-    outcome = run.wait(20)
-    assert outcome.error is not None
-    assert "/no/such/folder" in outcome.error.evalue
-
-
-ODD_OUTPUTS = {
-    "a str subclass": "class S(str): pass\nclass H:\n    def _repr_html_(self): return S('<b>hi</b>')\nH()",
-    "numpy in metadata": "import numpy as np\ndisplay({'text/plain': 'x'}, raw=True, metadata={'a': np.int64(1)})",
-    "a large int": "class J:\n    def _repr_mimebundle_(self, **_): return {'application/json': {'v': 2**70}}\nJ()",
-    "a surrogate": "print('\\udcff')",
-}
-
-
-@pytest.mark.parametrize("source", ODD_OUTPUTS.values(), ids=list(ODD_OUTPUTS))
-def test_outputs_of_odd_types_are_shown(node: Node, source: str) -> None:
-    run = node.run("kept = 1\n" + source)
-    assert run.outcome.status == "ok"
-    assert run.events
-    assert [value.name for value in run.outcome.results if value.name == "kept"] == ["kept"]
-
-
-def test_errors_with_odd_texts_are_raised(node: Node) -> None:
-    for source in ("class S(str): pass\nraise KeyError(S('x'))", "raise ValueError('bad \\udcff')"):
-        outcome = node.run(source).outcome
-        assert outcome.status == "error"
-        assert outcome.error is not None
-        assert outcome.error.ename in ("KeyError", "ValueError")
-
-
-@pytest.mark.parametrize("end", ["import ctypes; ctypes.string_at(0)", "os._exit(1)", "os.kill(os.getpid(), 9)"])
-def test_the_last_words_before_a_crash_are_shown(node: Node, end: str) -> None:
-    run = node.run(f"import os\nprint('one')\nprint('two')\n{end}")
-    assert run.outcome.status == "died"
-    assert run.text().startswith("one\ntwo\n")
-
-
-def test_a_rank_that_is_interrupted_before_its_cell_says_so(node: Node) -> None:
-    run = node.start("print(1)", gpus=1, gpu_ids=None)
-    run.signal("interrupt")
-    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
-    outcome = run.wait(20)
-    if outcome.error is not None and outcome.started_s is None:
-        assert "before its first statement" in outcome.error.evalue
-
-
-def test_a_workdir_that_is_a_file_is_named(node: Node) -> None:
-    (node.store / "file").write_text("")
-    outcome = node.run("1", workdir=str(node.store / "file"), workdir_asked=True).outcome
-    assert outcome.error is not None
-    assert outcome.error.ename == "OptionError"
-    assert "Not a directory" in outcome.error.evalue
-
-
-def test_joblibs_idle_workers_do_not_hold_the_gpu(node: Node) -> None:
-    pytest.importorskip("joblib")
-    run = node.run(
-        "from joblib import Parallel, delayed\nprint(Parallel(n_jobs=2)(delayed(abs)(-i) for i in range(4)))"
-    )
-    assert run.text() == "[0, 1, 2, 3]\n"
-    assert run.outcome.notes == []
-
-
-def test_drawing_a_traceback_counts_as_release(node: Node) -> None:
-    outcome = node.run("def rec(n):\n    return rec(n + 1)\nrec(0)").outcome
-    assert outcome.ended_s is not None
-    assert outcome.collected_s is not None
-    assert outcome.ended_s < outcome.collected_s - 0.02
