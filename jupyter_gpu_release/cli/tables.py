@@ -27,7 +27,10 @@ _STATE_STYLES = {
     "cancelled": "yellow",
 }
 _LEVELS = {BROKEN: ("✗", "red"), NOTE: ("·", "yellow")}
-_ID_HEADS = ("run", "waiting run")
+#: ids are copied and searched for, the others are a word each: never folded or cut
+_WHOLE = frozenset({"run", "waiting run", "state", "GPUs", "GPU", "queued", "held", "released", "busy", "submitted"})
+#: columns of text that a table of runs with everything in it takes
+_WIDE = 110
 _UNLIMITED = 100_000
 
 
@@ -68,14 +71,20 @@ def print_status(console: Console, status: StatusDocument) -> None:
 
 
 def print_runs(console: Console, runs: Iterable[RunRow]) -> None:
-    """One line a run."""
-    table = _table("run", "submitted", "user", "state", "GPUs", "queued", "held", "released", "notebook")
+    """One line a run; a narrow terminal gets fewer columns (`runs show` has everything)."""
+    wide = console.width >= _WIDE
+    heads = ("run", "submitted", "user", "state", "GPUs", "queued", "held", "released", "notebook")
+    table = _table(*(head for head in heads if wide or head not in ("user", "queued", "released")))
     for run in runs:
         released = "" if run.release_ms is None else format_seconds(run.release_ms / 1000)
-        table.add_row(
-            run.run, _when(run.submitted_at), run.user, _state(run.state), str(run.gpus), format_seconds(run.queued_s),
-            format_seconds(run.held_s), released, Text(run.name or run.notebook),
-        )  # fmt: skip
+        label, gpus, held = Text(run.name or run.notebook), str(run.gpus), format_seconds(run.held_s)
+        if wide:
+            queued = format_seconds(run.queued_s)
+            table.add_row(
+                run.run, _when(run.submitted_at), run.user, _state(run.state), gpus, queued, held, released, label
+            )
+        else:
+            table.add_row(run.run, _when(run.submitted_at)[5:16], _state(run.state), gpus, held, label)
     _show(console, table)
     if not table.row_count:
         console.print("There are no runs yet.")
@@ -135,10 +144,10 @@ def _when(at_s: float) -> str:
 
 
 def _table(*heads: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for head in heads:
-        if head in _ID_HEADS:  # to be copied and searched for, so never folded or cut
-            table.add_column(head, no_wrap=True, overflow="ignore", min_width=len(head))
+        if head in _WHOLE:
+            table.add_column(head, no_wrap=True, overflow="ignore")
         else:
             table.add_column(head, overflow="fold")
     return table
@@ -150,4 +159,4 @@ def _show(console: Console, table: Table) -> None:
     for column in table.columns:
         if column.no_wrap:
             column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
-    console.print(table, crop=False)  # a terminal that is too narrow for the ids folds the line itself
+    console.print(table, crop=False)  # a terminal too narrow for these folds the line itself

@@ -54,6 +54,15 @@ def test_run_ids_stand_on_one_line(width: int) -> None:
     assert all(sum(run in line for line in text.getvalue().splitlines()) == 1 for run in ids)
 
 
+def test_eighty_columns_are_enough_for_a_line_a_run() -> None:
+    run = new_run_id()
+    console, text = shown_at(80)
+    print_runs(console, [run_row(run, "succeeded", name="fit")])
+    (line,) = [line for line in text.getvalue().splitlines() if run in line]
+    assert all(word in line.split() for word in ("succeeded", "fit", "34"))
+    assert len([line for line in text.getvalue().splitlines() if line.strip()]) == 3
+
+
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_so_they_do_in_the_status(width: int) -> None:
     running, waiting = new_run_id(), new_run_id()
