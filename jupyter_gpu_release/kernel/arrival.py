@@ -6,11 +6,11 @@ import types
 from typing import Any
 
 from ..storage.codec import Loaded
+from ..storage.exchange import Exchange, copy_into_view
 from .deferred import module_or_deferred
 
-#: how many objects of the rest of the notebook are looked through for references to replaced ones
-_MOST_VISITED = 20_000
-_LONGEST = 10_000
+#: names of IPython's own, which lead to all of it
+_NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
 
 
 class Arrival:
@@ -23,6 +23,10 @@ class Arrival:
         self._namespace = namespace
         self._loaded = loaded
         self._originals = originals
+        #: id of an object that shall be nowhere any more → (it, what stands in its place)
+        self._pairs: dict[int, tuple[Any, Any]] = {}
+        #: whether something of the notebook stands in the place of something that arrived
+        self._home = False
 
     def bind(self) -> None:
         """Bind everything; other names and containers that held a replaced object hold the new one."""
@@ -35,86 +39,68 @@ class Arrival:
             if namespace.get(name) is self._originals.get(name):
                 namespace.pop(name, None)
         if replaced:
-            _Replacement(replaced).run(namespace, set(loaded.values))
+            kept = {id(thing) for thing in self._originals.values()}
+            new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
+            Exchange(replaced).names(namespace, but=_NOT_WALKED | new)
 
     def _replaced(self) -> dict[int, tuple[Any, Any]]:
-        """id of an object that was sent and changed there → (it, what came back for it)."""
+        """Mostly objects that were sent and changed there, with what came back for them."""
         facts, values = self._loaded.facts, self._loaded.values
         inplace = [name for name in facts.get("inplace", ()) if name in values and name in self._originals]
-        replaced = {id(self._originals[name]): (self._originals[name], values[name]) for name in inplace}
+        replaced = self._pairs
+        for name in inplace:
+            old, new = self._originals[name], values[name]
+            if not self._keep(old, new):
+                replaced[id(old)] = (old, new)
         if replaced:
             numbers, things = facts.get("same", ((), ()))
             by_number = dict(self._memo.values())
             for number, thing in zip(numbers, things, strict=True):
                 old = by_number.get(number)
-                if type(old) is type(thing):
+                if type(old) is type(thing) and old is not thing and id(thing) not in replaced:
                     replaced.setdefault(id(old), (old, thing))
         return replaced
 
+    # --------------------------------------------------------- objects of the notebook that stay themselves
+    def _keep(self, old: Any, new: Any) -> bool:
+        """Whether ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
+        if old is new or id(new) in self._pairs:
+            return True
+        if isinstance(old, types.FunctionType):
+            if not isinstance(new, types.FunctionType) or old.__code__ != new.__code__:
+                return False
+            self._stay(old, new)
+            self._keep_function(old, new)
+            return True
+        if copy_into_view(old, new):
+            self._stay(old, new)
+            return True
+        return False
 
-class _Replacement:
-    """Walks the notebook's containers and plain objects and puts new objects where replaced ones were."""
+    def _stay(self, old: Any, new: Any) -> None:
+        self._pairs[id(new)] = (new, old)
+        self._home = True
 
-    def __init__(self, replaced: dict[int, tuple[Any, Any]]) -> None:
-        self._replaced = replaced
-        self._seen: set[int] = {id(new) for _old, new in replaced.values()}
-        self._left = _MOST_VISITED
-
-    def run(self, namespace: dict[str, Any], arrived: set[str]) -> None:
-        for name, value in list(namespace.items()):
-            if name in arrived or name.startswith("__") or name in ("In", "Out", "_ih", "_oh", "_dh"):
+    def _keep_function(self, old: types.FunctionType, new: types.FunctionType) -> None:
+        """Other functions of the notebook share its variables: its cells stay, with what is in them now."""
+        old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+        vars(old).update(vars(new))
+        for cell, filled in zip(old.__closure__ or (), new.__closure__ or (), strict=True):
+            if id(filled) in self._pairs:
                 continue
-            if id(value) in self._replaced:
-                namespace[name] = self._replaced[id(value)][1]
-            else:
-                self._walk(value)
-
-    def _walk(self, start: Any) -> None:
-        waiting = [start]
-        while waiting and self._left > 0:
-            value = waiting.pop()
-            if id(value) in self._seen:
+            self._stay(cell, filled)
+            before, now = _contents(cell), _contents(filled)
+            if isinstance(before, types.FunctionType) and self._keep(before, now):
                 continue
-            self._seen.add(id(value))
-            self._left -= 1
-            waiting += self._inside(value)
-
-    def _inside(self, value: Any) -> list[Any]:
-        """Replaces what ``value`` holds itself; returns what else to look through."""
-        kind = type(value)
-        if kind in (list, dict, tuple) and len(value) > _LONGEST:
-            return []
-        if kind is list:
-            return self._exchange(value, enumerate(value))
-        if kind is dict or kind.__name__ == "defaultdict":
-            self._exchange_keys(value)
-            return self._exchange(value, value.items())
-        if isinstance(value, (type, types.ModuleType, types.FunctionType)):
-            return []
-        attributes = _attributes(value)
-        if attributes is not None and not str(kind.__module__).startswith(("numpy", "pandas")):
-            return self._exchange(attributes, attributes.items())
-        return list(value) if kind is tuple else []
-
-    def _exchange(self, container: Any, items: Any) -> list[Any]:
-        further = []
-        self._left -= len(container)
-        for key, part in list(items):
-            if id(part) in self._replaced:
-                container[key] = self._replaced[id(part)][1]
-            elif not isinstance(part, (str, bytes, int, float, bool, type(None))):
-                further.append(part)
-        return further
-
-    def _exchange_keys(self, mapping: Any) -> None:
-        """An optimiser's state is keyed by parameters."""
-        for key in [key for key in mapping if id(key) in self._replaced]:
-            mapping[self._replaced[id(key)][1]] = mapping.pop(key)
+            if now is not _EMPTY:
+                cell.cell_contents = now
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
+_EMPTY = object()
+
+
+def _contents(cell: types.CellType) -> Any:
     try:
-        found = value.__dict__
-    except Exception:  # noqa: BLE001 - a property or __getattr__ of the user's
-        return None
-    return found if type(found) is dict else None
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY

@@ -18,12 +18,12 @@ def lookup(kind: type[BaseException]) -> Any:
 def reduce_exception(pickler: Any, error: BaseException) -> Any:
     """Without its traceback (frames belong to their process); causes stay behind when they cannot travel."""
     kind = type(error)
-    maker, arguments, *_ = error.__reduce__()
-    if maker is not kind:
+    reduced: Any = error.__reduce__()
+    if reduced[0] is not kind:
         return NotImplemented
     linked = [_travels(pickler, part) for part in (error.__cause__, error.__context__)]
     state = (error.args, dict(vars(error)), *linked, error.__suppress_context__)
-    return make_exception, (kind, arguments), state, None, None, set_exception
+    return make_exception, (kind, reduced[1]), state, None, None, set_exception
 
 
 def _travels(pickler: Any, error: BaseException | None) -> BaseException | None:
@@ -34,7 +34,7 @@ def _travels(pickler: Any, error: BaseException | None) -> BaseException | None:
 
 def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """As Python's own part of the class makes it (``OSError`` reads its ``errno`` from the arguments)."""
-    base = next(part for part in kind.__mro__ if part.__module__ == "builtins")
+    base: Any = next(part for part in kind.__mro__ if part.__module__ == "builtins")
     made: BaseException = base.__new__(kind, *arguments)
     base.__init__(made, *arguments)
     return made

@@ -221,10 +221,10 @@ def _find_reducer(kind: type) -> Reducer | None:
     if issubclass(kind, type):
         return GraphPickler._reduce_class
     found: Reducer | None = std_reducers.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
+    if found is None and issubclass(kind, BaseException):
+        found = exceptions.lookup(kind)
     if found is not None:
         return found
-    if issubclass(kind, BaseException):
-        return exceptions.lookup(kind)
     origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
     for library, lookup in std_reducers.LIBRARIES.items():
         if library in origins and library in sys.modules:

@@ -232,9 +232,9 @@ def set_optimizer(optimizer: Any, state: Any) -> None:
 
     @functools.wraps(step)
     def noticed(*arguments: Any, **keywords: Any) -> Any:
-        optimizer = reference()
-        optimizer._opt_called = True
-        return step(optimizer, *arguments, **keywords)
+        mine: Any = reference()
+        mine._opt_called = True
+        return step(mine, *arguments, **keywords)
 
     setattr(noticed, _WRAPPED, True)
     optimizer.step = noticed

@@ -1,0 +1,84 @@
+# ruff: noqa: E501 - a cell is one string
+"""Whoever else in the notebook holds what a GPU cell changed in place sees the change."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from round_trip import Notebook
+
+LISTS = (
+    "import functools, collections\nlst = [0]\n"
+    "P = collections.namedtuple('P', 'a b')\n"
+    "tup = (lst,)\nnested = {'k': [(1, (lst, 'x'))]}\npair = P(lst, 2)\n"
+    "def use(x, acc=lst, *, kw=lst): return acc, kw\n"
+    "clo = (lambda z: lambda: z)(lst)\npa = functools.partial(use, lst, more=lst)\n"
+    "deq = collections.deque([lst])\nod = collections.OrderedDict(a=lst)\nadd = lst.append\n"
+    "class S:\n    __slots__ = ('v', 'w')\n    kept = lst\n    def me(self): return self.v\n"
+    "s = S()\ns.v = lst\nsm = s.me\nown = (s, [s])\n"
+)
+
+
+def test_tuples_closures_defaults_and_partials(nb: Notebook) -> None:
+    nb.cell(LISTS)
+    nb.ok("lst.append(1)")
+    ns = nb.ns
+    lst = ns["lst"]
+    assert lst == [0, 1]
+    held = [
+        ns["tup"][0], ns["nested"]["k"][0][1][0], ns["pair"].a, *ns["use"](0), ns["clo"](), ns["pa"].args[0],
+        ns["pa"].keywords["more"], ns["deq"][0], ns["od"]["a"], ns["s"].v, ns["S"].kept, ns["sm"](), ns["own"][0].v,
+    ]  # fmt: skip
+    assert [thing is lst for thing in held] == [True] * len(held)
+    ns["add"](5)
+    assert lst == [0, 1, 5]
+    assert ns["own"][0] is ns["s"] is ns["own"][1][0]
+
+
+def test_objects_models_and_tensors_in_tuples(nb: Notebook) -> None:
+    nb.cell(
+        "import torch\nfrom torch import nn\nclass O: pass\nob = O()\nob.v = 1\nobt = (ob,)\nobs = {ob}\nm = ob.__class__.__repr__\n"
+        "net = nn.Linear(2, 2)\npair = (net, 'name')\nptup = tuple(net.parameters())\nten = torch.zeros(3)\ntent = (ten,)\nrow = ten[1:]\n"
+        "fwd = net.forward\nbyp = {p: 1 for p in ptup}"
+    )
+    nb.ok("ob.v = 2\nwith torch.no_grad():\n    net.weight.fill_(3)\nten += 1")
+    ns = nb.ns
+    assert ns["obt"][0] is ns["ob"]
+    assert ns["obs"] == {ns["ob"]}
+    assert ns["pair"][0] is ns["net"]
+    assert ns["fwd"].__self__ is ns["net"]
+    assert all(a is b for a, b in zip(ns["ptup"], ns["net"].parameters(), strict=True))
+    assert all(a is b for a, b in zip(ns["byp"], ns["net"].parameters(), strict=True))
+    assert ns["tent"][0] is ns["ten"]
+    ns["ten"][2] = 9
+    assert ns["row"].tolist() == [1, 9]
+
+
+def test_closures_share_a_variable_with_those_that_stayed(nb: Notebook) -> None:
+    nb.cell(
+        "def mk():\n    n = 0\n    def inc():\n        nonlocal n\n        n += 1\n        return n\n"
+        "    def get(): return n\n    return inc, get\ninc, get = mk()\nbefore = inc\n"
+        "def twice(f):\n    def inner(): return f(), f()\n    return inner\ninc2, get2 = mk()\ninc2 = twice(inc2)"
+    )
+    nb.ok("inc()\ninc()\ninc2()\nnew = {'f': [inc]}")
+    ns = nb.ns
+    assert (ns["get"](), ns["inc"](), ns["get"]()) == (2, 3, 3)
+    assert ns["inc"] is ns["before"] is ns["new"]["f"][0]
+    assert (ns["inc2"](), ns["get2"]()) == ((3, 4), 4)
+
+
+def test_arrays_see_what_a_cell_did_to_another_view(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, torch\nE = np.zeros((1000, 1000))\nparts = (E[:2], [E[4:6]])\nF = np.zeros((1000, 1000))\nsmall = F[:3]\n"
+        "T = torch.zeros(1000, 1000)\nbatch = T[:3]\nH = np.zeros((10, 10))\nrows = H[2:]"
+    )
+    nb.ok("E += 1\nsmall += 1\nbatch += 1\nrows += 1\nholder = [small]")
+    ns = nb.ns
+    assert (ns["parts"][0][0, 0], ns["parts"][1][0][1, 1]) == (1, 1)
+    assert np.shares_memory(ns["parts"][0], ns["E"])
+    assert (ns["F"][2, 0], ns["F"][3, 0], float(ns["T"][2, 0]), float(ns["T"][3, 0])) == (1, 0, 1, 0)
+    assert ns["holder"][0] is ns["small"]
+    assert np.shares_memory(ns["small"], ns["F"])
+    assert (ns["H"][1, 0], ns["H"][2, 0]) == (0, 1)
+    assert np.shares_memory(ns["H"], ns["rows"])
+    assert torch.equal(ns["T"][:3], ns["batch"])
