@@ -39,7 +39,7 @@ def sources_in(compiler: Any, stream: bytes) -> list[CellSource]:
     """The cells from which functions and classes in the pickle ``stream`` come, the newest first."""
     found: list[CellSource] = []
     left = SOURCES_LIMIT_BYTES
-    counts = _counts(compiler)
+    counts = {name: count for name, count in _counts(compiler).items() if isinstance(count, int)}
     for name in sorted(_named_in(stream, counts), key=lambda name: -counts[name]):
         entry = linecache.cache.get(name)
         if entry is None or len(entry) != 4:

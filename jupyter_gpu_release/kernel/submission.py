@@ -71,7 +71,7 @@ def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
     It is never made here: a folder that only this kernel sees would be no store.
     """
     store = Path(own or named_by_gateway).expanduser()
-    if store.is_dir():
+    if os.path.isdir(store):  # False too where a folder above it may not be entered
         if own and not configured:  # both are paths of this machine
             _refuse_other(store, Path(named_by_gateway))
         return store
@@ -87,7 +87,7 @@ def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
 
 
 def _refuse_other(store: Path, of_cluster: Path) -> None:
-    if of_cluster.is_dir() and not store.samefile(of_cluster):
+    if os.path.isdir(of_cluster) and not os.path.samefile(store, of_cluster):
         raise StoreError(
             f"JUPYTER_GPU_STORE names {store}, but the store of this cluster is {of_cluster}",
             mend=f"unset JUPYTER_GPU_STORE, or set it to {of_cluster}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -163,7 +164,7 @@ class _Run:
             raise StoreError(f"{graph.file!r} is no file name of a run folder")
         store = _store_of(self._session)
         folder = RunPaths.of(store, view.run).folder
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise StoreError(
                 f"there is no folder of run {view.run} in the store {store}",
                 mend=f"name in JUPYTER_GPU_STORE where this kernel sees {self._named_store}, the store of the cluster",

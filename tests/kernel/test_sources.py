@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyter_gpu_release.core import raised
+from jupyter_gpu_release.core.messages import ErrorInfo
+
 if TYPE_CHECKING:
     from conftest import FakeGateway, FakeRun, Kernel
 
@@ -63,3 +66,36 @@ def test_syntax_errors_are_shown_as_ipython_shows_them(kernel: Kernel, body: str
     assert f"Cell In[{outputs.reply['execution_count']}], line 3\n" in text
     assert f"    {line}\n" in text
     assert "<cell>" not in text
+
+
+def test_leaving_a_gpu_cell_is_an_error_with_a_receipt(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("leave")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.fail(ErrorInfo("SystemExit", "3", ["its line"], pickled=raised.pack(SystemExit(3))))
+
+    outputs = kernel.run("%%gpu_train --name leave\nimport sys\nsys.exit(3)")
+    assert outputs.reply["status"] == "error"
+    assert outputs.reply["ename"] == "SystemExit"
+    assert re.search("its line\n✗ failed: SystemExit", plain(outputs.reply["traceback"]))
+    assert outputs.text("stderr") == ""
+    assert kernel.value("1 + 1") == "2"
+
+
+def test_an_exception_of_the_notebooks_own_class_is_caught_by_it(kernel: Kernel, gateway: FakeGateway):
+    text = (
+        "class MyErr(Exception):\n    def __init__(self, code, msg):\n        super().__init__(msg); self.code = code"
+    )
+
+    @gateway.script("own")
+    def play(run: FakeRun) -> None:
+        run.start()
+        space: dict[str, Any] = {"__name__": "__main__"}
+        exec(text, space)
+        run.fail(ErrorInfo("MyErr", "no", ["there"], pickled=raised.pack(space["MyErr"](7, "no"))))
+
+    kernel.run(text)
+    kernel.run(
+        "try:\n    get_ipython().run_cell_magic('gpu_train', '--name own', '1')\nexcept MyErr as e:\n    got = e"
+    )
+    assert kernel.value("(got.code, got.args)") == "(7, ('no',))"
