@@ -196,8 +196,12 @@ def build_shell() -> RankShell:
     ours = (_no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
     shell.Completer.use_jedi = False
-    # one round through the machinery, so that its lazy imports are done before the forks
-    shell.run_cell("1 + 1", store_history=False)
+    # one round through the machinery, so that its lazy imports are done before the forks; an error's are the longest
+    for source in ("1 + 1", "1 / 0"):
+        shell.run_cell(source, store_history=False)
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
+    shell.traceback_lines, shell.failed_at_s = [], 0.0
     return shell
 
 
