@@ -102,14 +102,20 @@ class Lifecycle:
             finally:
                 if not lease.gpu_ids:
                     await ray_leases.finish(lease)
+            self._note_accelerators(record, lease)
             await self.nodes.answer(node, ordered, _START_S)
             # the node knows by now, unless several bundles make up its share or its tasks could not reach the agent
             await self.nodes.call(node, "grant", record.run, lease.ids_on(node), timeout_s=_START_S)
         except GpuReleaseError:
             self.nodes.abandon(node, record.run)
             raise
-        self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))  # now with the ids
-        found = self.nodes.find(node)
+
+    def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
+        """In the ledger and in the view; a quick cell may have ended before its gateway knows them."""
+        if record.lease is not lease:
+            return
+        self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))
+        found = self.nodes.find(lease.slots[0].node)
         cards = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         self.runs.change(record, told=Told.SOON, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")

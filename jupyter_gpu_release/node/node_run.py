@@ -82,16 +82,21 @@ class RunOnNode:
         """From the order to the durable end; never raises."""
         recorder = asyncio.create_task(self._record_forever())
         try:
-            if not await self._run_ranks():
-                return
+            if await self._until_released():
+                await self._finish()
+        finally:
+            recorder.cancel()
+
+    async def _until_released(self) -> bool:
+        """Returns False when the run was not granted: then there is nothing to finish."""
+        try:
+            return await self._run_ranks()
         except GpuReleaseError as error:
             outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
             await self._released(outcome)
         except OSError as error:
             await self._released(died_outcome("died", "NodeError", f"the rank could not be started: {error}"))
-        finally:
-            recorder.cancel()
-        await self._finish()
+        return True
 
     async def _run_ranks(self) -> bool:
         """Returns False when the lease was not granted. Ranks get ready while it is being made."""
