@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from .gateway_settings import grace_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
 from .listening import check_host
 from .plan import KeeperPlan, make_runtime_folder, read_plans
-from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, sweep
+from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, remove_folder, sweep
 
 DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
@@ -190,7 +189,7 @@ def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
         keeper = _spawn_keeper(plan, write_fd, lock_fd)
     except OSError as error:
         os.close(read_fd)
-        shutil.rmtree(plan.runtime, ignore_errors=True)
+        remove_folder(plan.runtime)
         raise ClusterError(f"cannot start a process: {error.strerror}") from error
     finally:
         os.close(write_fd)
@@ -254,7 +253,7 @@ def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
     sweep(cluster, keeper_pid, runtime)
     folder = Path(runtime)
     if folder.name.startswith("jgr-"):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
     return count
 
 

@@ -30,7 +30,7 @@ from ..errors import ClusterError, GpuReleaseError, from_code
 from ..storage.atomic import write_atomic
 from .gateway_settings import grace_from_environment, preload_from_environment
 from .plan import KeeperPlan
-from .processes import reap_children, sweep
+from .processes import reap_children, remove_folder, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -83,7 +83,7 @@ class Keeper:
         reap_children(1.0)
         if keep_logs:
             self._save_logs()
-        shutil.rmtree(self._plan.runtime, ignore_errors=True)
+        remove_folder(self._plan.runtime)
         log(f"ended {count} processes")
 
     def fail(self, error: GpuReleaseError) -> None:

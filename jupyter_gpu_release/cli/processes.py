@@ -7,6 +7,7 @@ with their title), the keeper's session (a cell may call ``setsid``) and descent
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -163,3 +164,12 @@ def _reap() -> None:
             pass
     except ChildProcessError:
         pass
+
+
+def remove_folder(path: str | Path) -> None:
+    """Remove a folder in which processes that are just dying may still make files."""
+    for _ in range(20):
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.exists(path):
+            return
+        time.sleep(0.05)
