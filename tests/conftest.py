@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -23,6 +25,10 @@ _SESSION = secrets.token_hex(8)
 os.environ[_SESSION_VARIABLE] = _SESSION
 for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPYTER_GPU_HOME", "JUPYTER_GPU_CLUSTER"):
     os.environ.pop(_name, None)
+
+#: runtime folders of this session alone: others may be testing on this machine, too
+_RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
+os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)
 
 _GONE_WITHIN_S = 10.0
 
@@ -72,6 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 
 
+def pytest_unconfigure() -> None:
+    """Remove this session's folder, unless something was left in it."""
+    with contextlib.suppress(OSError):
+        _RUNTIME.rmdir()
+
+
 class Leftovers:
     """Processes and runtime folders that came since it was made; ``shared``: what may stay."""
 
@@ -103,11 +115,7 @@ class Leftovers:
             return True  # gone meanwhile
 
     def _is_garbage(self, folder: Path) -> bool:
-        """New, and no living process names it (others may be testing on this machine, too)."""
-        if folder in self._folders | self._shared.folders:
-            return False
-        name = str(folder).encode()
-        return not any(name in _read(pid, "cmdline") + _read(pid, "environ") for pid in psutil.pids())
+        return folder not in self._folders | self._shared.folders
 
 
 def _is_marked(pid: int) -> bool:
@@ -159,7 +167,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HomePa
 
 
 def _folders() -> list[Path]:
-    return [folder for folder in Path("/tmp").glob("jgr-*") if folder.is_dir()]
+    return [folder for folder in _RUNTIME.glob("jgr-*") if folder.is_dir()]
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -24,6 +24,7 @@ from ..storage.runs import probe_store
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
 from .gateway_settings import grace_from_environment, preload_from_environment
 from .keeper import read_deployed
+from .plan import runtime_root
 from .ray_head import LOOPBACK_ONLY
 
 _LIMIT_S = 180.0
@@ -111,7 +112,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
         home=str(home.root),
         store=str(store),
         token_file=str(home.token),
-        runtime=f"/tmp/jgr-{cluster[:8]}",
+        runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
         ray_address=address,
         host=host,
         port=port,

@@ -60,9 +60,9 @@ class KeeperPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def make_runtime_folder() -> Path:
-    """A new private folder with a short path, below ``/tmp`` whatever ``TMPDIR`` says."""
+    """A new private folder with a short path, whatever ``TMPDIR`` says."""
     while True:
-        folder = Path(_runtime_root()) / f"jgr-{secrets.token_hex(4)}"
+        folder = Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -72,7 +72,7 @@ def make_runtime_folder() -> Path:
 
 def read_plans(home: HomePaths | None = None) -> Iterator[KeeperPlan]:
     """Plans of this user's clusters, running or dead; with ``home`` only those of that home."""
-    for folder in sorted(Path(_runtime_root()).glob("jgr-*")):
+    for folder in sorted(Path(runtime_root()).glob("jgr-*")):
         plan = _read_plan(folder)
         if plan is not None and (home is None or Path(plan.home) == home.root):
             yield plan
@@ -89,5 +89,7 @@ def _read_plan(folder: Path) -> KeeperPlan | None:
     return plan if Path(plan.runtime) == folder else None
 
 
-def _runtime_root() -> str:
-    return "/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir()
+def runtime_root() -> str:
+    """Where runtime folders are made: ``JUPYTER_GPU_RUNTIME``, else ``/tmp`` (paths of sockets end at 107 bytes)."""
+    named = os.environ.get("JUPYTER_GPU_RUNTIME", "")
+    return named or ("/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir())

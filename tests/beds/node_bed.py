@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.core.messages import CellPayload, Event, Outcome, encode
 from jupyter_gpu_release.core.node_messages import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.core.run import new_run_id
@@ -27,7 +28,7 @@ class Node:
 
     def __init__(self, folder: Path, preload: list[str]) -> None:
         self.marker = secrets.token_hex(6)
-        self.runtime = Path(f"/tmp/jgr-{secrets.token_hex(4)}")
+        self.runtime = Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"
         self.runtime.mkdir(mode=0o700)
         self.store = folder
         self.loop = asyncio.new_event_loop()

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.client.rest import GatewayClient
@@ -61,7 +62,7 @@ class RayBed:
     """``ray start --head`` with token authentication in a folder of its own; ``stop`` ends all its processes."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="jgr-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
         self.marker = secrets.token_hex(8)
         write_secret(self.folder / "ray-token", secrets.token_hex(32))
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {

@@ -71,8 +71,9 @@ def test_a_rank_that_is_interrupted_before_its_cell_says_so(node: Node) -> None:
     run.signal("interrupt")
     node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
     outcome = run.wait(20)
-    if outcome.error is not None and outcome.started_s is None:
-        assert "before its first statement" in outcome.error.evalue
+    assert (outcome.status, outcome.started_s, run.text()) == ("interrupted", None, "")
+    assert outcome.error is not None
+    assert "before its first statement" in outcome.error.evalue
 
 
 def test_a_workdir_that_is_a_file_is_named(node: Node) -> None:
