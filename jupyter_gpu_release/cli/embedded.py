@@ -31,7 +31,7 @@ from .gateway_settings import grace_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
 from .listening import check_host
 from .plan import KeeperPlan, make_runtime_folder, read_plans
-from .processes import CLUSTER_MARKER, cluster_processes, is_alive, keeper_alive, remove_folder, sweep
+from .processes import CLUSTER_MARKER, PLAN_FILE, cluster_processes, is_alive, keeper_alive, remove_folder, sweep
 
 DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
@@ -208,7 +208,7 @@ def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.P
     plan.write()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     environment[CLUSTER_MARKER] = plan.cluster
-    command = [sys.executable, "-m", "jupyter_gpu_release.cli.keeper", f"{plan.runtime}/keeper.json"]
+    command = [sys.executable, "-m", "jupyter_gpu_release.cli.keeper", f"{plan.runtime}/{PLAN_FILE}"]
     with (plan.paths.log / "keeper.log").open("ab") as log:
         return subprocess.Popen(
             [*command, str(write_fd), str(lock_fd)],

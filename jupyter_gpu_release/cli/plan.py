@@ -13,8 +13,7 @@ import msgspec
 
 from ..client.home import HomePaths
 from ..storage.atomic import write_atomic
-
-_PLAN_FILE = "keeper.json"
+from .processes import PLAN_FILE
 
 
 class KeeperPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,7 +54,7 @@ class KeeperPlan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def write(self) -> None:
         """Write the plan into its runtime folder."""
-        path = Path(self.runtime) / _PLAN_FILE
+        path = Path(self.runtime) / PLAN_FILE
         write_atomic(path, [msgspec.json.format(msgspec.json.encode(self), indent=1)], durable=False)
 
 
@@ -83,7 +82,7 @@ def _read_plan(folder: Path) -> KeeperPlan | None:
         facts = folder.lstat()
         if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
             return None
-        plan = msgspec.json.decode((folder / _PLAN_FILE).read_bytes(), type=KeeperPlan)
+        plan = msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=KeeperPlan)
     except (OSError, msgspec.MsgspecError):
         return None
     return plan if Path(plan.runtime) == folder else None

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 
 CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+#: the keeper's orders, in its runtime folder
+PLAN_FILE = "keeper.json"
 _DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TERM_GRACE_S = 3.0
 _KILL_WAIT_S = 2.0
@@ -167,9 +169,26 @@ def _reap() -> None:
 
 
 def remove_folder(path: str | Path) -> None:
-    """Remove a folder in which processes that are just dying may still make files."""
+    """Remove a runtime folder in which processes that are just dying may still make files.
+
+    The plan goes last: as long as it is there, the next start or stop finds the folder again.
+    """
+    folder = Path(path)
     for _ in range(20):
-        shutil.rmtree(path, ignore_errors=True)
-        if not os.path.exists(path):
+        if not folder.exists() or _is_removed(folder):
             return
         time.sleep(0.05)
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != PLAN_FILE:
+                entry.unlink(missing_ok=True)
+        if [entry.name for entry in folder.iterdir()] in ([], [PLAN_FILE]):
+            shutil.rmtree(folder)
+    except OSError:
+        return False
+    return not folder.exists()

@@ -17,6 +17,7 @@ from jupyter_gpu_release.cli.processes import (
     is_alive,
     keeper_alive,
     marked_clusters,
+    remove_folder,
     sweep,
 )
 
@@ -125,3 +126,43 @@ def test_a_zombie_is_not_alive(spawn: Spawn, until: Until) -> None:
     process.kill()  # nobody waits for it: it stays in the process table
     until(lambda: Path(f"/proc/{process.pid}/stat").read_text().split(")")[1].split()[0] == "Z", "the zombie")
     assert not is_alive(process.pid)
+
+
+_WRITER = """
+import os, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1]) / "ray" / "logs"
+print("up", flush=True)
+end = time.monotonic() + 0.4
+while time.monotonic() < end:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / str(time.monotonic_ns())).touch()
+    except OSError:
+        pass
+"""
+
+
+def test_a_folder_is_removed_while_a_dying_process_writes_into_it(tmp_path: Path) -> None:
+    folder = tmp_path / "jgr-0"
+    folder.mkdir()
+    (folder / "keeper.json").write_text("{}")
+    writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    remove_folder(folder)
+    writer.wait()
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+def test_the_plan_of_a_folder_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "jgr-0"
+    (folder / "ray").mkdir(parents=True)
+    (folder / "keeper.json").write_text("{}")
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)
+        remove_folder(folder)
+    assert (folder / "keeper.json").exists()
+    remove_folder(folder)
+    assert not folder.exists()
