@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy.engine import Engine
 
 from .. import __version__
 from ..core.documents import (
@@ -17,15 +21,19 @@ from ..core.documents import (
     QueueRow,
     RunError,
     RunRow,
+    RunsDocument,
     StatusDocument,
 )
-from ..core.messages import Outcome, RunView
+from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
 from ..errors import ClusterError
 from .broker import Broker
 from .leases import Lease
+from .listing import Summary, newest_runs, summary_of
 from .nodes import Node
+from .runs import RunRecord
+from .tokens import Caller
 
 
 async def status_document(broker: Broker) -> StatusDocument:
@@ -47,19 +55,42 @@ async def status_document(broker: Broker) -> StatusDocument:
     )
 
 
-def run_row(view: RunView, outcome: Outcome | None, now_s: float) -> RunRow:
-    """One run for ``runs --json``. Without its outcome (not the caller's own run) results and error are empty."""
-    error = outcome.error if outcome is not None else None
+def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
+    """One run that is in memory, as ``caller`` may see it."""
+    outcome = record.outcome if record.view.user == caller.user else None
+    return run_row(record.view, None if outcome is None else summary_of(outcome), now_s)
+
+
+def runs_document(engine: Engine, fresh: Mapping[str, RunRecord], caller: Caller, count: int, now_s: float) -> bytes:
+    """``runs --json`` as JSON: the newest ``count`` runs that ``caller`` may see; ``fresh``: those in memory."""
+    rows = []
+    with engine.connect() as connection:
+        for listed in newest_runs(connection, count, None if caller.role == "admin" else caller.user):
+            record = fresh.get(listed.view.run)
+            if record is not None:
+                rows.append(record_row(record, caller, now_s))
+            else:
+                own = listed.view.user == caller.user
+                rows.append(run_row(listed.view, listed.summary if own else None, now_s))
+    return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
+
+
+def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
+    """One run for ``runs --json``. Without its summary (not the caller's own run) results and error are empty."""
+    shown = summary or _NOTHING
+    error = shown.error
     return RunRow(
         run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
         notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
         submitted_at=view.submitted_at, granted_at=view.granted_at, running_at=view.running_at, gone_at=view.gone_at,
         finished_at=view.finished_at, queued_s=queued_s(view, now_s), held_s=held_s(view, now_s),
         release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
-        gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=outcome.results if outcome is not None else [],
-        files=outcome.files if outcome is not None else [], notes=outcome.notes if outcome is not None else [],
+        gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
         error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
     )  # fmt: skip
+
+
+_NOTHING = Summary()
 
 
 def queued_s(view: RunView, now_s: float) -> float:

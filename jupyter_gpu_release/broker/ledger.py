@@ -21,6 +21,7 @@ from ..core.messages import Outcome, RunRequest, RunView, decode, encode
 from ..core.run import RunState
 from ..errors import ClusterError
 from ..storage.atomic import make_private_folder
+from . import listing
 from .schema import SCHEMA_VERSION, leases, meta, metadata, runs, sessions, tokens
 
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
@@ -35,7 +36,6 @@ _UPDATE_RUN = (
 _CLEAR_REQUEST = update(runs).where(runs.c.run == bindparam("key")).values(request=None)
 _BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
 _LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
-_RECENT = select(runs).order_by(runs.c.submitted_at.desc()).limit(bindparam("count"))
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
 _insert_lease = upsert(leases)
 _PUT_LEASE = _insert_lease.on_conflict_do_update(
@@ -135,7 +135,10 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
 
 def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:
     """Record a run's newest view; a terminal one lets go of the request."""
-    connection.execute(_UPDATE_RUN, {"key": view.run} | _changing(view, outcome))
+    changing = _changing(view, outcome)
+    connection.execute(_UPDATE_RUN, {"key": view.run} | changing)
+    if outcome is not None:
+        listing.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
     if RunState.of(view.state).is_terminal:
         connection.execute(_CLEAR_REQUEST, {"key": view.run})
 
@@ -157,12 +160,6 @@ def live_runs(connection: Connection) -> list[StoredRun]:
     return [_stored(row) for row in connection.execute(_LIVE)]
 
 
-def recent_runs(connection: Connection, count: int, user: str | None) -> list[StoredRun]:
-    """The newest runs first, of one user or of all."""
-    statement = _RECENT if user is None else _RECENT.where(runs.c.user == user)
-    return [_stored(row, with_request=False) for row in connection.execute(statement, {"count": count})]
-
-
 def highest_ordinal(connection: Connection) -> int:
     """The ordinal of the latest submission."""
     return int(connection.execute(select(runs.c.ordinal).order_by(runs.c.ordinal.desc()).limit(1)).scalar() or 0)
@@ -176,8 +173,8 @@ def strip_old_values(connection: Connection, before_s: float) -> None:
         connection.execute(update(runs).where(runs.c.run == run).values(outcome=encode(bare)))
 
 
-def _stored(row: Row[Any], *, with_request: bool = True) -> StoredRun:
-    request = decode(row.request, RunRequest) if with_request and row.request is not None else None
+def _stored(row: Row[Any]) -> StoredRun:
+    request = decode(row.request, RunRequest) if row.request is not None else None
     outcome = decode(row.outcome, Outcome) if row.outcome is not None else None
     return StoredRun(decode(row.view, RunView), row.ordinal, outcome, request)
 

@@ -122,6 +122,10 @@ class RunTable:
         """Runs that are not terminal, oldest first."""
         return [record for record in self._records.values() if not record.state.is_terminal]
 
+    def in_memory(self) -> list[RunRecord]:
+        """Live runs and the latest that are over."""
+        return list(self._records.values())
+
     def get(self, run: str) -> RunRecord | None:
         """A run in memory."""
         return self._records.get(run)

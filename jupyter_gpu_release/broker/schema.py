@@ -43,6 +43,11 @@ runs = Table(
     Index("runs_by_state", "state"),
 )
 
+#: what lists show of an outcome, for outcomes that are too large to be read for a list
+summaries = Table(
+    "summaries", metadata, Column("run", String, primary_key=True), Column("summary", LargeBinary, nullable=False)
+)
+
 sessions = Table(
     "sessions",
     metadata,

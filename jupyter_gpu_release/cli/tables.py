@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..core.documents import GpuRow, RunRow, StatusDocument
 from ..core.resources import format_bytes, format_seconds
+from .columns import write_columns
 from .findings import BROKEN, NOTE, Finding
 
 _STATE_STYLES = {
@@ -70,24 +71,31 @@ def print_status(console: Console, status: StatusDocument) -> None:
             console.print(f"  · {node.host}: {remark}", markup=False)
 
 
-def print_runs(console: Console, runs: Iterable[RunRow]) -> None:
+def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
     """One line a run; a narrow terminal gets fewer columns (`runs show` has everything)."""
-    wide = console.width >= _WIDE
-    heads = ("run", "submitted", "user", "state", "GPUs", "queued", "held", "released", "notebook")
-    table = _table(*(head for head in heads if wide or head not in ("user", "queued", "released")))
-    for run in runs:
-        released = "" if run.release_ms is None else format_seconds(run.release_ms / 1000)
-        label, gpus, held = Text(run.name or run.notebook), str(run.gpus), format_seconds(run.held_s)
-        if wide:
-            queued = format_seconds(run.queued_s)
-            table.add_row(
-                run.run, _when(run.submitted_at), run.user, _state(run.state), gpus, queued, held, released, label
-            )
-        else:
-            table.add_row(run.run, _when(run.submitted_at)[5:16], _state(run.state), gpus, held, label)
-    _show(console, table)
-    if not table.row_count:
+    if not runs:
         console.print("There are no runs yet.")
+        return
+    wide = console.width >= _WIDE
+    columns = [column for column in _RUN_COLUMNS if wide or column[1]]
+    rows = [[cell(run) for _head, _narrow, cell in columns] for run in runs]
+    if not wide:
+        rows = [[run, when[5:16], *rest] for run, when, *rest in rows]
+    write_columns(console, [head for head, _narrow, _cell in columns], rows, _STATE_STYLES)
+
+
+#: head, whether a narrow terminal gets it, cell
+_RUN_COLUMNS: tuple[tuple[str, bool, Callable[[RunRow], str]], ...] = (
+    ("run", True, lambda run: run.run),
+    ("submitted", True, lambda run: _when(run.submitted_at)),
+    ("user", False, lambda run: run.user),
+    ("state", True, lambda run: run.state),
+    ("GPUs", True, lambda run: str(run.gpus)),
+    ("queued", False, lambda run: format_seconds(run.queued_s)),
+    ("held", True, lambda run: format_seconds(run.held_s)),
+    ("released", False, lambda run: "" if run.release_ms is None else format_seconds(run.release_ms / 1000)),
+    ("notebook", True, lambda run: run.name or run.notebook),
+)
 
 
 def print_run(console: Console, run: RunRow) -> None:

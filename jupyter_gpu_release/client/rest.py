@@ -16,7 +16,7 @@ from .discovery import Target
 from .unreachable import not_a_gateway, unreachable
 
 T = TypeVar("T")
-_MOST_RUNS = 1000
+_MOST_RUNS = 10_000
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

@@ -61,13 +61,6 @@ def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine
         assert ledger.highest_ordinal(connection) == 3
 
 
-def test_recent_runs_newest_first_of_one_user_or_all(engine: Engine) -> None:
-    put(engine, submission(1), submission(2, user="bob"), submission(3))
-    with engine.connect() as connection:
-        assert [run.ordinal for run in ledger.recent_runs(connection, 2, None)] == [3, 2]
-        assert [run.ordinal for run in ledger.recent_runs(connection, 9, "ann")] == [3, 1]
-
-
 def test_old_inline_values_are_let_go_of(engine: Engine) -> None:
     put(engine, submission(1), submission(2))
     with engine.begin() as connection:
