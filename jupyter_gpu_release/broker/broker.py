@@ -22,6 +22,7 @@ from ..core.run import RunState, is_run_id
 from ..errors import (
     ClusterError,
     ConflictError,
+    ForbiddenError,
     ImpossibleAskError,
     MissingPackageError,
     NoSuchRunError,
@@ -37,7 +38,7 @@ from .ledger import open_ledger
 from .lifecycle import Lifecycle
 from .manifests import Manifests
 from .nodes import NodeTable
-from .runs import RunRecord, RunTable
+from .runs import RunRecord, RunTable, Told
 from .sessions import SessionTable
 from .tail import Batch, batches_of
 from .tokens import Caller, TokenBook
@@ -136,7 +137,7 @@ class Broker:
             run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
             session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
             priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
-            submitted_at=time.time(),
+            submitted_at=time.time(), detached=request.detach,
         )  # fmt: skip
 
     async def _committed(self, record: RunRecord) -> None:
@@ -159,8 +160,29 @@ class Broker:
         return record
 
     def runs_of(self, session: str) -> list[RunRecord]:
-        """Live runs that a session submitted."""
-        return [record for record in self.runs.live() if record.view.session == session]
+        """Live runs that end with a session."""
+        return [r for r in self.runs.live() if r.view.session == session and not r.view.detached]
+
+    async def detach(self, caller: Caller, run: str) -> None:
+        """Let a run go on when its kernel ends; returns once that is committed."""
+        record = self.run_for(caller, run)
+        if record.view.user != caller.user:
+            raise ForbiddenError(f"run {run} belongs to {record.view.user}")
+        if record.state.is_terminal or record.view.detached:
+            return
+        done = self.runs.change(record, told=Told.SOON, at_once=True, detached=True)
+        if done is not None:
+            await asyncio.shield(done)
+
+    def adopt(self, caller: Caller, session: str, run: str) -> None:
+        """A run whose own kernel is gone belongs to ``session`` from now on (else nothing happens)."""
+        record = self.run_for(caller, run)
+        view = record.view
+        alone = view.detached or not view.session or record.state.is_terminal
+        if alone or view.user != caller.user or view.session == session or self.sessions.is_live(view.session):
+            return
+        log.info("run %s is taken over by another kernel of its user", run)
+        self.runs.change(record, told=Told.SOON, at_once=True, session=session)
 
     async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
         """Recorded events above ``after``: from memory, from the run's node, or from the store."""

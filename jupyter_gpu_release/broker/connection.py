@@ -17,6 +17,7 @@ from ..core.messages import (
     Accepted,
     Bye,
     ClientMessage,
+    Detach,
     Heartbeat,
     Hello,
     Refused,
@@ -146,6 +147,8 @@ class SessionConnection:
                 await self._submit(message)
             elif isinstance(message, Signal):
                 await self._signal(message)
+            elif isinstance(message, Detach):
+                await self._broker.detach(self._caller, run)
             elif isinstance(message, Subscribe):
                 self._subscribe(message)
         except GpuReleaseError as error:
@@ -167,6 +170,8 @@ class SessionConnection:
     def _subscribe(self, message: Subscribe) -> None:
         try:
             record = self._broker.run_for(self._caller, message.run)
+            if message.adopt and self._session is not None:
+                self._broker.adopt(self._caller, self._session.session, message.run)
         except GpuReleaseError as error:
             self._answer(encode(Refused(message.run, error.code, error.message, error.mend)))
             return

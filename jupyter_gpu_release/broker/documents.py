@@ -87,6 +87,7 @@ def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
         release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
         gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
         error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
+        detached=view.detached,
     )  # fmt: skip
 
 

@@ -17,10 +17,11 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection, Engine, Row
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..core.messages import Outcome, RunRequest, RunView, decode, encode
+from ..core.messages import Graph, Outcome, RunRequest, RunView, decode, encode
 from ..core.run import RunState
 from ..errors import ClusterError
 from ..storage.atomic import make_private_folder
+from ..storage.layout import VALUES_FILE
 from . import listing
 from .schema import SCHEMA_VERSION, leases, meta, metadata, runs, sessions, tokens
 
@@ -169,7 +170,9 @@ def strip_old_values(connection: Connection, before_s: float) -> None:
     """Let go of inline values of runs that finished before ``before_s``: by then they are on the store only."""
     old = select(runs.c.run, runs.c.outcome).where(runs.c.finished_at < before_s, runs.c.outcome.is_not(None))
     for run, blob in connection.execute(old.where(func.length(runs.c.outcome) > 65536)).all():
-        bare = msgspec.structs.replace(decode(blob, Outcome), values=None)
+        outcome = decode(blob, Outcome)
+        digest = outcome.values.digest if outcome.values is not None else ""
+        bare = msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
         connection.execute(update(runs).where(runs.c.run == run).values(outcome=encode(bare)))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from ..core.messages import Outcome, RunRequest, RunView
 from ..core.run import RunState
 from ..errors import StoreError
-from ..storage.layout import RunPaths
+from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.runs import create_run_folder, write_manifest
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,6 @@ def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
         error = outcome.error
         facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.mend}
         facts["error"]["traceback"] = error.traceback
-    if outcome.values is not None and outcome.values.file:
-        facts["values"] = {"file": outcome.values.file, "digest": outcome.values.digest}
+    if outcome.values is not None and outcome.values.digest:
+        facts["values"] = {"file": outcome.values.file or VALUES_FILE, "digest": outcome.values.digest}
     return facts

@@ -86,6 +86,12 @@ async def show_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     return record_row(record, caller, time.time())
 
 
+async def show_outcome(broker: Broker, caller: Caller, request: Request) -> RunView:
+    """GET /v1/runs/{run}/outcome."""
+    record = broker.run_for(caller, request.path_params["run"])
+    return broker.visible(caller, record.view)
+
+
 async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/cancel."""
     record = broker.run_for(caller, request.path_params["run"])
@@ -203,6 +209,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/runs", list_runs, "List runs, newest first", RunsDocument,
           query={"limit": ("integer", f"at most so many (100; up to {_MOST_ROWS})")}),
     Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
+    Route("GET", "/v1/runs/{run}/outcome", show_outcome,
+          "One run with what came out: its owner gets the digest of the values, small ones whole", RunView),
     Route("POST", "/v1/runs/{run}/cancel", cancel_run, "Cancel a run: interrupt, the second time kill", RunRow,
           query={"kill": ("boolean", "kill at once")}),
     Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,

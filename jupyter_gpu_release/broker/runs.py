@@ -161,9 +161,18 @@ class RunTable:
         self._records.pop(record.run, None)
 
     def change(
-        self, record: RunRecord, state: RunState | None = None, *, told: Told = Told.NOW, **facts: Any
+        self,
+        record: RunRecord,
+        state: RunState | None = None,
+        *,
+        told: Told = Told.NOW,
+        at_once: bool = False,
+        **facts: Any,
     ) -> asyncio.Future[None] | None:
-        """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state)."""
+        """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state).
+
+        ``at_once``: no agent could tell it again after a restart, so it is committed now.
+        """
         if state is not None:
             if not record.state.may_become(state):
                 raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
@@ -175,19 +184,21 @@ class RunTable:
             record.wake()
         else:
             asyncio.get_running_loop().call_later(_SOON_S, record.wake)
-        done = self._commit(record, view, outcome)
+        done = self._commit(record, view, outcome, at_once=at_once)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
             self._evict()
         return done
 
-    def _commit(self, record: RunRecord, view: RunView, outcome: Outcome | None) -> asyncio.Future[None] | None:
+    def _commit(
+        self, record: RunRecord, view: RunView, outcome: Outcome | None, *, at_once: bool
+    ) -> asyncio.Future[None] | None:
         """Ends and grants are committed at once; what agents can tell again after a restart may wait."""
         if not record.recorded:
             return None
         write = partial(ledger.update_run, view=view, outcome=outcome)
-        if record.state.is_terminal or record.state is RunState.STARTING:
+        if at_once or record.state.is_terminal or record.state is RunState.STARTING:
             return self._journal.put(write, replaces=view.run)
         self._journal.later(view.run, write)
         return None

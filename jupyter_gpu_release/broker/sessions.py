@@ -95,6 +95,11 @@ class SessionTable:
             await earlier.close("replaced by a newer connection of the same session")
         return session
 
+    def is_live(self, name: str) -> bool:
+        """Whether this session's client is connected now."""
+        session = self._sessions.get(name)
+        return session is not None and session.state == "live"
+
     def heard(self, session: Session) -> None:
         """Something arrived from the client."""
         session.heard_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -36,8 +37,18 @@ FeedItem = Accepted | Refused | Update | Events | ConnectionLost | ConnectionBac
 class RunFeed:
     """Messages about one run in order: events once each and without a gap, views with growing ``seq``."""
 
-    def __init__(self, run: str, request: RunRequest | None, after: int, ask_again: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        run: str,
+        request: RunRequest | None,
+        after: int,
+        ask_again: Callable[[str, int], None],
+        *,
+        adopt: bool = False,
+    ) -> None:
         self.run = run
+        #: take the run over if its own kernel is gone
+        self.adopt = adopt
         #: kept until it is acknowledged, to be sent again after a lost connection
         self.request = request
         #: number of the last event put into the feed
@@ -117,3 +128,38 @@ class RunFeed:
     def on_reconnect(self) -> None:
         """A gap may be asked for again on a new connection."""
         self._gap_reported_after = -1
+
+
+class FeedTable:
+    """The feeds of one session; several places of a notebook may follow the same run."""
+
+    def __init__(self) -> None:
+        self._feeds: list[RunFeed] = []
+        self._lock = threading.Lock()
+
+    def add(self, feed: RunFeed) -> None:
+        """Take a feed in."""
+        with self._lock:
+            self._feeds.append(feed)
+
+    def drop(self, feed: RunFeed) -> None:
+        """Forget a feed; fine when it is not there."""
+        with self._lock:
+            self._feeds = [each for each in self._feeds if each is not feed]
+
+    def all(self) -> list[RunFeed]:
+        """All of them."""
+        with self._lock:
+            return list(self._feeds)
+
+    def of(self, run: str) -> list[RunFeed]:
+        """Those of one run."""
+        return [feed for feed in self.all() if feed.run == run]
+
+    def resume(self) -> dict[str, int]:
+        """Runs that the gateway knows of → number of the last event that all their feeds have."""
+        found: dict[str, int] = {}
+        for feed in self.all():
+            if feed.request is None:
+                found[feed.run] = min(feed.last_event, found.get(feed.run, feed.last_event))
+        return found

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
-from ..core.messages import Event
+from ..core.messages import Event, RunView
 from ..core.run import RunState
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from .discovery import Target
@@ -79,6 +79,10 @@ class GatewayClient:
     def run(self, run: str) -> RunRow:
         """One run."""
         return self._get(f"/v1/runs/{_path(run)}", RunRow)
+
+    def view(self, run: str) -> RunView:
+        """One run with its outcome: the values' digest, and small ones whole (for its owner)."""
+        return self._get(f"/v1/runs/{_path(run)}/outcome", RunView)
 
     def newest(self, *, live: bool = False) -> RunRow:
         """What ``last`` means: the newest run; ``live``: the newest that is not over. Raises where there is none."""

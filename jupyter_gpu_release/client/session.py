@@ -21,6 +21,7 @@ from ..core.messages import (
     PROTOCOL,
     Accepted,
     Bye,
+    Detach,
     Events,
     GatewayMessage,
     Heartbeat,
@@ -36,7 +37,7 @@ from ..core.messages import (
 )
 from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from .discovery import Target
-from .feed import ConnectionBack, ConnectionLost, FeedItem, RunFeed
+from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .link import open_link, receive, send
 from .unreachable import WrongAddressError, unreachable
 
@@ -60,8 +61,8 @@ class GatewaySession:
         self.session_id = session_id
         self.welcome: Welcome | None = None
         self._silence_s = silence_s
-        self._feeds: dict[str, RunFeed] = {}
-        self._kept_signals: list[Signal] = []
+        self._feeds = FeedTable()
+        self._kept: list[Signal | Detach] = []
         self._lock = threading.Lock()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._link: ClientConnection | None = None
@@ -116,27 +117,27 @@ class GatewaySession:
         self._retry.set()
         return feed
 
-    def follow(self, run: str, after: int = 0) -> RunFeed:
-        """Hear of a run from event ``after`` + 1 on (also one that this session did not submit)."""
-        feed = RunFeed(run, None, after, self._subscribe)
+    def follow(self, run: str, after: int = 0, *, adopt: bool = False) -> RunFeed:
+        """Hear of a run from event ``after`` + 1 on (also one that this session did not submit).
+
+        ``adopt``: if the kernel that submitted it is gone, the run belongs to this session from now on.
+        """
+        feed = RunFeed(run, None, after, self._subscribe, adopt=adopt)
         self._add(feed)
-        self._subscribe(run, after)
+        self._outbox.put(encode(Subscribe(run, after, adopt)))
         return feed
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
         """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""
-        message = Signal(run, signal)
-        if self._link is None:
-            self._kept_signals.append(message)
-            self._retry.set()
-        else:
-            self._outbox.put(encode(message))
+        self._tell(Signal(run, signal))
+
+    def detach(self, run: str) -> None:
+        """Let a run go on when this kernel ends; done once its view is ``detached``."""
+        self._tell(Detach(run))
 
     def drop(self, feed: RunFeed) -> None:
         """Hear no more of a run (it goes on)."""
-        with self._lock:
-            if self._feeds.get(feed.run) is feed:
-                del self._feeds[feed.run]
+        self._feeds.drop(feed)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Say good-bye (the gateway ends this session's attached runs now) and end the threads."""
@@ -145,6 +146,9 @@ class GatewaySession:
         self._closed = True
         self._outbox.put(encode(Bye()))
         self._outbox.put(None)
+        ended = GatewayUnavailableError(f"this notebook's session with the gateway {self.target.url} was ended")
+        for feed in self._feeds.all():
+            feed.put(ConnectionLost(ended, final=True))
         self._retry.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -173,7 +177,7 @@ class GatewaySession:
             if not self._over():
                 self._retry.clear()
                 self._retry.wait(delay_s * random.uniform(0.8, 1.2))
-            delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds else _LONGEST_IDLE_DELAY_S)
+            delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)
 
     def _write_forever(self) -> None:
         beat_at = time.monotonic() + HEARTBEAT_S
@@ -193,8 +197,7 @@ class GatewaySession:
 
     def _greet(self, link: ClientConnection) -> None:
         """Hello, Welcome, and everything that was not acknowledged once more."""
-        with self._lock:
-            resume = {feed.run: feed.last_event for feed in self._feeds.values() if feed.request is None}
+        resume = self._feeds.resume()
         send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume)))
         answer = receive(link, 10.0)
         if isinstance(answer, Refused):
@@ -204,18 +207,17 @@ class GatewaySession:
         self.welcome = answer
         self._link = link
         with self._lock:
-            feeds = list(self._feeds.values())
-            signals, self._kept_signals = self._kept_signals, []
-        for feed in feeds:
+            kept, self._kept = self._kept, []
+        for feed in self._feeds.all():
             feed.on_reconnect()
             if self._lost_at is not None:
                 feed.put(ConnectionBack(time.monotonic() - self._lost_at))
             if feed.request is not None:
                 self._outbox.put(encode(Submit(feed.request)))
-            elif feed.run not in resume:
-                self._subscribe(feed.run, feed.last_event)
-        for signal in signals:
-            self._outbox.put(encode(signal))
+            elif feed.run not in resume or feed.adopt:
+                self._outbox.put(encode(Subscribe(feed.run, feed.last_event, feed.adopt)))
+        for message in kept:
+            self._outbox.put(encode(message))
         self._lost_at = self._error = None
         self._settled.set()
 
@@ -235,9 +237,10 @@ class GatewaySession:
         if isinstance(message, Heartbeat | Welcome):
             return
         run = message.view.run if isinstance(message, Accepted | Update) else message.run
-        feed = self._feeds.get(run)
-        if feed is None:
-            return
+        for feed in self._feeds.of(run):
+            self._hand(message, feed)
+
+    def _hand(self, message: Accepted | Update | Events | Refused, feed: RunFeed) -> None:
         if isinstance(message, Events):
             feed.on_events(message)
         elif isinstance(message, Update):
@@ -259,9 +262,7 @@ class GatewaySession:
         self._fatal = at_wrong_address or not isinstance(error, GatewayUnavailableError)
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-            with self._lock:
-                feeds = list(self._feeds.values())
-            for feed in feeds:
+            for feed in self._feeds.all():
                 feed.put(ConnectionLost(error, self._fatal))
         if self._fatal:
             self._settled.set()
@@ -272,9 +273,16 @@ class GatewaySession:
     def _over(self) -> bool:
         return self._closed or self._fatal
 
+    def _tell(self, message: Signal | Detach) -> None:
+        """Now, or after the reconnect when there is no connection."""
+        if self._link is None:
+            self._kept.append(message)
+            self._retry.set()
+        else:
+            self._outbox.put(encode(message))
+
     def _add(self, feed: RunFeed) -> None:
-        with self._lock:
-            self._feeds[feed.run] = feed
+        self._feeds.add(feed)
         if self._fatal and self._error is not None:
             feed.put(ConnectionLost(self._error, final=True))
         elif self._lost_at is not None and self._error is not None:

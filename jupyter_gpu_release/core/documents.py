@@ -128,6 +128,8 @@ class RunRow(msgspec.Struct, frozen=True):
     files: list[FileInfo]
     error: RunError | None
     notes: list[str] = msgspec.field(default_factory=list)
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
 
 
 class RunsDocument(msgspec.Struct, frozen=True):

@@ -174,6 +174,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     #: seconds between an interrupt and the kill
     grace_s: float = 5.0
     on_disconnect: str = "continue"
+    #: the run goes on when the kernel that submitted it ends
+    detach: bool = False
     fresh: bool = False
     versions: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -208,6 +210,8 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: list[str] = msgspec.field(default_factory=list)
     gpu_ids: list[str] = msgspec.field(default_factory=list)
     gpu_name: str = ""
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
     #: set once the lease is gone (values inline where they are small); only for the owner
     outcome: Outcome | None = None
 
@@ -235,11 +239,20 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
     signal: str = "interrupt"
 
 
+class Detach(msgspec.Struct, frozen=True, tag="detach"):
+    """Let a run go on when this kernel ends; committed when a view comes that is ``detached``."""
+
+    run: str
+
+
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """Follow a run from event number ``after`` + 1 on."""
+    """Follow a run from event number ``after`` + 1 on. ``adopt``: a run whose own kernel is gone belongs to this
+    session from now on.
+    """
 
     run: str
     after: int = 0
+    adopt: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
@@ -252,7 +265,7 @@ class Bye(msgspec.Struct, frozen=True, tag="bye"):
     """The client ends on purpose: its attached runs end now, without the reconnect grace."""
 
 
-ClientMessage = Hello | Submit | Signal | Subscribe | Heartbeat | Bye
+ClientMessage = Hello | Submit | Signal | Detach | Subscribe | Heartbeat | Bye
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):

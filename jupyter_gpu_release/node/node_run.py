@@ -217,10 +217,12 @@ class RunOnNode:
     def _write_small(self, values: Graph) -> None:
         from ..storage.graph_file import write_graph
 
+        assert self.outcome is not None
         try:
-            write_graph(self._paths.values, values.stream, values.buffers)
+            digest = write_graph(self._paths.values, values.stream, values.buffers)
+            written = msgspec.structs.replace(values, digest=digest)
+            self.outcome = msgspec.structs.replace(self.outcome, values=written)
         except StoreError as error:
-            assert self.outcome is not None
             note = f"the results are not on the store: {error.message}"
             self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, note])
 

@@ -22,7 +22,7 @@ from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
 from ..errors import GpuReleaseError, StoreError
 from ..storage.graph_file import open_graph, write_graph
-from ..storage.layout import RunPaths
+from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, process, workplace
 from .frames import Kind, RankOrder, died_outcome
 from .loop import CellLoop
@@ -33,8 +33,6 @@ from .rehearsal import rehearse
 from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
 from .text_journal import TextJournal
 from .values import Collected, RankValues
-
-VALUES_FILE = "values.graph"
 
 
 def run_rank(sock: socket.socket, supervisor: int, journal: TextJournal, shell: RankShell) -> NoReturn:

@@ -2,7 +2,7 @@
 
 ``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph``
 (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``), ``code/`` (shipped
-modules). One writer per file.
+modules), ``published/`` (rank). One writer per file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from ..core.run import is_run_id
 from ..errors import StoreError
 
 SCHEMA_VERSION = 1
+#: what came out of a run
+VALUES_FILE = "values.graph"
 
 
 class RunPaths:
@@ -23,9 +25,11 @@ class RunPaths:
         self.manifest = folder / "manifest.json"
         self.events = folder / "events.log"
         self.inputs = folder / "inputs.graph"
-        self.values = folder / "values.graph"
+        self.values = folder / VALUES_FILE
         self.files = folder / "files"
         self.code = folder / "code"
+        #: latest values of ``publish``, one file a name
+        self.published = folder / "published"
 
     @classmethod
     def of(cls, store: Path, run: str) -> RunPaths:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,8 @@ from ray_bed import GatewayBed, RayBed, request
 
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
+from jupyter_gpu_release.core.messages import Update
+from jupyter_gpu_release.errors import GatewayUnavailableError
 
 
 def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_session) -> None:
@@ -211,10 +215,35 @@ def test_deploying_onto_a_port_that_is_taken(broken: GatewayBed, gateway: Gatewa
 
 
 def _answers(gateway: GatewayBed) -> bool:
-    from jupyter_gpu_release.errors import GatewayUnavailableError
 
     try:
         with gateway.rest() as client:
             return client.health().ready
     except GatewayUnavailableError:
         return False
+
+
+def test_a_detached_run_outlives_its_kernel_and_the_gateway(gateway: GatewayBed, until) -> None:
+    asked = request("hold\nvalues 100", "outlived")
+    session = GatewaySession(gateway.target, "outlived")
+    session.connect()
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    session.detach(asked.run)
+    reading.until(lambda item: isinstance(item, Update) and item.view.detached)
+    old = gateway.kill_gateway()
+    session.close()
+    with gateway.rest() as client:
+
+        def is_back() -> bool:
+            with suppress(GatewayUnavailableError):
+                return client.health().pid != old
+            return False
+
+        until(is_back, "the gateway's second life")
+        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
+        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
+        assert client.view(asked.run).detached
+        gateway.let_go(asked.run)
+        until(lambda: client.run(asked.run).state == "succeeded", "its own end")
+        assert client.view(asked.run).outcome.values.stream == b"v" * 100

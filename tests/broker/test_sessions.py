@@ -153,3 +153,73 @@ def _keep_beating(link: object) -> threading.Event:
 def _resident_bytes(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_detached_run_goes_on_without_its_kernel(gateway: GatewayBed, until) -> None:
+    """One was submitted so, one was let go later; a third one ends with the kernel."""
+    asked = [request("hold", "leaver", detach=True), request("hold", "leaver"), request("hold", "leaver")]
+    session = GatewaySession(gateway.target, "leaver")
+    session.connect()
+    readings = [Reading(session.submit(each)) for each in asked]
+    for reading in readings:
+        reading.state("running")
+    session.detach(asked[1].run)
+    readings[1].until(lambda item: isinstance(item, Update) and item.view.detached)
+    session.close()
+    with gateway.rest() as client:
+        until(lambda: client.run(asked[2].run).state == "cancelled", "the end of the one that is attached")
+        for each in asked[:2]:
+            row = client.run(each.run)
+            assert (row.state, row.detached) == ("running", True)
+            gateway.let_go(each.run)
+            until(lambda each=each: client.run(each.run).state == "succeeded", "its own end")
+
+
+def test_a_run_is_taken_over_from_a_kernel_that_is_gone(gateway: GatewayBed, open_session, until) -> None:
+    asked = request("print 2\nhold\nprint 1", "killed")
+    kernel = start_kernel(gateway, asked)
+    heir = open_session("heir")
+    Reading(heir.follow(asked.run, adopt=True)).event(1)
+    assert heir_of(gateway, asked.run) == "killed"  # its own kernel lives
+    kernel.kill()
+    kernel.wait()
+    kernel.stdout.close()
+
+    def is_taken_over() -> bool:
+        feed = heir.follow(asked.run, adopt=True)
+        heir.drop(feed)
+        return heir_of(gateway, asked.run) == "heir"
+
+    until(is_taken_over, "the heir")
+    reading = Reading(heir.follow(asked.run))
+    with gateway.rest() as client:
+        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
+        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
+        assert client.run(asked.run).state == "running"
+    gateway.let_go(asked.run)
+    assert reading.end().state == "succeeded"
+    assert reading.numbers() == [1, 2, 3]
+
+
+def heir_of(gateway: GatewayBed, run: str) -> str:
+    with gateway.rest() as client:
+        return client.view(run).session
+
+
+def test_two_places_of_a_notebook_follow_one_run(gateway: GatewayBed, open_session) -> None:
+    asked = request("print 3\nhold\nprint 2", "twofold")
+    session = open_session("twofold")
+    first = Reading(session.submit(asked))
+    first.event(3)
+    second = Reading(session.follow(asked.run))
+    second.event(3)
+    gateway.let_go(asked.run)
+    assert [reading.end().state for reading in (first, second)] == ["succeeded"] * 2
+    assert first.numbers() == second.numbers() == [1, 2, 3, 4, 5]
+
+
+def test_a_run_that_is_not_there_is_not_detached(gateway: GatewayBed, open_session) -> None:
+    session = open_session("nobody")
+    reading = Reading(session.follow("20000101-000000-00000000"))
+    session.detach("20000101-000000-00000000")
+    assert reading.refused().code == "no_such_run"
