@@ -47,3 +47,10 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from .kernel.extension import unload
 
     unload(shell)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, object]]:
+    """Where the Jupyter server finds its extension (enabled by ``jupyter_server_config.d``)."""
+    from .server.app import GpuReleaseExtension
+
+    return [{"module": "jupyter_gpu_release.server.app", "app": GpuReleaseExtension}]

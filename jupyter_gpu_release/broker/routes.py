@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
-from ..errors import RequestError
+from ..errors import OptionError, RequestError
 from .broker import Broker
 from .checks import check_nodes
 from .connection import SessionConnection
@@ -113,6 +113,15 @@ async def run_events(broker: Broker, caller: Caller, request: Request) -> Events
     last = page[-1].n if page else after
     more = len(events) > len(page) or last < record.tail.last
     return EventsPage(record.run, record.view.state, last, more, page)
+
+
+async def change_lease(broker: Broker, caller: Caller, request: Request) -> None:
+    """POST /v1/leases/{lease}/release and /extend."""
+    lease = request.path_params["lease"]
+    raise OptionError(
+        f"lease {lease[:40]}: warm leases are not built yet, so there is none to release or to extend",
+        mend="a GPU is given back when its cell ends; `jupyter gpu cancel RUN` ends a running one",
+    )
 
 
 async def show_status(broker: Broker, caller: Caller, request: Request) -> StatusDocument:
@@ -215,6 +224,8 @@ ROUTES: tuple[Route, ...] = (
           query={"kill": ("boolean", "kill at once")}),
     Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,
           socket=events_socket),
+    Route("POST", "/v1/leases/{lease}/release", change_lease, "End a warm lease"),
+    Route("POST", "/v1/leases/{lease}/extend", change_lease, "Keep a warm lease for longer"),
     Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
     Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
           socket=session_socket),

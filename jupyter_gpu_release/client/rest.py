@@ -11,13 +11,13 @@ import msgspec
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunView
 from ..core.run import RunState
-from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
+from ..errors import NoSuchRunError
+from .answers import LOOPBACK, read_answer, safe_path
 from .discovery import Target
-from .unreachable import not_a_gateway, unreachable
+from .unreachable import unreachable
 
 T = TypeVar("T")
 _MOST_RUNS = 10_000
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class EventsPage(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class GatewayClient:
     def __init__(self, url: str, token: str, *, timeout_s: float = 10.0, configured: bool = False) -> None:
         self.url = url.rstrip("/")
         self._configured = configured
-        loopback = (httpx.URL(self.url).host or "") in _LOOPBACK
+        loopback = (httpx.URL(self.url).host or "") in LOOPBACK
         self._client = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=not loopback
         )
@@ -78,7 +78,7 @@ class GatewayClient:
 
     def run(self, run: str) -> RunRow:
         """One run."""
-        return self._get(f"/v1/runs/{_path(run)}", RunRow)
+        return self._get(f"/v1/runs/{safe_path(run)}", RunRow)
 
     def view(self, run: str) -> RunView:
         """One run with its outcome: the values' digest, and small ones whole (for its owner)."""
@@ -97,11 +97,11 @@ class GatewayClient:
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:
         """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
         parameters = {"kill": "true"} if kill else {}
-        return self._ask("POST", f"/v1/runs/{_path(run)}/cancel", RunRow, parameters)
+        return self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters)
 
     def events(self, run: str, after: int = 0) -> EventsPage:
         """A page of recorded output."""
-        return self._get(f"/v1/runs/{_path(run)}/events", EventsPage, after=after)
+        return self._get(f"/v1/runs/{safe_path(run)}/events", EventsPage, after=after)
 
     def document(self, path: str) -> dict[str, Any]:
         """Any JSON document as it is (``/openapi.json``)."""
@@ -115,23 +115,4 @@ class GatewayClient:
             response = self._client.request(method, path, params=parameters)
         except httpx.HTTPError as error:
             raise unreachable(self.url, error, configured=self._configured) from error
-        if response.status_code >= 400:
-            raise self._refusal(response)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except msgspec.MsgspecError as error:
-            raise GatewayUnavailableError(
-                f"{self.url}{path} answered with something else than a gateway does: {error}",
-                mend="is the address right, and the gateway of this version?",
-            ) from error
-
-    def _refusal(self, response: httpx.Response) -> GpuReleaseError:
-        try:
-            facts = msgspec.json.decode(response.content)["error"]
-            return from_code(facts["code"], facts["message"], facts.get("mend", ""))
-        except (msgspec.DecodeError, KeyError, TypeError):
-            return not_a_gateway(self.url, response.status_code, configured=self._configured)
-
-
-def _path(run: str) -> str:
-    return "".join(letter for letter in run if letter.isalnum() or letter in "-_.") or "-"
+        return read_answer(self.url, path, response, kind, configured=self._configured)

@@ -32,7 +32,7 @@ def http(gateway: GatewayBed) -> Iterator[httpx.Client]:
 
 
 def _path(route: Route) -> str:
-    return route.path.replace("{run}", "20260101-000000-00000000")
+    return route.path.replace("{run}", "20260101-000000-00000000").replace("{lease}", "20260101-000000-00000000")
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -95,6 +95,13 @@ def test_foreign_pages_get_no_socket(gateway: GatewayBed, route: Route) -> None:
 
 def test_a_page_of_the_gateway_itself_is_let_in(gateway: GatewayBed, http: httpx.Client) -> None:
     assert http.get("/v1/health", headers=_bearer(gateway.token) | {"Origin": gateway.url}).status_code == 200
+
+
+def test_warm_leases_are_refused_by_name_until_they_exist(gateway: GatewayBed, http: httpx.Client) -> None:
+    for verb in ("release", "extend"):
+        answer = http.post(f"/v1/leases/x/{verb}", headers=_bearer(gateway.token))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_option")
+        assert "warm leases are not built yet" in answer.json()["error"]["message"]
 
 
 def test_unknown_paths_and_methods(gateway: GatewayBed, http: httpx.Client) -> None:

@@ -1,0 +1,69 @@
+"""The gateway's REST interface for a program with an event loop (the Jupyter server)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from ..core.documents import Health, RunRow, RunsDocument, StatusDocument
+from .answers import LOOPBACK, read_answer, safe_path
+from .discovery import Target
+from .unreachable import unreachable
+
+T = TypeVar("T")
+
+
+class AsyncGatewayClient:
+    """Each coroutine is one request. Raises as :class:`~.rest.GatewayClient` does; never starts a cluster."""
+
+    def __init__(self, target: Target, *, timeout_s: float = 10.0) -> None:
+        self.target = target
+        loopback = (httpx.URL(target.url).host or "") in LOOPBACK
+        self._client = httpx.AsyncClient(
+            base_url=target.url.rstrip("/"),
+            headers={"Authorization": f"Bearer {target.token}"},
+            timeout=timeout_s,
+            trust_env=not loopback,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def health(self) -> Health:
+        """Whether the gateway can take runs now."""
+        return await self._ask("GET", "/v1/health", Health)
+
+    async def status(self) -> StatusDocument:
+        """Who holds what, who waits and why."""
+        return await self._ask("GET", "/v1/status", StatusDocument)
+
+    async def runs(self, limit: int = 100) -> RunsDocument:
+        """The newest runs first."""
+        return await self._ask("GET", "/v1/runs", RunsDocument, parameters={"limit": limit})
+
+    async def cancel(self, run: str, *, kill: bool = False) -> RunRow:
+        """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
+        parameters = {"kill": "true"} if kill else {}
+        return await self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters=parameters)
+
+    async def release_lease(self, lease: str) -> dict[str, Any]:
+        """End a warm lease."""
+        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", dict)
+
+    async def extend_lease(self, lease: str, keep_s: float) -> dict[str, Any]:
+        """Keep a warm lease for ``keep_s`` seconds from now."""
+        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/extend", dict, body={"keep_s": keep_s})
+
+    async def _ask(
+        self, method: str, path: str, kind: type[T], *, parameters: dict[str, Any] | None = None, body: Any = None
+    ) -> T:
+        content = None if body is None else msgspec.json.encode(body)
+        url, configured = self.target.url, self.target.configured
+        try:
+            response = await self._client.request(method, path, params=parameters, content=content)
+        except httpx.HTTPError as error:
+            raise unreachable(url, error, configured=configured) from error
+        return read_answer(url, path, response, kind, configured=configured)

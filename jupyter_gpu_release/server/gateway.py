@@ -1,0 +1,151 @@
+"""The server's line to the gateway: looks every few seconds, backs off while nobody answers, starts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from traitlets.config import LoggingConfigurable
+
+from ..client.async_rest import AsyncGatewayClient
+from ..client.discovery import Target, find_gateway
+from ..core.documents import StatusDocument
+from ..errors import GatewayUnavailableError, GpuReleaseError
+from .documents import GatewayState
+from .settings import GpuRelease
+
+T = TypeVar("T")
+_FIRST_BACKOFF_S = 1.0
+_NO_GATEWAY = "no GPU cluster is configured and none runs on this machine"
+_NO_GATEWAY_MEND = "run `jupyter gpu start`, or name the team's gateway with JUPYTER_GPU_URL"
+_TIMEOUT_S = 10.0
+
+
+class GatewayLine(LoggingConfigurable):
+    """Keeps the gateway's last status and its own state; :meth:`ask` is for requests of users."""
+
+    def __init__(self, settings: GpuRelease) -> None:
+        super().__init__(parent=settings)
+        self._settings = settings
+        self._client: AsyncGatewayClient | None = None
+        self._error: GpuReleaseError | None = None
+        self._backoff_s = _FIRST_BACKOFF_S
+        self._answered_s: float | None = None
+        self._next_s = 0.0
+        self._latency_s: float | None = None
+        self._hurry = asyncio.Event()
+        self._changing = asyncio.Lock()
+        #: the last status of the gateway that is connected now
+        self.status: StatusDocument | None = None
+        #: called with the seconds of each answer (metrics)
+        self.on_latency: Callable[[float], None] = lambda seconds: None
+
+    def state(self) -> GatewayState:
+        """What is known of the line, for people."""
+        now_s = time.monotonic()
+        age_s = None if self._answered_s is None else now_s - self._answered_s
+        error, url = self._error, self._client.target.url if self._client is not None else ""
+        if error is None and self._client is None:
+            return GatewayState("none", message=_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+        if error is None:
+            word = "connected" if age_s is not None else "unreachable"
+            return GatewayState(word, url, "" if age_s is not None else "not asked yet", "", self._latency_s, age_s)
+        word = "unreachable" if isinstance(error, GatewayUnavailableError) else "refused"
+        next_s = max(0.0, self._next_s - now_s)
+        return GatewayState(word, url, error.message, error.mend, None, age_s, next_s)
+
+    async def ask(self, question: Callable[[AsyncGatewayClient], Awaitable[T]]) -> T:
+        """Ask for somebody who waits. Raises :class:`GpuReleaseError` with the reason when there is no answer."""
+        client = await self._connected()
+        if client is None:
+            raise GatewayUnavailableError(_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+        try:
+            return await question(client)
+        except GatewayUnavailableError:
+            self._hurry.set()
+            raise
+
+    async def run(self) -> None:
+        """Look at the gateway until cancelled."""
+        try:
+            while True:
+                await self.look()
+                self._hurry.clear()
+                pause_s = self._pause_s()
+                self._next_s = time.monotonic() + pause_s
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), pause_s)
+                    # somebody found it gone (or back): look at once, but no faster than the first back-off
+                    await asyncio.sleep(min(_FIRST_BACKOFF_S, pause_s))
+        finally:
+            await self.close()
+
+    async def look(self) -> None:
+        """One look: the status, or the reason why there is none."""
+        began_s = time.monotonic()
+        try:
+            client = await self._connected()
+            self.status = await client.status() if client is not None else None
+        except GpuReleaseError as error:
+            self._on_failure(error)
+            return
+        if client is not None:
+            self._latency_s = time.monotonic() - began_s
+            self._answered_s = time.monotonic()
+            self.on_latency(self._latency_s)
+            if self._error is not None:
+                self.log.info("the GPU gateway %s answers again", client.target.url)
+        self._error = None
+        self._backoff_s = _FIRST_BACKOFF_S
+
+    def _on_failure(self, error: GpuReleaseError) -> None:
+        if self._error is None:
+            self.log.warning("GPU gateway: %s (%s)", error.message, error.mend)
+        else:
+            self._backoff_s = min(self._backoff_s * 2, self._settings.max_backoff)
+        self._error = error
+        self.status = None
+
+    def _pause_s(self) -> float:
+        if self._error is None:
+            return self._settings.poll_interval
+        # many servers must not come back at the same instant
+        return self._backoff_s * random.uniform(0.8, 1.0)
+
+    async def _connected(self) -> AsyncGatewayClient | None:
+        """A client for the gateway as it is named now: the own cluster may have started, stopped or moved."""
+        async with self._changing:
+            try:
+                target = await asyncio.to_thread(_find, self._settings)
+            except GpuReleaseError:
+                await self.close()
+                raise
+            if self._client is None or self._client.target != target:
+                await self.close()
+                self._client = AsyncGatewayClient(target, timeout_s=_TIMEOUT_S) if target is not None else None
+            return self._client
+
+    async def close(self) -> None:
+        """Close the connections; the next question opens new ones."""
+        client, self._client = self._client, None
+        self._answered_s = self._latency_s = None
+        if client is not None:
+            await client.close()
+
+
+def _find(settings: GpuRelease) -> Target | None:
+    return find_gateway(
+        url=_unless("JUPYTER_GPU_URL", settings.url),
+        token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
+        store=_unless("JUPYTER_GPU_STORE", settings.store),
+    )
+
+
+def _unless(variable: str, setting: str) -> str | None:
+    """A file's setting, unless the environment says otherwise."""
+    return None if os.environ.get(variable) else setting or None

@@ -1,0 +1,32 @@
+"""``c.GpuRelease.…`` as the Jupyter server reads it: which gateway to ask."""
+
+from __future__ import annotations
+
+from traitlets import Float, Unicode
+from traitlets.config import LoggingConfigurable
+
+FILE_NAME = "jupyter_gpu_release_config"
+
+
+class GpuRelease(LoggingConfigurable):
+    """Which gateway the server asks. The same names, in the same files, as the kernels read."""
+
+    url = Unicode(
+        "",
+        help="Address of the team's gateway, such as https://gpu.example.org:8265. Empty: this machine's own cluster, "
+        "when there is one; the server never starts one. JUPYTER_GPU_URL wins.",
+    ).tag(config=True)
+    token_file = Unicode(
+        "",
+        help="File (mode 0600) with the token for the gateway. It stays in the server: browsers never get it. Empty: "
+        "the one of this machine's own cluster. JUPYTER_GPU_TOKEN wins.",
+    ).tag(config=True)
+    store = Unicode("", help="Root of the shared filesystem. Empty: the path that the gateway names.").tag(config=True)
+    poll_interval = Float(
+        2.0, min=0.2, help="Seconds between two looks at the gateway while it answers. At least 0.2."
+    ).tag(config=True)
+    max_backoff = Float(
+        60.0,
+        min=1.0,
+        help="Seconds between two tries at most while the gateway does not answer (from 1 s, doubled).",
+    ).tag(config=True)

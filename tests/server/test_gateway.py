@@ -1,0 +1,132 @@
+"""The server's line to the gateway: a real one, one that is down, one that comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+from ray_bed import request
+from server_bed import ServerBed
+
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.home import read_secret
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, StatusDocument
+
+Until = Callable[[Callable[[], object], str], None]
+_TOKEN = "the-gateway-token-that-stays-here"
+
+
+@pytest.fixture(scope="module")
+def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
+    home = str(Path(cluster.connection.token_file).parent)
+    bed = ServerBed(tmp_path_factory.mktemp("on-cluster"), environment={"JUPYTER_GPU_HOME": home})
+    yield bed
+    bed.stop()
+
+
+def test_the_own_cluster_is_found_and_shown(on_cluster: ServerBed, until: Until) -> None:
+    until(lambda: on_cluster.get("status")["cluster"], "the gateway's status")
+    status = on_cluster.get("status")
+    assert status["gateway"]["state"] == "connected"
+    assert status["cluster"]["gpus"]["total"] == 4
+    assert status["cluster"]["simulated"] is True
+    assert "gateway" not in [problem["what"] for problem in status["problems"]]
+
+
+def test_runs_are_listed_and_cancelled(cluster: Ready, on_cluster: ServerBed, until: Until) -> None:
+    token = read_secret(Path(cluster.connection.token_file))
+    session = GatewaySession(Target(cluster.connection.url, token), "server-test")
+    session.connect(10)
+    asked = request("import time\ntime.sleep(600)", "server-test", notebook="a.ipynb")
+    session.submit(asked)
+
+    def row() -> dict[str, str]:
+        return next((row for row in on_cluster.get("runs")["runs"] if row["run"] == asked.run), {"state": ""})
+
+    until(lambda: row()["state"] == "running", "the run in the list")
+    until(lambda: on_cluster.get("status")["cluster"]["runs"], "the run in the status")
+    assert on_cluster.post(f"runs/{asked.run}/cancel").status_code == 200
+    until(lambda: row()["state"] in ("cancelled", "failed"), "the end of the run")
+    assert on_cluster.post("runs/20260101-000000-00000000/cancel").status_code == 404
+    session.close()
+
+
+def test_warm_leases_are_not_built_yet_says_the_gateway(on_cluster: ServerBed) -> None:
+    for verb in ("release", "extend"):
+        answer = on_cluster.post(f"leases/x/{verb}")
+        assert answer.status_code == 400
+        assert "warm leases are not built yet" in answer.json()["error"]["message"]
+
+
+def test_the_token_stays_in_the_server(cluster: Ready, on_cluster: ServerBed) -> None:
+    token = read_secret(Path(cluster.connection.token_file))
+    texts = [on_cluster.http.get(f"/jupyter-gpu-release/api/{name}").text for name in ("status", "health", "runs")]
+    texts += [on_cluster.log(), on_cluster.http.get("/metrics").text]
+    assert not [text for text in texts if token in text]
+
+
+class _Gateway(BaseHTTPRequestHandler):
+    """As much of a gateway as a look needs; knows one token."""
+
+    def do_GET(self) -> None:
+        good = self.headers["Authorization"] == f"Bearer {_TOKEN}"
+        document = StatusDocument(
+            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes=[], queue=[], runs=[]
+        )
+        refused = {"error": {"code": "unauthenticated", "message": "unknown token", "mend": "get one"}}
+        body = msgspec.json.encode(document if good else refused)
+        self.send_response(200 if good else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def _serve(port: int = 0) -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer(("127.0.0.1", port), _Gateway)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def test_a_gateway_that_goes_and_comes_back(tmp_path: Path, until: Until) -> None:
+    gateway = _serve()
+    port = gateway.server_address[1]
+    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{port}", "JUPYTER_GPU_TOKEN": _TOKEN}
+    bed = ServerBed(tmp_path, {"GpuRelease": {"poll_interval": 0.2, "max_backoff": 1.0}}, named)
+    try:
+        until(lambda: bed.get("status")["gateway"]["state"] == "connected", "the first answer")
+        gateway.shutdown()
+        gateway.server_close()
+        until(lambda: bed.get("status")["gateway"]["state"] == "unreachable", "the loss to be noticed")
+        lost = bed.get("status")
+        assert lost["cluster"] is None
+        assert f"127.0.0.1:{port}" in lost["problems"][0]["message"]
+        assert bed.http.get("/jupyter-gpu-release/api/runs").status_code == 503
+        gateway = _serve(port)
+        until(lambda: bed.get("status")["gateway"]["state"] == "connected", "the return")
+        assert _TOKEN not in bed.log()
+    finally:
+        gateway.shutdown()
+        gateway.server_close()
+        bed.stop()
+
+
+def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:
+    gateway = _serve()
+    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.server_address[1]}", "JUPYTER_GPU_TOKEN": "wrong"}
+    bed = ServerBed(tmp_path, environment=named)
+    try:
+        until(lambda: bed.get("status")["gateway"]["state"] == "refused", "the refusal")
+        assert "unknown token" in bed.get("status")["gateway"]["message"]
+    finally:
+        gateway.shutdown()
+        gateway.server_close()
+        bed.stop()
