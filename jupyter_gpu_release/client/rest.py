@@ -82,7 +82,7 @@ class GatewayClient:
 
     def view(self, run: str) -> RunView:
         """One run with its outcome: the values' digest, and small ones whole (for its owner)."""
-        return self._get(f"/v1/runs/{_path(run)}/outcome", RunView)
+        return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView)
 
     def newest(self, *, live: bool = False) -> RunRow:
         """What ``last`` means: the newest run; ``live``: the newest that is not over. Raises where there is none."""
