@@ -33,6 +33,7 @@ from ..scheduling.feasible import impossible
 from ..storage.events import read_events
 from ..storage.layout import RunPaths
 from .journal import Journal
+from .keeping import Keeping
 from .leases import LeaseTable
 from .ledger import open_ledger
 from .lifecycle import Lifecycle
@@ -64,6 +65,7 @@ class Broker:
         self.leases = LeaseTable()
         self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests)
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+        self.keeping = Keeping(self.engine, self.journal, self.sessions)
         self.tokens = TokenBook([])
         self.url = config.url
         self.recovered = asyncio.Event()
@@ -137,7 +139,7 @@ class Broker:
             run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
             session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
             priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
-            submitted_at=time.time(), detached=request.detach,
+            submitted_at=time.time(), detached=request.detach, pinned=request.pin,
         )  # fmt: skip
 
     async def _committed(self, record: RunRecord) -> None:
@@ -173,6 +175,19 @@ class Broker:
         done = self.runs.change(record, told=Told.SOON, at_once=True, detached=True)
         if done is not None:
             await asyncio.shield(done)
+
+    async def pin(self, caller: Caller, run: str, *, pinned: bool) -> RunRecord:
+        """Keep the results of a run for good, or no longer; returns once that is committed."""
+        record = self.run_for(caller, run)
+        if pinned and record.view.collected_at is not None:
+            raise ConflictError(
+                f"the results of {run} were removed already: {record.view.collected_because}", mend="run the cell again"
+            )
+        if record.view.pinned != pinned:
+            done = self.runs.change(record, told=Told.SOON, at_once=True, pinned=pinned)
+            if done is not None:
+                await asyncio.shield(done)
+        return record
 
     def adopt(self, caller: Caller, session: str, run: str) -> None:
         """A run whose own kernel is gone belongs to ``session`` from now on (else nothing happens)."""

@@ -180,6 +180,8 @@ class SessionConnection:
     def _follow(self, follower: Follower) -> None:
         """Follow a run from now on, in place of an earlier follower of the same run."""
         run = follower.record.run
+        if self._session is not None and follower.record.view.session != self._session.session:
+            self._broker.keeping.hold(self._session.session, run)
         earlier = self._followers.get(run)
         if earlier is None:
             watch = partial(self._mark, run)

@@ -88,6 +88,8 @@ def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
         gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
         error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
         detached=view.detached,
+        pinned=view.pinned, collected_at=view.collected_at, collected_because=view.collected_because,
+        imported_from=view.imported_from,
     )  # fmt: skip
 
 

@@ -100,6 +100,12 @@ async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow
     return await show_run(broker, caller, request)
 
 
+async def pin_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+    """POST /v1/runs/{run}/pin and /unpin."""
+    pinned = request.url.path.endswith("/pin")
+    return record_row(await broker.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
+
+
 async def run_events(broker: Broker, caller: Caller, request: Request) -> EventsPage:
     """GET /v1/runs/{run}/events."""
     record = broker.run_for(caller, request.path_params["run"])
@@ -222,6 +228,8 @@ ROUTES: tuple[Route, ...] = (
           "One run with what came out: its owner gets the digest of the values, small ones whole", RunView),
     Route("POST", "/v1/runs/{run}/cancel", cancel_run, "Cancel a run: interrupt, the second time kill", RunRow,
           query={"kill": ("boolean", "kill at once")}),
+    Route("POST", "/v1/runs/{run}/pin", pin_run, "Keep a run's results for good", RunRow),
+    Route("POST", "/v1/runs/{run}/unpin", pin_run, "Let a run's results be collected again", RunRow),
     Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,
           socket=events_socket),
     Route("POST", "/v1/leases/{lease}/release", change_lease, "End a warm lease"),

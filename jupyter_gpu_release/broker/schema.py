@@ -76,3 +76,26 @@ tokens = Table(
     Column("expires_at", Float),
     Column("created_at", Float, nullable=False),
 )
+
+#: results that were removed (or are being removed: ``done`` 0)
+removals = Table(
+    "removals",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("reason", String, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("done", Integer, nullable=False),
+)
+
+#: when results were last loaded by a kernel and last taken by a later run
+uses = Table(
+    "uses",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("loaded_at", Float, nullable=False),
+    Column("reused_at", Float, nullable=False),
+)
+
+#: runs of other sessions (or earlier ones) that a session attached or loaded
+holds = Table("holds", metadata, Column("session", String, primary_key=True), Column("run", String, primary_key=True))

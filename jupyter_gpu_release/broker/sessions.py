@@ -95,6 +95,14 @@ class SessionTable:
             await earlier.close("replaced by a newer connection of the same session")
         return session
 
+    def open_ids(self, lost_since_s: float) -> set[str]:
+        """Sessions that have not ended, but for those whose client has been silent since before ``lost_since_s``."""
+        return {
+            name
+            for name, session in self._sessions.items()
+            if session.state != "ended" and (session.state != "lost" or session.since_s > lost_since_s)
+        }
+
     def is_live(self, name: str) -> bool:
         """Whether this session's client is connected now."""
         session = self._sessions.get(name)

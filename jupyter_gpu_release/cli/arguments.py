@@ -27,6 +27,7 @@ _LATER_OPTIONS = {
     "--queues": "queues with weights and quotas",
 }
 _LATER_RUNS = {"export": "exporting a run", "import": "importing a run"}
+_RUNS_ACTIONS = ("show", "pin", "unpin")
 
 _EPILOG = """\
 exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
@@ -106,15 +107,21 @@ def _add_json(parser: _Parser) -> None:
 def _add_runs(parser: _Parser) -> None:
     _add_json(parser)
     parser.add_argument("--limit", type=_count("--limit"), default=20, metavar="N", help="at most N runs (20)")
-    parser.add_argument("action", nargs="?", type=_runs_action, metavar="show", help="show one run")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="the run to show: its id, or `last`")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        type=_runs_action,
+        metavar="ACTION",
+        help="show one run; pin it (its results are never collected), or unpin it",
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last`")
 
 
 def _runs_action(word: str) -> str:
     if word in _LATER_RUNS:
         raise _not_built(f"runs {word}", _LATER_RUNS[word])
-    if word != "show":
-        close = difflib.get_close_matches(word, ["show", *_LATER_RUNS], n=1)
+    if word not in _RUNS_ACTIONS:
+        close = difflib.get_close_matches(word, [*_RUNS_ACTIONS, *_LATER_RUNS], n=1)
         example = f"runs {close[0]} RUN" if close else f"runs show {word}"
         raise OptionError(f"runs {word}: no such command", mend=f"did you mean `jupyter gpu {example}`?")
     return word

@@ -39,11 +39,13 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def runs(arguments: argparse.Namespace) -> int:
-    """``jupyter gpu runs`` and ``runs show RUN``."""
-    if arguments.action == "show":
+    """``jupyter gpu runs``, ``runs show RUN``, ``runs pin RUN``, ``runs unpin RUN``."""
+    if arguments.action:
         if not arguments.run:
-            raise OptionError("runs show: which run?", mend="jupyter gpu runs show RUN")
-        return _show(arguments.run, as_json=arguments.json)
+            raise OptionError(f"runs {arguments.action}: which run?", mend=f"jupyter gpu runs {arguments.action} RUN")
+        if arguments.action == "show":
+            return _show(arguments.run, as_json=arguments.json)
+        return _pin(arguments.run, pinned=arguments.action == "pin")
     with _gateway() as gateway:
         document = gateway.runs(arguments.limit)
     if arguments.json:
@@ -83,6 +85,15 @@ def _show(run: str, *, as_json: bool) -> int:
         print_json(RunsDocument(DOCUMENT_VERSION, [row]))
     else:
         print_run(output_console(), row)
+    return 0
+
+
+def _pin(run: str, *, pinned: bool) -> int:
+    _check_named(run)
+    with _gateway() as gateway:
+        row = gateway.pin(gateway.newest().run if run == _LAST else run, pinned=pinned)
+    what = "is pinned: its results are never collected" if row.pinned else "is not pinned: its results may be collected"
+    sys.stdout.write(f"{row.run} {what}.\n")
     return 0
 
 

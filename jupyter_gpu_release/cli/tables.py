@@ -77,7 +77,8 @@ def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
         console.print("There are no runs yet.")
         return
     wide = console.width >= _WIDE
-    columns = [column for column in _RUN_COLUMNS if wide or column[1]]
+    marked = any(_kept(run) for run in runs)
+    columns = [column for column in _RUN_COLUMNS if (wide or column[1]) and (marked or column[0] != "kept")]
     rows = [[cell(run) for _head, _narrow, cell in columns] for run in runs]
     if not wide:
         rows = [[run, when[5:16], *rest] for run, when, *rest in rows]
@@ -90,6 +91,7 @@ _RUN_COLUMNS: tuple[tuple[str, bool, Callable[[RunRow], str]], ...] = (
     ("submitted", True, lambda run: _when(run.submitted_at)),
     ("user", False, lambda run: run.user),
     ("state", True, lambda run: run.state),
+    ("kept", False, lambda run: _kept(run)),
     ("GPUs", True, lambda run: str(run.gpus)),
     ("queued", False, lambda run: format_seconds(run.queued_s)),
     ("held", True, lambda run: format_seconds(run.held_s)),
@@ -104,6 +106,9 @@ def print_run(console: Console, run: RunRow) -> None:
     facts = {
         "run": run.run,
         "state": run.state + (f": {run.reason}" if run.reason else ""),
+        "kept": _kept(run),
+        "collected": "" if run.collected_at is None else f"{_when(run.collected_at)}: {run.collected_because}",
+        "imported": run.imported_from and f"exported by {run.imported_from}",
         "name": run.name,
         "user": run.user,
         "notebook": run.notebook,
@@ -120,6 +125,12 @@ def print_run(console: Console, run: RunRow) -> None:
         if fact:
             table.add_row(Text(name, style="dim"), Text(fact))
     console.print(table)
+
+
+def _kept(run: RunRow) -> str:
+    """Marks of a run: pinned, results collected, imported."""
+    marks = {"pinned": run.pinned, "collected": run.collected_at is not None, "imported": bool(run.imported_from)}
+    return ", ".join(mark for mark, has in marks.items() if has)
 
 
 def print_findings(console: Console, findings: Iterable[Finding]) -> None:

@@ -99,6 +99,10 @@ class GatewayClient:
         parameters = {"kill": "true"} if kill else {}
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters)
 
+    def pin(self, run: str, *, pinned: bool = True) -> RunRow:
+        """Keep a run's results for good, or no longer."""
+        return self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow, {})
+
     def events(self, run: str, after: int = 0) -> EventsPage:
         """A page of recorded output."""
         return self._get(f"/v1/runs/{safe_path(run)}/events", EventsPage, after=after)

@@ -38,6 +38,7 @@ class RunOptions:
     workdir: str | None = None
     name: str = ""
     fresh: bool = False
+    pin: bool = False
     estimate: bool = False
 
 
@@ -64,6 +65,7 @@ def build_options(written: Written) -> RunOptions:
         workdir=_text(written, "workdir"),
         name=_text(written, "name") or "",
         fresh="fresh" in written,
+        pin="pin" in written,
         estimate="estimate" in written,
     )
 

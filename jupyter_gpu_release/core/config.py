@@ -8,6 +8,22 @@ RAY_NAMESPACE = "jupyter_gpu_release"
 GATEWAY_ACTOR = "gateway"
 
 
+class RetentionPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which results of runs that are over may go. 0: no limit; nothing is removed by a policy without limits."""
+
+    #: seconds since a run's results were last used (made, attached, loaded, reused)
+    older_than_s: float = 0.0
+    #: runs of one user's notebook that stay, newest first
+    keep: int = 0
+    #: bytes on the store for each user; the least recently used go first
+    quota_bytes: int = 0
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything is ever removed by it."""
+        return bool(self.older_than_s or self.keep or self.quota_bytes)
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a gateway needs to know. Holds no secret: tokens stay in their 0600 files."""
 
@@ -35,6 +51,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     reconnect_grace_s: float = 30.0
     #: names under which clients may reach the gateway besides ``host`` and loopback
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
+    #: what the gateway removes from the store by itself
+    retention: RetentionPolicy = RetentionPolicy()
+    #: seconds between two collections (only where ``retention`` has limits)
+    gc_interval_s: float = 3600.0
     #: SQLite file; empty: ``<home>/ledger.sqlite``
     ledger: str = ""
     #: class of the node agents (``module:Class``)

@@ -177,6 +177,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     #: the run goes on when the kernel that submitted it ends
     detach: bool = False
     fresh: bool = False
+    #: never collect the run
+    pin: bool = False
     versions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -212,6 +214,13 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_name: str = ""
     #: it goes on when the kernel that submitted it ends
     detached: bool = False
+    #: never collected
+    pinned: bool = False
+    #: when and why the results were removed from the store (the run's facts stay)
+    collected_at: float | None = None
+    collected_because: str = ""
+    #: who exported the run elsewhere, for one that was imported
+    imported_from: str = ""
     #: set once the lease is gone (values inline where they are small); only for the owner
     outcome: Outcome | None = None
 

@@ -71,7 +71,7 @@ OPTIONS: dict[str, Option] = {
         Option("cache", "", "reuse stored results of the same code and inputs", built=False),
         Option("pip", "PACKAGES", "packages for the cell", built=False),
         Option("environment", "NAME", "a named environment", built=False),
-        Option("pin", "", "never collect the run", built=False),
+        Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
         Option("gather", "NAMES", "values from all ranks as a list", many=True, built=False),
         Option("rank-timeout", "TIME", "give up on a rank that hangs", built=False),
     )

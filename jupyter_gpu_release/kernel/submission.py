@@ -165,6 +165,7 @@ def _request(
         wait_s=options.wait_s,
         on_disconnect=options.on_disconnect,
         fresh=options.fresh,
+        pin=options.pin,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )
 
