@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..storage.graph_map import GraphMap
+from ..storage.memory import address_of
 from ..storage.pickler import GraphPickler
 from ..storage.rebuild import Realm
 
@@ -75,12 +75,14 @@ class FingerprintReader:
         return (raw if len(raw) <= 64 else hashlib.sha1(raw, usedforsecurity=False).digest()), buffers
 
     def _buffer(self, view: memoryview) -> _Buffer:
-        address = _address(view)
+        address = address_of(view)
         origin = next((m for m in self._maps if m.holds(address, view.nbytes)), None) if address else None
-        digest = b"" if origin is not None else self._digest(address, view)
+        digest = b"" if origin is not None else self._digest(view)
         return _Buffer(address, view.nbytes, origin, digest)
 
-    def _digest(self, address: int, view: memoryview) -> bytes:
+    def _digest(self, view: memoryview) -> bytes:
+        # a read-only view may be of something that was made for it, and its address be another's next
+        address = 0 if view.readonly else address_of(view)
         key = (address, view.nbytes)
         found = self._digests.get(key) if address else None
         if found is None:
@@ -90,22 +92,15 @@ class FingerprintReader:
     def _is_same_buffer(self, before: _Buffer, view: memoryview) -> bool:
         if view.nbytes != before.length:
             return False
-        address = _address(view)
+        address = address_of(view)
         if before.origin is None:
-            return self._digest(address, view) == before.digest
+            return self._digest(view) == before.digest
         if address != before.address:
             return before.origin.equals(before.address, view)
         key = (address, view.nbytes)
         if key not in self._unchanged:
             self._unchanged[key] = before.origin.unchanged(address, view.nbytes)
         return self._unchanged[key]
-
-
-def _address(view: memoryview) -> int:
-    """Where a writable view's memory is; 0 for a read-only one (it is read then)."""
-    if view.readonly or not view.nbytes:
-        return 0
-    return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def is_immutable(value: Any) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import StoreError
 
 Chunk = bytes | bytearray | memoryview
+_SMALL_BYTES = 64 << 10
+_JOINED_BYTES = 1 << 20
 
 
 def make_private_folder(path: Path) -> None:
@@ -25,17 +29,18 @@ def make_private_folder(path: Path) -> None:
 _MEND = "check the path, its owner and the free space, or set JUPYTER_GPU_STORE (JUPYTER_GPU_HOME) elsewhere"
 
 
-def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True) -> int:
+def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, size_bytes: int | None = None) -> int:
     """Write ``chunks`` as the file ``path`` in one step and return its size in bytes.
 
-    Raises :class:`StoreError` naming path and bytes; then nothing of the attempt is left.
+    ``size_bytes``: how much it will be, for the message of a full disk. Raises :class:`StoreError` naming path and
+    bytes; then nothing of the attempt is left.
     """
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     written = 0
     try:
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            for chunk in chunks:
+            for chunk in _pieces(chunks):
                 written += _write_all(descriptor, chunk)
             if durable:
                 os.fsync(descriptor)
@@ -43,12 +48,50 @@ def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True) -
             os.close(descriptor)
         os.replace(temp, path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temp.unlink(missing_ok=True)
+        raise write_error(path, error, size_bytes, after=written) from error
+    except BaseException:
         temp.unlink(missing_ok=True)
-        message = f"cannot write {path} (after {written} bytes): {error.strerror}"
-        raise StoreError(message, mend=_MEND) from error
+        raise
     return written
+
+
+def write_error(path: Path, error: OSError, size_bytes: int | None = None, *, after: int = 0) -> StoreError:
+    """What to raise when writing failed: path and reason, and where the disk is full the bytes needed and free."""
+    parts = [f"cannot write {path}", f" (after {after} bytes)" if after else "", f": {error.strerror}"]
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        needed = f"{size_bytes} bytes are needed, " if size_bytes is not None else ""
+        parts.append(f" ({needed}{_free_bytes(path)} are free)")
+    return StoreError("".join(parts), mend=_MEND)
+
+
+def _free_bytes(path: Path) -> str:
+    for folder in path.parents:
+        with contextlib.suppress(OSError):
+            facts = os.statvfs(folder)
+            return str(facts.f_bavail * facts.f_frsize)
+    return "unknown"
+
+
+def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Small chunks joined: ten thousand names are not twenty thousand system calls."""
+    joined = bytearray()
+    for chunk in chunks:
+        if len(chunk) < _SMALL_BYTES:
+            joined += chunk
+            if len(joined) < _JOINED_BYTES:
+                continue
+            chunk = b""
+        if joined:
+            yield joined
+            joined = bytearray()
+        if chunk:
+            yield chunk
+    if joined:
+        yield joined
 
 
 def _write_all(descriptor: int, chunk: Chunk) -> int:
@@ -59,7 +102,8 @@ def _write_all(descriptor: int, chunk: Chunk) -> int:
     return done
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

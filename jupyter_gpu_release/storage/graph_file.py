@@ -1,18 +1,16 @@
-"""One object graph as one file: pickle stream, buffers aligned to 64 bytes, then an index and a fixed tail.
+"""One object graph as one small file: pickle stream, small buffers aligned to 64 bytes, then an index and a tail.
 
-The digest of a file is the blake2b-128 of its index, which holds the stream's own digest (only the stream can
-run code when loaded) and a CRC-32 of each buffer. So a 1 GiB file opens without being read; its length, index and
-stream are always checked, its buffers only up to ``VERIFY_BYTES`` (or when asked).
+A stream or a buffer of 1 MiB and more is a blob of the store (``blobs.py``), named by its content: what is there
+already, from whichever run, is not written again. A graph outside of a run folder has no store and holds all itself.
 
-A large buffer that lies unchanged in another graph file that is open here (the result of one GPU cell on its way
-into the next) is not written again: the other file gets a second name beside this one, ``<name>.1``.
+The digest of a graph is the blake2b-128 of its index, which holds the stream's own digest (only the stream can run
+code when loaded), the digests of the blobs and a CRC-32 of each other buffer. So 1 GiB opens without being read:
+lengths, index and stream are always checked, buffers only up to ``VERIFY_BYTES`` in all (or when asked).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,185 +20,215 @@ import msgspec
 
 from ..errors import StoreError
 from .atomic import Chunk, write_atomic
-from .graph_map import GraphMap, map_of
+from .blobs import BlobStore
+from .digests import digest_of
+from .graph_index import (
+    MAGIC,
+    TAIL,
+    Contents,
+    Index,
+    Place,
+    damaged,
+    graph_digest,
+    pack_tail,
+    read_index,
+    read_tail,
+    short_digest,
+)
+from .graph_map import GraphMap
+from .layout import blobs_beside
 
 ALIGNMENT = 64
 VERIFY_BYTES = 16 << 20
-#: smaller buffers are written again rather than linked
-LINK_BYTES = 1 << 20
-_MAGIC = b"jgr-graph-1\n"
-_TAIL = struct.Struct("<QQ16s")
-_STEP = 1 << 22
-
-
-class _Place(msgspec.Struct, frozen=True, array_like=True):
-    at: int
-    length: int
-    #: None: in a linked file, where its own index knows it
-    crc: int | None
-    #: 0: this file, n: the file ``<name>.n``
-    file: int = 0
-
-
-class _Index(msgspec.Struct, frozen=True, array_like=True):
-    stream: tuple[int, int]
-    stream_digest: bytes
-    buffers: list[_Place]
-    #: sizes of the linked files
-    links: list[int]
+#: smaller buffers lie in the graph's own file
+BLOB_BYTES = 1 << 20
 
 
 class OpenGraph(NamedTuple):
-    """``buffers`` are writable views of a private mapping: writing to them never changes the file."""
+    """``buffers`` are writable views of private mappings: writing to them never changes a file."""
 
     stream: bytes
     buffers: list[memoryview]
 
 
-def write_graph(path: Path, stream: bytes, buffers: Sequence[Any], *, durable: bool = True) -> str:
-    """Write the file in one step and return its digest; raises :class:`StoreError` with nothing left behind."""
-    layout = _Layout(path, stream, [memoryview(buffer).cast("B") for buffer in buffers])
-    try:
-        write_atomic(path, layout.chunks(), durable=durable)
-    except StoreError:
-        layout.unlink()
-        raise
+def write_graph(
+    path: Path, stream: bytes, buffers: Sequence[Any], *, durable: bool = True, blobs: BlobStore | None = None
+) -> str:
+    """Write blobs that are not there yet, then the file in one step; returns the graph's digest.
+
+    ``blobs``: where large buffers go (None: the store of the run folder that ``path`` lies in, if it does). Raises
+    :class:`StoreError`; then there is no file (blobs that were written stay for the next attempt, or for ``gc``).
+    """
+    store = blobs or _store_of(path)
+    views = [memoryview(part).cast("B") for part in (stream, *buffers)]
+    names = [""] * len(views)
+    if store is not None:
+        large = [number for number, view in enumerate(views) if len(view) >= BLOB_BYTES]
+        for number, name in zip(large, store.put_all([views[n] for n in large], durable=durable), strict=True):
+            names[number] = name
+    layout = _Layout(stream, list(zip(views, names, strict=True)))
+    write_atomic(path, layout.chunks(), durable=durable, size_bytes=layout.size_bytes)
     return layout.digest
 
 
-class _Layout:
-    """Yields the file's chunks and sums them on the way."""
+def _store_of(path: Path) -> BlobStore | None:
+    folder = blobs_beside(path)
+    return None if folder is None else BlobStore(folder)
 
-    def __init__(self, path: Path, stream: bytes, buffers: list[memoryview]) -> None:
-        self._path = path
-        self._stream = stream
-        self._buffers = buffers
-        self._links: dict[GraphMap, int] = {}
+
+class _Layout:
+    """Yields the file's chunks and sums them on the way. ``parts``: the stream, then the buffers; with their blobs."""
+
+    def __init__(self, stream: bytes, parts: list[tuple[memoryview, str]]) -> None:
+        self._stream_digest = b"" if parts[0][1] else short_digest(stream)
+        self._parts = parts
         self.digest = ""
 
+    @property
+    def size_bytes(self) -> int:
+        """About how large the file becomes."""
+        return sum(len(view) + ALIGNMENT for view, blob in self._parts if not blob)
+
     def chunks(self) -> Iterator[Chunk]:
-        yield _MAGIC
-        yield self._stream
-        start, at = len(_MAGIC), len(_MAGIC) + len(self._stream)
-        places: list[_Place] = []
-        for buffer in self._buffers:
-            linked = self._linked(buffer)
-            if linked is not None:
-                places.append(linked)
+        yield MAGIC
+        at = len(MAGIC)
+        places: list[Place] = []
+        for view, blob in self._parts:
+            if blob:
+                places.append(Place(len(view), blob=blob))
                 continue
             gap = -at % ALIGNMENT
-            yield bytes(gap)
             at += gap
-            crc = 0
-            for offset in range(0, len(buffer), _STEP):
-                piece = buffer[offset : offset + _STEP]
+            yield bytes(gap)
+            # a copy, small: what is summed is what is written, whoever changes the buffer meanwhile
+            crc, length = 0, len(view)
+            for offset in range(0, length, BLOB_BYTES):
+                piece = bytes(view[offset : offset + BLOB_BYTES])
                 crc = zlib.crc32(piece, crc)
                 yield piece
-            places.append(_Place(at, len(buffer), crc))
-            at += len(buffer)
-        sizes = [len(mapping) for mapping in self._links]
-        index = msgspec.msgpack.encode(_Index((start, len(self._stream)), _digest(self._stream), places, sizes))
+            places.append(Place(length, at, crc))
+            at += length
+        index = msgspec.msgpack.encode(Index(places[0], self._stream_digest, places[1:]))
         yield index
-        yield _TAIL.pack(at, len(index), _MAGIC.ljust(16))
-        self.digest = _digest(index).hex()
-
-    def _linked(self, buffer: memoryview) -> _Place | None:
-        """Where a large buffer lies in a file that has it already."""
-        found = map_of(buffer) if len(buffer) >= LINK_BYTES else None
-        if found is None:
-            return None
-        mapping, offset = found
-        if not mapping.unchanged(mapping.address + offset, len(buffer)):
-            return None
-        if mapping not in self._links:
-            target = _link_path(self._path, len(self._links) + 1)
-            target.unlink(missing_ok=True)
-            if not mapping.link(target):
-                return None
-            self._links[mapping] = len(self._links) + 1
-        return _Place(offset, len(buffer), None, self._links[mapping])
-
-    def unlink(self) -> None:
-        """Take back the links of a file that was not written."""
-        for number in self._links.values():
-            _link_path(self._path, number).unlink(missing_ok=True)
+        yield pack_tail(at, index)
+        self.digest = graph_digest(index)
 
 
-def _link_path(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
+# ------------------------------------------------------------------------------------------- reading
+def open_graph(path: Path, digest: str, *, verify: bool | None = None, blobs: BlobStore | None = None) -> OpenGraph:
+    """Open a graph whose ``digest`` is known from its writer.
 
-
-def open_graph(path: Path, digest: str, *, verify: bool | None = None) -> OpenGraph:
-    """Open a graph file whose ``digest`` is known from its writer.
-
-    ``verify``: read and check the buffers too (None: up to ``VERIFY_BYTES``). Raises :class:`StoreError` when the
-    file is missing, torn, altered, or belongs to another user (loading it could run that user's code).
+    ``verify``: read and check the buffers too (None: up to ``VERIFY_BYTES`` in all). ``blobs``: as for
+    :func:`write_graph`. Raises :class:`StoreError` when the file or a blob is missing, torn, altered, or belongs to
+    another user (loading it could run that user's code).
     """
-    return _read(path, _map(path), digest, verify)
+    mapping = _map(path)
+    view = memoryview(mapping)
+    contents = _read_contents(path, view, digest)
+    table, linked = contents
+    reader = _Buffers(path, view, blobs or _store_of(path))
+    stream = bytes(reader.view(table.stream, None))
+    blob = table.stream.blob
+    if digest_of(stream) != blob if blob else short_digest(stream) != table.stream_digest:
+        raise damaged(path, "its stream was altered")
+    views = [reader.view(place, linked.get(number)) for number, place in enumerate(table.buffers)]
+    if verify or (verify is None and sum(map(len, views)) <= VERIFY_BYTES):
+        reader.check(contents, views)
+    return OpenGraph(stream, views)
+
+
+def blobs_of(path: Path) -> list[tuple[str, int]]:
+    """Digests and bytes of the blobs that a graph file refers to; reads its index only.
+
+    Raises :class:`StoreError` when the file is missing or damaged.
+    """
+    contents, _ = _peek(path)
+    places = (contents.table.stream, *contents.table.buffers)
+    return [(place.blob, place.length) for place in places if place.blob]
+
+
+def digest_in(path: Path) -> str:
+    """The digest of a graph file as it lies there (to compare it with what its writer reported)."""
+    return _peek(path)[1]
+
+
+def _peek(path: Path) -> tuple[Contents, str]:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(len(MAGIC))
+            tail = read_tail(path, head, os.pread(file.fileno(), TAIL.size, max(0, size - TAIL.size)), size)
+            raw = os.pread(file.fileno(), tail.length, tail.at)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return read_index(path, tail.version, raw), graph_digest(raw)
+
+
+def _read_contents(path: Path, view: memoryview, digest: str) -> Contents:
+    tail = read_tail(path, bytes(view[: len(MAGIC)]), bytes(view[-TAIL.size :]), len(view))
+    raw = bytes(view[tail.at : tail.at + tail.length])
+    if graph_digest(raw) != digest:
+        raise damaged(path, "its digest is not the one that its writer reported")
+    return read_index(path, tail.version, raw)
+
+
+class _Buffers:
+    """Finds a graph's buffers: in its file, in the store, in a linked file (version 1)."""
+
+    def __init__(self, path: Path, view: memoryview, store: BlobStore | None) -> None:
+        self._path = path
+        self._view = view
+        self._store = store
+        self._linked: dict[int, memoryview] = {}
+
+    def view(self, place: Place, linked: tuple[int, int] | None) -> memoryview:
+        if place.blob:
+            if self._store is None:
+                text = f"{self._path} refers to blobs of a store, but lies in no store's runs/ folder"
+                raise StoreError(text, mend="open it where it was written, or import it with `jupyter gpu runs import`")
+            return memoryview(self._store.open(place.blob, place.length, used_by=self._path))
+        whole = self._view if linked is None else self._linked_file(*linked)
+        return whole[place.at : place.at + place.length]
+
+    def _linked_file(self, number: int, size: int) -> memoryview:
+        if number not in self._linked:
+            path = self._path.with_name(f"{self._path.name}.{number}")
+            mapping = _map(path)
+            if len(mapping) != size:
+                raise damaged(path, "its size is not the one that was linked")
+            self._linked[number] = memoryview(mapping)
+        return self._linked[number]
+
+    def check(self, contents: Contents, views: list[memoryview]) -> None:
+        """Read the buffers and compare; raises :class:`StoreError`."""
+        for number, (place, view) in enumerate(zip(contents.table.buffers, views, strict=True)):
+            if place.blob:
+                assert self._store is not None
+                self._store.verify(place.blob)
+            elif number not in contents.linked and zlib.crc32(view) != place.crc:
+                raise damaged(self._path, "a buffer was altered")
 
 
 def _map(path: Path) -> GraphMap:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}", mend="is the store mounted here?") from error
+        raise _unreadable(path, error) from error
     try:
-        _check_owner(path, descriptor)
-        if not os.fstat(descriptor).st_size:
-            raise _damaged(path, "it is empty")
+        facts = os.fstat(descriptor)
+        if facts.st_uid != os.geteuid():
+            text = f"{path} belongs to user {facts.st_uid}, not to this one: not loaded"
+            raise StoreError(text, mend="check who writes there")
+        if not facts.st_size:
+            raise damaged(path, "it is empty")
         # cold mapped pages fault in at 0.8 GB/s, read ahead they come at 2.8
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
         return GraphMap.of(path, descriptor)
     except OSError as error:
-        raise StoreError(f"cannot map {path}: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     finally:
         os.close(descriptor)
 
 
-def _check_owner(path: Path, descriptor: int) -> None:
-    owner = os.fstat(descriptor).st_uid
-    if owner != os.geteuid():
-        raise StoreError(f"{path} belongs to user {owner}, not to this one: not loaded", mend="check who writes there")
-
-
-def _read(path: Path, mapping: GraphMap, digest: str, verify: bool | None) -> OpenGraph:
-    view = memoryview(mapping)
-    if len(view) < len(_MAGIC) + _TAIL.size or bytes(view[: len(_MAGIC)]) != _MAGIC:
-        raise _damaged(path, "it is no graph file, or cut short")
-    index_at, index_length, mark = _TAIL.unpack(view[-_TAIL.size :])
-    if mark != _MAGIC.ljust(16) or index_at + index_length + _TAIL.size != len(view):
-        raise _damaged(path, "it is cut short")
-    raw = bytes(view[index_at : index_at + index_length])
-    if _digest(raw).hex() != digest:
-        raise _damaged(path, "its digest is not the one that its writer reported")
-    index = msgspec.msgpack.decode(raw, type=_Index)
-    start, length = index.stream
-    stream = bytes(view[start : start + length])
-    if _digest(stream) != index.stream_digest:
-        raise _damaged(path, "its stream was altered")
-    views = [view, *(_linked_view(path, number, size) for number, size in enumerate(index.links, 1))]
-    if verify or (verify is None and len(view) <= VERIFY_BYTES):
-        _check_buffers(path, view, index)
-    return OpenGraph(stream, [views[place.file][place.at : place.at + place.length] for place in index.buffers])
-
-
-def _linked_view(path: Path, number: int, size: int) -> memoryview:
-    linked = _link_path(path, number)
-    mapping = _map(linked)
-    if len(mapping) != size:
-        raise _damaged(linked, "its size is not the one that was linked")
-    return memoryview(mapping)
-
-
-def _check_buffers(path: Path, view: memoryview, index: _Index) -> None:
-    for place in index.buffers:
-        if place.crc is not None and zlib.crc32(view[place.at : place.at + place.length]) != place.crc:
-            raise _damaged(path, "a buffer was altered")
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _damaged(path: Path, why: str) -> StoreError:
-    return StoreError(f"{path} is damaged: {why}", mend="run the cell again; look at the filesystem's health")
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot read {path}: {error.strerror}", mend="is the store mounted here?")

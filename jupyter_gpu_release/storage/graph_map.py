@@ -1,87 +1,113 @@
-"""A graph file mapped private and writable: pages that nobody wrote to stay the file's own and cost no memory."""
+"""Store files mapped private and writable: pages that nobody wrote to stay the file's own and cost no memory.
+
+A mapping holds its file's content (also when the file is unlinked) but no descriptor: a model of a thousand tensors
+is a thousand mappings. Where the file is cut short under it, ``guard.py`` keeps the process alive.
+"""
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import mmap
 import os
 import weakref
 from pathlib import Path
 
+from . import guard
+from .memory import address_of, map_file, page_flags
+
 _PAGE = mmap.PAGESIZE
 _STEP = 1 << 20
+_NORESERVE = 0x4000  # mmap.MAP_NORESERVE is newer than Python 3.11
 #: high byte of a pagemap entry: bit 7 present, 6 swapped, 5 file page (Documentation/admin-guide/mm/pagemap.rst)
 _CLEAN = bytes(flags for flags in range(256) if not flags & 0x40 and (not flags & 0x80 or flags & 0x20))
+_CLEAN_SET = frozenset(_CLEAN)
 
 
 class GraphMap(mmap.mmap):
-    """Copy-on-write mapping that holds its file open and can tell which of its bytes were changed."""
+    """Copy-on-write mapping of a whole file that can tell which of its bytes were changed.
 
-    _descriptor: int = -1
-    _pristine: mmap.mmap | None = None
+    ``digest``: of the blob that is mapped (empty for a graph file); ``used_by``: the graph file that refers to it.
+    """
+
     address: int
     path: Path
+    digest: str = ""
+    used_by: Path
+    #: some of it could not be read and is zeros now
+    is_torn: bool = False
+    _file: tuple[int, int] = (0, 0)
+    _pristine: mmap.mmap | None = None
 
     @classmethod
-    def of(cls, path: Path, descriptor: int) -> GraphMap:
-        """Map the whole file; ``descriptor`` is duplicated."""
-        mapping = cls(descriptor, 0, access=mmap.ACCESS_COPY)
-        mapping._descriptor = os.dup(descriptor)
-        mapping.path = path
-        anchor = ctypes.c_char.from_buffer(mapping)
-        mapping.address = ctypes.addressof(anchor)
-        _LIVE[mapping.address] = mapping
+    def of(cls, path: Path, descriptor: int, *, digest: str = "", used_by: Path | None = None) -> GraphMap:
+        """Map the whole file behind ``descriptor``, which the caller closes; raises OSError."""
+        facts = os.fstat(descriptor)
+        # Python's own file mappings keep a descriptor each: reserve the addresses, then map over them
+        mapping = cls(-1, facts.st_size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        mapping.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        map_file(mapping.address, facts.st_size, descriptor)
+        mapping.path, mapping.digest, mapping.used_by = path, digest, used_by or path
+        mapping._file = (facts.st_dev, facts.st_ino)
+        _LIVE.add(mapping)
+        guard.watch(_LIVE.at)
         return mapping
-
-    def link(self, target: Path) -> bool:
-        """Give the file a second name; False when that cannot be done (another filesystem, deleted meanwhile)."""
-        try:
-            here, there = os.fstat(self._descriptor), os.stat(self.path)
-            if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-                return False
-            os.link(self.path, target)
-        except OSError:
-            return False
-        return True
-
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def holds(self, address: int, length: int) -> bool:
         """Whether the memory at ``address`` lies in this mapping."""
         return self.address <= address and address + length <= self.address + len(self)
 
+    def is_untouched(self) -> bool:
+        """Whether no page was ever written to, by the kernel's own account; False where that is not known."""
+        if self.is_torn:
+            return False
+        flags = page_flags(self.address, len(self))
+        return flags is not None and not flags.translate(None, _CLEAN)
+
     def unchanged(self, address: int, length: int) -> bool:
         """Whether the memory still equals the file; reads only what was written to, where the system tells."""
+        if self.is_torn:
+            return False
         offset = address - self.address
         for start, end in self._written_ranges(offset, length):
-            if self._differs(max(start, offset), min(end, offset + length)):
+            start, end = max(start, offset), min(end, offset + length)
+            if self._differs(start, memoryview(self)[start:end]):
                 return False
         return True
 
     def equals(self, address: int, other: memoryview) -> bool:
         """Whether ``other`` holds what the file has for the memory at ``address``."""
-        return not self._differs_from(address - self.address, other)
+        return not self._differs(address - self.address, other)
 
-    def _differs(self, start: int, end: int) -> bool:
-        return self._differs_from(start, memoryview(self)[start:end])
+    def current_size(self) -> int | None:
+        """Bytes that the file has now; None when it cannot be found under its name any more."""
+        try:
+            facts = os.stat(self.path)
+        except OSError:
+            return None
+        return facts.st_size if (facts.st_dev, facts.st_ino) == self._file else None
 
-    def _differs_from(self, start: int, other: memoryview) -> bool:
-        if self._pristine is None:
-            self._pristine = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+    def _differs(self, start: int, other: memoryview) -> bool:
+        pristine = self._open_pristine()
+        if pristine is None:
+            return True
         size = len(other)
         # slices are copies: bytes compare 20 times as fast as memoryviews (measured)
         return any(
-            self._pristine[start + at : start + min(at + _STEP, size)] != bytes(other[at : at + _STEP])
+            pristine[start + at : start + min(at + _STEP, size)] != bytes(other[at : at + _STEP])
             for at in range(0, size, _STEP)
         )
 
+    def _open_pristine(self) -> mmap.mmap | None:
+        if self._pristine is None and self.current_size() == len(self):
+            with open(self.path, "rb") as file:
+                self._pristine = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._pristine
+
     def _written_ranges(self, offset: int, length: int) -> list[tuple[int, int]]:
         """Page ranges (offsets) of the mapping that are private copies now; all of it where that is not known."""
-        first, last = offset // _PAGE, (offset + length - 1) // _PAGE + 1
-        flags = _pagemap_flags(self.address // _PAGE + first, last - first)
+        first = offset // _PAGE
+        flags = page_flags(self.address + offset, length)
         if flags is None:
             return [(offset, offset + length)]
         if not flags.translate(None, _CLEAN):
@@ -97,33 +123,39 @@ class GraphMap(mmap.mmap):
         return ranges
 
 
-#: address → mapping, as long as anybody uses it
-_LIVE: weakref.WeakValueDictionary[int, GraphMap] = weakref.WeakValueDictionary()
+class _Live:
+    """Mappings by address, as long as anybody uses them. Without a lock: it is asked inside a signal's handler."""
+
+    def __init__(self) -> None:
+        self._maps: weakref.WeakValueDictionary[int, GraphMap] = weakref.WeakValueDictionary()
+        self._starts: list[int] = []
+
+    def add(self, mapping: GraphMap) -> None:
+        if mapping.address not in self._maps and mapping.address not in self._starts[-1:]:
+            bisect.insort(self._starts, mapping.address)
+        self._maps[mapping.address] = mapping
+
+    def at(self, address: int) -> GraphMap | None:
+        """The mapping in which this address lies."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        while at >= 0:
+            start = self._starts[at]
+            mapping = self._maps.get(start)
+            if mapping is not None:
+                return mapping if mapping.holds(address, 1) else None
+            if self._starts[at : at + 1] == [start]:  # of one that is gone
+                del self._starts[at]
+            at -= 1
+        return None
+
+
+_LIVE = _Live()
 
 
 def map_of(view: memoryview) -> tuple[GraphMap, int] | None:
-    """The mapping that holds this (writable) memory, and where in it."""
-    if view.readonly or not view.nbytes or not _LIVE:
+    """The mapping that holds this memory, and where in it."""
+    address = address_of(view)
+    mapping = _LIVE.at(address) if address else None
+    if mapping is None or not mapping.holds(address, view.nbytes):
         return None
-    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-    for mapping in list(_LIVE.values()):
-        if mapping.holds(address, view.nbytes):
-            return mapping, address - mapping.address
-    return None
-
-
-_CLEAN_SET = frozenset(_CLEAN)
-
-
-def _pagemap_flags(page: int, count: int) -> bytes | None:
-    try:
-        descriptor = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        data = os.pread(descriptor, 8 * count, 8 * page)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return data[7::8] if len(data) == 8 * count else None
+    return mapping, address - mapping.address

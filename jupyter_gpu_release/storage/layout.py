@@ -3,6 +3,9 @@
 ``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph``
 (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``), ``code/`` (shipped
 modules), ``published/`` (rank). One writer per file.
+
+``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``blobs.py``); ``blobs/tmp/``: what
+is being written.
 """
 
 from __future__ import annotations
@@ -37,3 +40,16 @@ class RunPaths:
         if not is_run_id(run):
             raise StoreError(f"{run!r} is not a run id", mend="list them with `jupyter gpu runs`")
         return cls(store / "runs" / run)
+
+
+def blobs_folder(store: Path) -> Path:
+    """Where the blobs of a store are."""
+    return store / "blobs"
+
+
+def blobs_beside(path: Path) -> Path | None:
+    """The blobs of the store in whose ``runs/<run id>/`` this file lies (at any depth); None when it lies in none."""
+    for folder in path.parents:
+        if folder.parent.name == "runs" and is_run_id(folder.name):
+            return blobs_folder(folder.parent.parent)
+    return None

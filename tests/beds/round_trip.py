@@ -23,6 +23,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from jupyter_gpu_release.core.messages import CellPayload, Graph, Outcome, ValueInfo, decode, encode
+from jupyter_gpu_release.storage.blobs import BlobStore
 from jupyter_gpu_release.storage.graph_file import open_graph, write_graph
 
 
@@ -139,12 +140,17 @@ class Notebook:
             return Graph(stream=stream, buffers=[bytes(buffer) for buffer in buffers])
         self._count += 1
         path = self._folder / f"inputs-{self._count}.graph"
-        return Graph(file=str(path), digest=write_graph(path, stream, buffers, durable=False))
+        return Graph(file=str(path), digest=write_graph(path, stream, buffers, durable=False, blobs=_blobs_at(path)))
 
     def _open(self, graph: Graph) -> tuple[bytes, Any]:
         if graph.file:
-            return tuple(open_graph(Path(graph.file), graph.digest))  # type: ignore[return-value]
+            path = Path(graph.file)
+            return tuple(open_graph(path, graph.digest, blobs=_blobs_at(path)))  # type: ignore[return-value]
         return graph.stream, graph.buffers
+
+
+def _blobs_at(path: Path) -> BlobStore:
+    return BlobStore(path.parent / "blobs")
 
 
 class RankServer:
@@ -236,7 +242,8 @@ def _run(
         sys.path.insert(0, str(code))
     stream, buffers = payload.inputs.stream, list(payload.inputs.buffers)
     if payload.inputs.file:
-        stream, buffers = open_graph(Path(payload.inputs.file), payload.inputs.digest)
+        path = Path(payload.inputs.file)
+        stream, buffers = open_graph(path, payload.inputs.digest, blobs=_blobs_at(path))
     answer: dict[str, Any] = {"output": "", "error": "", "notes": [], "results": encode([]), "graph": b""}
     answer |= {"collect_ms": 0.0, "untouched": "", "home_bytes": 0}
     began = time.perf_counter()
@@ -262,7 +269,7 @@ def _run(
     graph = Graph(stream=collected.stream, buffers=[bytes(buffer) for buffer in collected.buffers])
     if through_files:
         path = folder / f"values-{os.getpid()}.graph"
-        digest = write_graph(path, collected.stream, collected.buffers, durable=False)
+        digest = write_graph(path, collected.stream, collected.buffers, durable=False, blobs=_blobs_at(path))
         graph = Graph(file=str(path), digest=digest)
     return {**answer, "graph": encode(graph)}
 

@@ -108,7 +108,7 @@ def test_an_unwritable_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pagemap", [True, False])
 def test_changed_memory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pagemap: bool) -> None:
     if not pagemap:
-        monkeypatch.setattr("jupyter_gpu_release.storage.graph_map._pagemap_flags", lambda *_: None)
+        monkeypatch.setattr("jupyter_gpu_release.storage.graph_map.page_flags", lambda *_: None)
     path = tmp_path / "v.graph"
     opened = open_graph(path, write_graph(path, b"s", [bytes(100_000), bytes(100_000)]))
     mapping: GraphMap = opened.buffers[0].obj  # type: ignore[assignment]
@@ -121,54 +121,3 @@ def test_changed_memory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert mapping.unchanged(second, 100_000)
     assert mapping.holds(second, 100_000)
     assert not mapping.holds(second, len(mapping))
-
-
-def test_what_another_graph_file_holds_is_linked_not_written(tmp_path: Path) -> None:
-    size = 3 << 20
-    first = open_graph(tmp_path / "a.graph", write_graph(tmp_path / "a.graph", b"s", [bytes(size), b"small"]))
-    digest = write_graph(tmp_path / "b.graph", b"t", [first.buffers[0], b"new", first.buffers[0][1 << 20 :]])
-    assert (tmp_path / "b.graph").stat().st_size < 1000
-    assert (tmp_path / "b.graph.1").stat().st_ino == (tmp_path / "a.graph").stat().st_ino
-    (tmp_path / "a.graph").unlink()
-    second = open_graph(tmp_path / "b.graph", digest)
-    assert [len(buffer) for buffer in second.buffers] == [size, 3, 2 << 20]
-    assert bytes(second.buffers[1]) == b"new"
-    third = write_graph(tmp_path / "c.graph", b"u", [second.buffers[0]])
-    assert open_graph(tmp_path / "c.graph", third).buffers[0][size - 1] == 0
-    assert (tmp_path / "c.graph").stat().st_size < 1000
-
-
-def test_changed_or_lost_memory_is_written_again(tmp_path: Path) -> None:
-    size = 2 << 20
-    opened = open_graph(tmp_path / "a.graph", write_graph(tmp_path / "a.graph", b"s", [bytes(size), bytes(size)]))
-    opened.buffers[0][7] = 1
-    (tmp_path / "a.graph").rename(tmp_path / "gone")
-    digest = write_graph(tmp_path / "b.graph", b"t", opened.buffers)
-    assert not (tmp_path / "b.graph.1").exists()
-    assert open_graph(tmp_path / "b.graph", digest).buffers[0][7] == 1
-    (tmp_path / "gone").rename(tmp_path / "a.graph")
-    write_graph(tmp_path / "c.graph", b"t", opened.buffers)
-    assert size < (tmp_path / "c.graph").stat().st_size < 2 * size
-
-
-def test_damaged_links_are_noticed(tmp_path: Path) -> None:
-    opened = open_graph(tmp_path / "a.graph", write_graph(tmp_path / "a.graph", b"s", [bytes(2 << 20)]))
-    digest = write_graph(tmp_path / "b.graph", b"t", opened.buffers)
-    (tmp_path / "b.graph.1").unlink()
-    with pytest.raises(StoreError, match=r"b\.graph\.1"):
-        open_graph(tmp_path / "b.graph", digest)
-    (tmp_path / "b.graph.1").write_bytes(b"short")
-    with pytest.raises(StoreError, match="size"):
-        open_graph(tmp_path / "b.graph", digest)
-
-
-def test_a_failed_write_leaves_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = open_graph(tmp_path / "a.graph", write_graph(tmp_path / "a.graph", b"s", [bytes(2 << 20)]))
-    monkeypatch.setattr(os, "replace", _full)
-    with pytest.raises(StoreError):
-        write_graph(tmp_path / "b.graph", b"t", opened.buffers)
-    assert os.listdir(tmp_path) == ["a.graph"]
-
-
-def _full(*_arguments: object) -> None:
-    raise OSError(28, "No space left on device")

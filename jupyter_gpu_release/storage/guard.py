@@ -1,0 +1,143 @@
+"""Reading a mapped file that was cut short, or whose disk fails, must not kill the process.
+
+The kernel answers such a read with SIGBUS. Here its handler puts pages of zeros in the place of those that cannot be
+read, so that the read (by numpy, by memcpy, by a thread of OpenMP) goes on, and has the main thread raise a
+:class:`StoreError` soon after. A SIGBUS at any other address finds the handler that was there before (faulthandler's,
+or none), so that real bugs die as they would.
+
+The handler is Python code, called through ctypes on the thread that read. That is sound because the signal is the
+answer to one instruction of that thread, which touches memory of a file: it holds no lock of the memory allocator.
+A library whose own threads read while its main thread holds the interpreter's lock would wait for ever; those that
+compute in threads (numpy, torch, pyarrow, scikit-learn) give the lock back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from .alarm import Alarm
+from .memory import map_zeros, page_flags
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+_MEMORY_ERRORS = (4, 5)  # BUS_MCEERR_AR, BUS_MCEERR_AO: broken memory, not a broken file
+_SA_SIGINFO = 4
+_SA_RESTART = 0x10000000
+#: single pages that are given up before all others that are not in memory are
+_MOST_SINGLE = 16
+_IN_MEMORY = 0xC0  # present or swapped
+
+
+class Mapping(Protocol):
+    """What is asked of a mapped file."""
+
+    address: int
+    path: Path
+    used_by: Path
+    is_torn: bool
+
+    def __len__(self) -> int: ...
+    def current_size(self) -> int | None: ...  # noqa: D102
+
+
+class _Info(ctypes.Structure):
+    _fields_ = (
+        ("signo", ctypes.c_int), ("errno", ctypes.c_int), ("code", ctypes.c_int), ("pad", ctypes.c_int),
+        ("address", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_Info), ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    """``struct sigaction`` of glibc and musl on 64-bit Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p), ("mask", ctypes.c_ubyte * 128), ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Guard:
+    """The process's handler of SIGBUS; ``find``: the mapping in which an address lies."""
+
+    def __init__(self, find: Callable[[int], Mapping | None]) -> None:
+        self._find = find
+        self._alarm = Alarm(signal.SIGBUS, Guard._on_signal.__code__)
+        self._faults: dict[int, int] = {}
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._callback = _Handler(self._on_signal)
+        self._mine = _Action(ctypes.cast(self._callback, ctypes.c_void_p), flags=_SA_SIGINFO | _SA_RESTART)
+        self._previous = _Action()
+
+    def install(self) -> None:
+        """Put the handler in front of whatever handles SIGBUS now; cheap when it is there already."""
+        now = _Action()
+        self._sigaction(None, now)
+        if now.handler == self._mine.handler:
+            return
+        self._previous = now
+        self._alarm.listen()
+        self._sigaction(self._mine, None)
+
+    def _sigaction(self, new: _Action | None, old: _Action | None) -> None:
+        pointers = [None if action is None else ctypes.byref(action) for action in (new, old)]
+        self._libc.sigaction(int(signal.SIGBUS), *pointers)
+
+    def _on_signal(self, _number: int, info: Any, _context: int | None) -> None:
+        try:
+            facts = info.contents
+            if not self._mend(facts.address or 0, facts.code):
+                self._pass_on(facts.code)
+        except KeyboardInterrupt:
+            self._alarm.interrupt()
+
+    def _mend(self, address: int, code: int) -> bool:
+        mapping = self._find(address) if code > 0 and code not in _MEMORY_ERRORS else None
+        if mapping is None:
+            return False
+        mapping.is_torn = True
+        start, end = self._lost(mapping, address // _PAGE * _PAGE)
+        try:
+            map_zeros(start, end - start)
+        except OSError:
+            return False
+        self._alarm.note(mapping.used_by, mapping.path)
+        return True
+
+    def _lost(self, mapping: Mapping, page: int) -> tuple[int, int]:
+        """The pages that cannot be read: behind the end of a file that was cut short, else that one."""
+        end = (mapping.address + len(mapping) + _PAGE - 1) // _PAGE * _PAGE
+        size = mapping.current_size()
+        if size is not None and mapping.address + size <= page:
+            return mapping.address + (size + _PAGE - 1) // _PAGE * _PAGE, end
+        count = self._faults[mapping.address] = self._faults.get(mapping.address, 0) + 1
+        if count < _MOST_SINGLE:
+            return page, page + _PAGE
+        flags = page_flags(page, end - page) or b"\0"
+        lost = next((number for number, flag in enumerate(flags) if number and flag & _IN_MEMORY), len(flags))
+        return page, page + lost * _PAGE
+
+    def _pass_on(self, code: int) -> None:
+        """Let the previous handler have it: the instruction is tried again, and fails again."""
+        self._sigaction(self._previous, None)
+        if code <= 0:  # sent by somebody: nothing would come again by itself
+            os.kill(os.getpid(), signal.SIGBUS)
+
+
+_guard: Guard | None = None
+
+
+def watch(find: Callable[[int], Mapping | None]) -> None:
+    """Guard the mappings that ``find`` knows from now on (called whenever one is made)."""
+    global _guard
+    with contextlib.suppress(AttributeError):  # a C library without sigaction
+        if _guard is None:
+            _guard = Guard(find)
+        _guard.install()
