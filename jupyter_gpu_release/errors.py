@@ -87,6 +87,20 @@ class NoSuchRunError(GpuReleaseError):
     http_status = 404
 
 
+class NoSuchTokenError(GpuReleaseError):
+    """No token of this id, or none of this user."""
+
+    code = "no_such_token"
+    http_status = 404
+
+
+class TooManyAttemptsError(GpuReleaseError):
+    """Too many unknown tokens came from one address; later ones must wait."""
+
+    code = "too_many_attempts"
+    http_status = 429
+
+
 class ConflictError(GpuReleaseError):
     """The thing exists already, or its state does not allow this."""
 
@@ -148,6 +162,7 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
     for cls in (
         OptionError, RequestError, CannotSendError, ImpossibleAskError, MissingPackageError,
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
+        NoSuchTokenError, TooManyAttemptsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
     )
 }  # fmt: skip

@@ -138,6 +138,7 @@ class Gateway:
             if self._broker.leases.quiet:
                 self._broker.leases.external = external_gpus(self._broker.leases, self._broker.nodes.totals())
             await self._broker.sessions.check_silence()
+            self._broker.audit.settle()
             self._warm_workers()
             self._broker.lifecycle.queue.serve()
             await self._broker.lifecycle.forget_finished()

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
 
-import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from .. import __version__
@@ -32,6 +31,8 @@ from ..errors import (
 from ..scheduling.feasible import impossible
 from ..storage.events import read_events
 from ..storage.layout import RunPaths
+from .access import Act, may, shown_view
+from .audit import AuditLog
 from .journal import Journal
 from .keeping import Keeping
 from .leases import LeaseTable
@@ -67,6 +68,7 @@ class Broker:
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
         self.tokens = TokenBook([])
+        self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
@@ -154,11 +156,20 @@ class Broker:
             ) from error
 
     # ----------------------------------------------------------------------------------------- ask
-    def run_for(self, caller: Caller, run: str) -> RunRecord:
-        """A run that ``caller`` may see; raises :class:`NoSuchRunError`."""
+    def run_for(self, caller: Caller, run: str, act: Act = Act.READ) -> RunRecord:
+        """A run with which ``caller`` may do ``act``. What admins do to others' runs, and refusals, are audited.
+
+        Raises :class:`NoSuchRunError`, or :class:`ForbiddenError` for another user's run.
+        """
         record = self.runs.find(run) if is_run_id(run) else None
-        if record is None or not caller.may_see(record.view.user):
+        if record is None:
             raise NoSuchRunError(f"there is no run {run[:80]}", mend="list them: `jupyter gpu runs`")
+        owner = record.view.user
+        if not may(caller, owner, act):
+            self.audit.note(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
+            raise ForbiddenError(f"run {run} belongs to {owner}", mend=f"ask {owner}, or an admin of this cluster")
+        if caller.user != owner:
+            self.audit.note(caller, act.value, run, detail=f"owner {owner}")
         return record
 
     def runs_of(self, session: str) -> list[RunRecord]:
@@ -219,10 +230,8 @@ class Broker:
         return batches_of(record.run, events, after)
 
     def visible(self, caller: Caller, view: RunView) -> RunView:
-        """What ``caller`` may see of a view: values and errors are the owner's only."""
-        if view.outcome is None or view.user == caller.user:
-            return view
-        return msgspec.structs.replace(view, outcome=None)
+        """What ``caller`` may see of a view."""
+        return shown_view(caller, view)
 
     def welcome(self, caller: Caller) -> Welcome:
         """The answer to a client's hello."""

@@ -27,7 +27,8 @@ from ..core.messages import (
     decode,
     encode,
 )
-from ..errors import GpuReleaseError, ProtocolError, RequestError
+from ..errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
+from .access import Act
 from .broker import Broker
 from .follow import Follower
 from .sessions import Session
@@ -62,6 +63,8 @@ class SessionConnection:
         try:
             await self._greet()
         except GpuReleaseError as error:
+            if isinstance(error, ForbiddenError):
+                self._broker.audit.note(self._caller, "session", result=error.code, detail=error.message)
             await self._refuse_connection(error)
             return
         except WebSocketDisconnect:
@@ -163,7 +166,7 @@ class SessionConnection:
         self._follow(Follower(self._broker, self._caller, record, 0, view.seq))
 
     async def _signal(self, message: Signal) -> None:
-        record = self._broker.run_for(self._caller, message.run)
+        record = self._broker.run_for(self._caller, message.run, Act.CHANGE)
         reason = "interrupted" if message.signal == "interrupt" else "killed"
         await self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill")
 

@@ -28,6 +28,7 @@ from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
 from ..errors import ClusterError
+from .access import shown_run
 from .broker import Broker
 from .leases import Lease
 from .listing import Summary, newest_runs, summary_of
@@ -57,26 +58,30 @@ async def status_document(broker: Broker) -> StatusDocument:
 
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
     """One run that is in memory, as ``caller`` may see it."""
-    outcome = record.outcome if record.view.user == caller.user else None
-    return run_row(record.view, None if outcome is None else summary_of(outcome), now_s)
+    summary = None if record.outcome is None else summary_of(record.outcome)
+    return shown_run(caller, run_row(record.view, summary, now_s))
 
 
-def runs_document(engine: Engine, fresh: Mapping[str, RunRecord], caller: Caller, count: int, now_s: float) -> bytes:
-    """``runs --json`` as JSON: the newest ``count`` runs that ``caller`` may see; ``fresh``: those in memory."""
+def runs_document(
+    engine: Engine, fresh: Mapping[str, RunRecord], caller: Caller, count: int, now_s: float, *, mine: bool = False
+) -> bytes:
+    """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
+
+    ``fresh``: those in memory.
+    """
     rows = []
     with engine.connect() as connection:
-        for listed in newest_runs(connection, count, None if caller.role == "admin" else caller.user):
+        for listed in newest_runs(connection, count, caller.user if mine else None):
             record = fresh.get(listed.view.run)
             if record is not None:
                 rows.append(record_row(record, caller, now_s))
             else:
-                own = listed.view.user == caller.user
-                rows.append(run_row(listed.view, listed.summary if own else None, now_s))
+                rows.append(shown_run(caller, run_row(listed.view, listed.summary, now_s)))
     return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
 
 
 def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
-    """One run for ``runs --json``. Without its summary (not the caller's own run) results and error are empty."""
+    """One run for ``runs --json``. Without its summary (it is not over yet) results and error are empty."""
     shown = summary or _NOTHING
     error = shown.error
     return RunRow(

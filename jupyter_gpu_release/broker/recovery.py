@@ -21,12 +21,12 @@ from ..core.messages import decode
 from ..core.node_messages import NodeInfo, NodeRun, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError
-from . import ledger, membership
+from . import ledger, membership, token_store
 from .broker import Broker
 from .leases import Lease, living_groups, release
 from .ledger import StoredLease, StoredSession
 from .runs import RunRecord
-from .tokens import TokenBook, embedded_token
+from .tokens import embedded_token
 
 log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
@@ -52,7 +52,7 @@ def restore(broker: Broker) -> Remembered:
     secret = read_secret(Path(config.token_file))
     with broker.engine.begin() as connection:
         ledger.put_token(connection, embedded_token(secret, unix_user(), time.time()))
-        broker.tokens = TokenBook(ledger.all_tokens(connection))
+        broker.tokens = token_store.read_book(connection, broker.journal, time.time())
         fresh = ledger.read_meta(connection, "cluster") != config.cluster
         ledger.write_meta(connection, "cluster", config.cluster)
         stored = ledger.live_runs(connection)

@@ -14,15 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
 from ..errors import OptionError, RequestError
+from .access import Act, shown_status
 from .broker import Broker
 from .checks import check_nodes
 from .connection import SessionConnection
 from .documents import record_row, runs_document, status_document
 from .follow import Follower
 from .tail import RawEvents
+from .token_routes import create_token, list_tokens, revoke_tokens
 from .tokens import Caller
 
 #: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
@@ -58,6 +61,8 @@ class Route:
     query: dict[str, tuple[str, str]] = field(default_factory=dict)
     socket: SocketHandler | None = None
     status: int = 200
+    #: for admins only; checked before the handler is called
+    admin: bool = False
 
 
 # ------------------------------------------------------------------------------------------- handlers
@@ -74,9 +79,12 @@ async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunVie
 async def list_runs(broker: Broker, caller: Caller, request: Request) -> Response:
     """GET /v1/runs."""
     count = min(_number(request, "limit", 100), _MOST_ROWS)
+    mine = _flag(request, "mine")
+    if caller.is_admin and not mine:
+        broker.audit.note(caller, "runs.list")
     fresh = {record.run: record for record in broker.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
-    body = await asyncio.to_thread(runs_document, broker.engine, fresh, caller, count, time.time())
+    body = await asyncio.to_thread(runs_document, broker.engine, fresh, caller, count, time.time(), mine=mine)
     return Response(body, media_type="application/json")
 
 
@@ -94,10 +102,10 @@ async def show_outcome(broker: Broker, caller: Caller, request: Request) -> RunV
 
 async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/cancel."""
-    record = broker.run_for(caller, request.path_params["run"])
-    kill = request.query_params.get("kill", "") in ("1", "true")
+    record = broker.run_for(caller, request.path_params["run"], Act.CHANGE)
+    kill = _flag(request, "kill")
     await broker.lifecycle.cancel(record, f"cancelled by {caller.user}", kill=kill)
-    return await show_run(broker, caller, request)
+    return record_row(record, caller, time.time())
 
 
 async def pin_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
@@ -132,7 +140,7 @@ async def change_lease(broker: Broker, caller: Caller, request: Request) -> None
 
 async def show_status(broker: Broker, caller: Caller, request: Request) -> StatusDocument:
     """GET /v1/status."""
-    return await status_document(broker)
+    return shown_status(caller, await status_document(broker))
 
 
 async def show_health(broker: Broker, caller: Caller, request: Request) -> Health:
@@ -209,6 +217,10 @@ _EventsOrUpdate = _JsonEvents | Update
 assert RawEvents.__struct_config__.tag == _JsonEvents.__struct_config__.tag
 
 
+def _flag(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "") in ("1", "true")
+
+
 def _number(request: Request | WebSocket, name: str, default: int) -> int:
     text = request.query_params.get(name)
     if text is None:
@@ -222,7 +234,8 @@ _AFTER = {"after": ("integer", "number of the last event that you have (0: from 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/runs", submit_run, "Submit a run", RunView, RunRequest, status=201),
     Route("GET", "/v1/runs", list_runs, "List runs, newest first", RunsDocument,
-          query={"limit": ("integer", f"at most so many (100; up to {_MOST_ROWS})")}),
+          query={"limit": ("integer", f"at most so many (100; up to {_MOST_ROWS})"),
+                 "mine": ("boolean", "the caller's own only; of others' runs less is shown")}),
     Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
     Route("GET", "/v1/runs/{run}/outcome", show_outcome,
           "One run with what came out: its owner gets the digest of the values, small ones whole", RunView),
@@ -239,6 +252,11 @@ ROUTES: tuple[Route, ...] = (
           socket=session_socket),
     Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),
     Route("GET", "/v1/checks", show_checks, "Probe each node now: its agent, the store as it sees it", NodeChecks),
+    Route("POST", "/v1/tokens", create_token, "Make a user's token; its secret is told this once", TokenIssued,
+          TokenRequest, status=201, admin=True),
+    Route("GET", "/v1/tokens", list_tokens, "List tokens, without secrets", TokensDocument, admin=True),
+    Route("POST", "/v1/tokens/revoke", revoke_tokens, "Revoke a token, or all of a user: at once, open sockets too",
+          TokensDocument, TokenRevocation, admin=True),
     Route("GET", "/openapi.json", show_openapi, "This interface as an OpenAPI document"),
     Route("GET", "/docs", show_docs, "This interface as a page to read"),
 )  # fmt: skip

@@ -99,3 +99,13 @@ uses = Table(
 
 #: runs of other sessions (or earlier ones) that a session attached or loaded
 holds = Table("holds", metadata, Column("session", String, primary_key=True), Column("run", String, primary_key=True))
+
+#: what becomes of a token; apart from ``tokens``, which older ledgers have without it
+token_facts = Table(
+    "token_facts",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("created_by", String, nullable=False),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -12,8 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from ..core.config import GatewayConfig
-from ..errors import ForbiddenError, GpuReleaseError, RequestError
+from ..errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError
+from .access import Caller
+from .attempts import Attempts
 from .broker import Broker
+from .tokens import UnknownTokenError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CALLER = "jupyter_gpu_release.caller"
@@ -22,7 +26,9 @@ CALLER = "jupyter_gpu_release.caller"
 def error_response(error: GpuReleaseError) -> Response:
     """The one table from errors to HTTP: ``{"error": {"code", "message", "mend"}}``."""
     body = {"error": {"code": error.code, "message": error.message, "mend": error.mend}}
-    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
+    if error.http_status == 429:
+        headers["Retry-After"] = "1"
     return Response(json.dumps(body), error.http_status, headers, "application/json")
 
 
@@ -35,27 +41,50 @@ def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
 class Guard:
     """ASGI middleware; the authenticated caller is in ``scope[CALLER]`` afterwards."""
 
-    def __init__(self, app: ASGIApp, broker: Broker, body_limit_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, broker: Broker, body_limit_bytes: int, name_of: Callable[[Scope], str] = lambda scope: ""
+    ) -> None:
         self._app = app
         self._broker = broker
         self._hosts = allowed_hosts(broker.config)
         self._body_limit_bytes = body_limit_bytes
+        self._name_of = name_of
+        self._attempts = Attempts(broker.config.free_attempts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on with the caller known and the body counted."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
         try:
-            headers = Headers(scope=scope)
-            check_host(headers.get("host"), self._hosts)
-            check_origin(headers.get("origin"), headers.get("host"))
-            scope[CALLER] = self._broker.tokens.caller(headers.get("authorization"))
+            scope[CALLER] = self._admit(headers, address_of(scope))
+        except GpuReleaseError as error:
+            nobody = Caller("", "", origin=address_of(scope))
+            self._broker.audit.note(nobody, self._name_of(scope), result=error.code, detail=error.message)
+            await refuse(error, scope, receive, send)
+            return
+        try:
             if scope["type"] == "http":
                 receive = self._counted(receive, headers.get("content-length"))
             await self._app(scope, receive, send)
         except GpuReleaseError as error:
             await refuse(error, scope, receive, send)
+
+    def _admit(self, headers: Headers, address: str) -> Caller:
+        """Who sends this; raises for a foreign page, no good token, or too many unknown ones from this address."""
+        check_host(headers.get("host"), self._hosts)
+        check_origin(headers.get("origin"), headers.get("host"))
+        now_s = time.monotonic()
+        try:
+            return self._broker.tokens.caller(headers.get("authorization"), origin=address)
+        except UnknownTokenError:
+            if self._attempts.wait_s(address, now_s) > 0:
+                raise TooManyAttemptsError(
+                    "too many unknown tokens came from this address", mend="check the token, then try again in a minute"
+                ) from None
+            self._attempts.wrong(address, now_s)
+            raise
 
     def _counted(self, receive: Receive, announced: str | None) -> Receive:
         limit = self._body_limit_bytes
@@ -73,6 +102,12 @@ class Guard:
             return message
 
         return counted
+
+
+def address_of(scope: Scope) -> str:
+    """The peer's address: of the client, or of the proxy before it."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 async def refuse(error: GpuReleaseError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,15 +16,17 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, WebSocketRoute
 from starlette.routing import Route as HttpRoute
-from starlette.routing import WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocket
 
-from ..errors import ConflictError, GpuReleaseError, NoSuchRunError, RequestError
+from ..errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunError, RequestError
 from .broker import Broker
 from .routes import BODY_LIMIT_BYTES, ROUTES, Route
 from .security import CALLER, Guard, error_response
+from .tokens import Caller
+from .while_valid import while_valid
 
 log = logging.getLogger(__name__)
 #: one message from a kernel at most (inputs of ≤ 1 MiB inline, shipped modules, source)
@@ -39,7 +42,20 @@ def build_app(broker: Broker, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
         if route.socket is not None:
             table.append(WebSocketRoute(route.path, _socket_endpoint(broker, route)))
     handlers: dict[Any, Any] = {HTTPException: _on_http_error, GpuReleaseError: _on_refusal, Exception: _on_fault}
-    return Guard(Starlette(routes=table, exception_handlers=handlers), broker, BODY_LIMIT_BYTES)
+    app = Starlette(routes=table, exception_handlers=handlers)
+    return Guard(app, broker, BODY_LIMIT_BYTES, partial(_name_of, table))
+
+
+def _name_of(table: Iterable[HttpRoute | WebSocketRoute], scope: Scope) -> str:
+    """The route that is asked for, by its template: what clients write into the path is not repeated."""
+    path = next((route.path for route in table if route.matches(scope)[0] is Match.FULL), "an unknown path")
+    return f"{scope.get('method', 'WS')} {path}"
+
+
+def _check_role(broker: Broker, route: Route, caller: Caller) -> None:
+    if route.admin and not caller.is_admin:
+        broker.audit.note(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
+        raise ForbiddenError(f"{route.path} is for admins, and {caller.user} is not one", mend="ask an admin")
 
 
 def _http_endpoint(broker: Broker, route: Route) -> Callable[[Request], Awaitable[Response]]:
@@ -47,6 +63,7 @@ def _http_endpoint(broker: Broker, route: Route) -> Callable[[Request], Awaitabl
     assert handler is not None
 
     async def endpoint(request: Request) -> Response:
+        _check_role(broker, route, request.scope[CALLER])
         answer = await handler(broker, request.scope[CALLER], request)
         if isinstance(answer, Response):
             return answer
@@ -60,7 +77,9 @@ def _socket_endpoint(broker: Broker, route: Route) -> Callable[[WebSocket], Awai
     assert handler is not None
 
     async def endpoint(websocket: WebSocket) -> None:
-        await handler(broker, websocket.scope[CALLER], websocket)
+        caller = websocket.scope[CALLER]
+        _check_role(broker, route, caller)
+        await while_valid(broker, caller, websocket, handler(broker, caller, websocket))
 
     return endpoint
 

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import OptionError
+from .token_arguments import add_token_commands
 
 #: commands and options whose names are fixed already and whose capability comes later
 _LATER_COMMANDS = {
     "attach": "following a run from the command line",
-    "token": "tokens for several users",
     "nodes": "draining nodes",
     "report": "the report of GPU-hours",
     "simulate": "simulating a trace",
@@ -48,7 +48,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _check_command(words, commands)
     arguments, rest = parser.parse_known_args(list(words))
     if rest:
-        _refuse_rest(rest, commands.get(getattr(arguments, "command", ""), parser))
+        command, action = arguments.command or "", getattr(arguments, "action", "")
+        _refuse_rest(rest, commands.get(f"{command} {action}") or commands.get(command, parser))
     return arguments
 
 
@@ -80,6 +81,7 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
     add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
     )
+    commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 
@@ -115,6 +117,7 @@ def _add_runs(parser: _Parser) -> None:
         help="show one run; pin it (its results are never collected), or unpin it",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last`")
+    parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
 
 
 def _runs_action(word: str) -> str:

@@ -43,6 +43,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import doctor
 
         return doctor.run
+    if name == "token":
+        from . import token_commands
+
+        return token_commands.token
     from . import run_commands
 
     return {"status": run_commands.status, "runs": run_commands.runs, "cancel": run_commands.cancel}[name]

@@ -8,12 +8,10 @@ import sys
 import msgspec
 
 from ..client.discovery import find_gateway
-from ..client.home import HomePaths
-from ..client.rest import GatewayClient
 from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunsDocument, StatusDocument
 from ..core.run import RunState, is_run_id
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError
-from .embedded import running_connection
+from .gateway import open_gateway as _gateway
 from .tables import output_console, print_run, print_runs, print_status
 
 #: in place of an id, as in the magics
@@ -47,7 +45,7 @@ def runs(arguments: argparse.Namespace) -> int:
             return _show(arguments.run, as_json=arguments.json)
         return _pin(arguments.run, pinned=arguments.action == "pin")
     with _gateway() as gateway:
-        document = gateway.runs(arguments.limit)
+        document = gateway.runs(arguments.limit, mine=arguments.mine)
     if arguments.json:
         print_json(document)
     else:
@@ -102,22 +100,6 @@ def _check_named(run: str) -> None:
         raise NoSuchRunError(
             f"{run} is not the id of a run", mend=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
         )
-
-
-def _gateway() -> GatewayClient:
-    """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
-    target = find_gateway()
-    if target is None:
-        raise GatewayUnavailableError(
-            "no cluster is running on this machine, and no gateway is configured",
-            mend="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
-        )
-    if target.embedded and running_connection(HomePaths.from_environment()) is None:
-        raise GatewayUnavailableError(
-            "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
-            mend="`jupyter gpu start` clears it away and starts a new one",
-        )
-    return GatewayClient.of(target)
 
 
 def _down(url: str) -> StatusDocument:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..core.access_documents import TokenRow
 from ..core.documents import GpuRow, RunRow, StatusDocument
 from ..core.resources import format_bytes, format_seconds
 from .columns import write_columns
@@ -26,10 +27,15 @@ _STATE_STYLES = {
     "failed": "red",
     "lost": "red",
     "cancelled": "yellow",
+    "active": "green",
+    "expired": "yellow",
+    "revoked": "red",
 }
 _LEVELS = {BROKEN: ("✗", "red"), NOTE: ("·", "yellow")}
 #: ids are copied and searched for, the others are a word each: never folded or cut
-_WHOLE = frozenset({"run", "waiting run", "state", "GPUs", "GPU", "queued", "held", "released", "busy", "submitted"})
+_WHOLE = frozenset(
+    {"run", "id", "waiting run", "state", "GPUs", "GPU", "queued", "held", "released", "busy", "submitted"}
+)
 #: columns of text that a table of runs with everything in it takes
 _WIDE = 110
 _UNLIMITED = 100_000
@@ -131,6 +137,18 @@ def _kept(run: RunRow) -> str:
     """Marks of a run: pinned, results collected, imported."""
     marks = {"pinned": run.pinned, "collected": run.collected_at is not None, "imported": bool(run.imported_from)}
     return ", ".join(mark for mark, has in marks.items() if has)
+
+
+def print_tokens(console: Console, tokens: Iterable[TokenRow]) -> None:
+    """One line a token; secrets are nowhere."""
+    table = _table("id", "user", "role", "state", "created", "expires", "last used", "label")
+    for token in tokens:
+        expires = "never" if token.expires_at is None else _when(token.expires_at)[:16]
+        used = "" if token.last_used_at is None else _when(token.last_used_at)[:16]
+        label = "the cluster's own" if token.own else token.label
+        created = _when(token.created_at)[:16]
+        table.add_row(token.id, token.user, token.role, _state(token.state), created, expires, used, Text(label))
+    _show(console, table)
 
 
 def print_findings(console: Console, findings: Iterable[Finding]) -> None:

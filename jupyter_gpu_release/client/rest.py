@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
+from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunView
 from ..core.run import RunState
@@ -72,9 +73,10 @@ class GatewayClient:
         """Who holds what, who waits and why."""
         return self._get("/v1/status", StatusDocument)
 
-    def runs(self, limit: int = 100) -> RunsDocument:
-        """The newest runs first."""
-        return self._get("/v1/runs", RunsDocument, limit=limit)
+    def runs(self, limit: int = 100, *, mine: bool = False) -> RunsDocument:
+        """The newest runs first, everybody's or the caller's own."""
+        only = {"mine": "true"} if mine else {}
+        return self._get("/v1/runs", RunsDocument, limit=limit, **only)
 
     def run(self, run: str) -> RunRow:
         """One run."""
@@ -85,8 +87,8 @@ class GatewayClient:
         return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView)
 
     def newest(self, *, live: bool = False) -> RunRow:
-        """What ``last`` means: the newest run; ``live``: the newest that is not over. Raises where there is none."""
-        runs = self.runs(_MOST_RUNS if live else 1).runs
+        """What ``last`` means: the caller's newest run; ``live``: the newest that is not over. Raises without one."""
+        runs = self.runs(_MOST_RUNS if live else 1, mine=True).runs
         found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
         if found is None and runs:
             raise NoSuchRunError("no run is under way: all are over", mend="`jupyter gpu runs` (%gpu_runs) lists them")
@@ -107,6 +109,18 @@ class GatewayClient:
         """A page of recorded output."""
         return self._get(f"/v1/runs/{safe_path(run)}/events", EventsPage, after=after)
 
+    def create_token(self, asked: TokenRequest) -> TokenIssued:
+        """A new token with its secret; for admins, as the next two."""
+        return self._ask("POST", "/v1/tokens", TokenIssued, {}, asked)
+
+    def tokens(self) -> TokensDocument:
+        """All tokens, without secrets."""
+        return self._get("/v1/tokens", TokensDocument)
+
+    def revoke_tokens(self, which: TokenRevocation) -> TokensDocument:
+        """Refuse a token (or all of a user) from now on; returns those that were revoked."""
+        return self._ask("POST", "/v1/tokens/revoke", TokensDocument, {}, which)
+
     def document(self, path: str) -> dict[str, Any]:
         """Any JSON document as it is (``/openapi.json``)."""
         return self._get(path, dict)
@@ -114,9 +128,12 @@ class GatewayClient:
     def _get(self, path: str, kind: type[T], **parameters: Any) -> T:
         return self._ask("GET", path, kind, parameters)
 
-    def _ask(self, method: str, path: str, kind: type[T], parameters: dict[str, Any]) -> T:
+    def _ask(
+        self, method: str, path: str, kind: type[T], parameters: dict[str, Any], body: msgspec.Struct | None = None
+    ) -> T:
+        content = None if body is None else msgspec.json.encode(body)
         try:
-            response = self._client.request(method, path, params=parameters)
+            response = self._client.request(method, path, params=parameters, content=content)
         except httpx.HTTPError as error:
             raise unreachable(self.url, error, configured=self._configured) from error
         return read_answer(self.url, path, response, kind, configured=self._configured)

@@ -55,6 +55,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     retention: RetentionPolicy = RetentionPolicy()
     #: seconds between two collections (only where ``retention`` has limits)
     gc_interval_s: float = 3600.0
+    #: unknown tokens that an address may show before it has to wait longer and longer
+    free_attempts: int = 20
     #: SQLite file; empty: ``<home>/ledger.sqlite``
     ledger: str = ""
     #: class of the node agents (``module:Class``)

@@ -113,7 +113,7 @@ def show_runs(notebook: Notebook, line: str) -> None:
     if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
         raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
     with _rest(notebook) as gateway:
-        display(runs_table(gateway.runs(int(word)), int(word)))
+        display(runs_table(gateway.runs(int(word), mine=True), int(word)))
 
 
 def cancel_run(notebook: Notebook, line: str) -> None:

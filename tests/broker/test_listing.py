@@ -1,4 +1,4 @@
-"""Lists of runs: newest first, own results only, and no values are read for them."""
+"""Lists of runs: newest first, of others' runs less, and no values are read for them."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str =
     return run
 
 
-def listed(engine: Engine, caller: Caller, count: int = 100) -> RunsDocument:
-    return msgspec.json.decode(runs_document(engine, {}, caller, count, 10.0), type=RunsDocument)
+def listed(engine: Engine, caller: Caller, count: int = 100, *, mine: bool = False) -> RunsDocument:
+    return msgspec.json.decode(runs_document(engine, {}, caller, count, 10.0, mine=mine), type=RunsDocument)
 
 
 def test_newest_first_of_one_user_or_all(engine: Engine) -> None:
     first, bobs, last = add(engine, 1), add(engine, 2, user="bob"), add(engine, 3)
     assert [row.run for row in listed(engine, Caller("ann", "admin"), 2).runs] == [last, bobs]
-    assert [row.run for row in listed(engine, Caller("ann")).runs] == [last, first]
+    assert [row.run for row in listed(engine, Caller("ann"), mine=True).runs] == [last, first]
 
 
-def test_results_and_errors_are_the_owners_only(engine: Engine) -> None:
+def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None:
     error = ErrorInfo("ValueError", "no", ["traceback"], mend="m")
     add(engine, 1, Outcome("error", error, results=[ValueInfo("x", "int", 8)], notes=["n"]))
-    (own,) = listed(engine, Caller("ann", "admin")).runs
-    (seen,) = listed(engine, Caller("bob", "admin")).runs
-    assert (own.error.evalue, own.error.mend, own.results[0].name, own.notes) == ("no", "m", "x", ["n"])
-    assert (seen.error, seen.results, seen.notes) == (None, [], [])
+    (others,) = listed(engine, Caller("bob")).runs
+    assert (others.user, others.error, others.results, others.notes) == ("ann", None, [], [])
+    for caller in (Caller("ann"), Caller("bob", "admin")):
+        (row,) = listed(engine, caller).runs
+        assert (row.error.evalue, row.error.mend, row.results[0].name, row.notes) == ("no", "m", "x", ["n"])
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with its summary", "from before there were summaries"])

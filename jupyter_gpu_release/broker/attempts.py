@@ -1,0 +1,47 @@
+"""How often an address may show tokens that nobody gave out. Pure: time is an argument.
+
+A token of 256 bits cannot be guessed, with or without this; what the back-off saves is the gateway's time and its
+logs. So only unknown tokens are held against an address, and a caller with a good one is let in from everywhere: behind
+a proxy, or on a host with many notebooks, everybody has the same address, and one misconfigured program must not
+lock its neighbours out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LONGEST_S = 60.0
+#: an address that was quiet for so long begins anew
+_FORGIVEN_S = 600.0
+#: addresses remembered at most (the oldest go first)
+_MOST_ADDRESSES = 10_000
+
+
+@dataclass(frozen=True)
+class _Record:
+    wrong: int
+    last_s: float
+    blocked_until_s: float
+
+
+class Attempts:
+    """Wrong tokens by address: ``free`` of them cost nothing, each further one doubles the wait, from 1 s to 60 s."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._records: dict[str, _Record] = {}
+
+    def wait_s(self, address: str, now_s: float) -> float:
+        """Seconds for which unknown tokens from ``address`` are refused unseen; 0: they are not."""
+        record = self._records.get(address)
+        return max(0.0, record.blocked_until_s - now_s) if record is not None else 0.0
+
+    def wrong(self, address: str, now_s: float) -> None:
+        """An unknown token came from ``address``."""
+        before = self._records.pop(address, None)
+        wrong = 1 if before is None or now_s - before.last_s > _FORGIVEN_S else before.wrong + 1
+        over = wrong - self._free
+        delay_s = min(_LONGEST_S, 2.0 ** min(over - 1, 10)) if over > 0 else 0.0
+        self._records[address] = _Record(wrong, now_s, now_s + delay_s)
+        if len(self._records) > _MOST_ADDRESSES:
+            del self._records[next(iter(self._records))]

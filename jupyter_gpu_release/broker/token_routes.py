@@ -1,0 +1,77 @@
+"""Admins' routes for tokens. The secret of a new one is in the answer to its creation and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ..core.documents import DOCUMENT_VERSION
+from ..errors import ClusterError, GpuReleaseError, RequestError
+from . import token_store
+from .access import Caller
+from .broker import Broker
+from .tokens import id_of, new_token
+
+Body = TypeVar("Body", TokenRequest, TokenRevocation)
+
+
+async def create_token(broker: Broker, caller: Caller, request: Request) -> Response:
+    """POST /v1/tokens."""
+    asked = await _body(request, TokenRequest)
+    token, secret = new_token(asked, time.time())
+    facts = broker.tokens.add(token, caller.user)
+    try:
+        await _committed(broker, partial(token_store.add_token, token=token, facts=facts))
+    except GpuReleaseError:
+        broker.tokens.drop(token)
+        raise
+    until = (
+        "never expires" if token.expires_at is None else f"until {time.strftime('%F', time.gmtime(token.expires_at))}"
+    )
+    broker.audit.note(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
+    (row,) = broker.tokens.rows([token])
+    issued = msgspec.json.encode(TokenIssued(row, secret))
+    return Response(issued, 201, {"Cache-Control": "no-store"}, "application/json")
+
+
+async def list_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+    """GET /v1/tokens."""
+    broker.audit.note(caller, "token.list")
+    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows())
+
+
+async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+    """POST /v1/tokens/revoke."""
+    asked = await _body(request, TokenRevocation)
+    if bool(asked.id) == bool(asked.user):
+        raise RequestError("a revocation names a token or a user", mend='send {"id": …} or {"user": …}')
+    chosen = broker.tokens.chosen(asked.id, asked.user)
+    for facts in broker.tokens.revoke(chosen, time.time()):  # refused from here on, committed or not
+        broker.audit.note(caller, "token.revoke", id_of(facts.digest))
+        await _committed(broker, partial(token_store.put_facts, facts=facts))
+    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows(chosen))
+
+
+async def _body(request: Request, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the body is not what is expected here: {error}", mend="see /openapi.json") from error
+
+
+async def _committed(broker: Broker, write: Callable[[Connection], None]) -> None:
+    try:
+        await broker.journal.put(write)
+    except SQLAlchemyError as error:
+        raise ClusterError(
+            f"the ledger cannot record the token: {type(error).__name__}", mend="is the disk full?"
+        ) from error

@@ -1,0 +1,95 @@
+"""``token create``, ``list`` and ``revoke``: asked of the gateway, so they work for one far away, too."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..client.rest import GatewayClient
+from ..core.access_documents import TokenRequest, TokenRevocation, TokenRow
+from ..core.resources import parse_seconds
+from ..errors import OptionError, StoreError
+from .gateway import open_gateway
+from .run_commands import print_json
+from .tables import output_console, print_tokens
+
+
+def token(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu token …``."""
+    work: dict[str, Callable[[argparse.Namespace], None]] = {"create": _create, "list": _list, "revoke": _revoke}
+    work[arguments.action](arguments)
+    return 0
+
+
+def _create(arguments: argparse.Namespace) -> None:
+    """The secret goes to standard output (or the file) alone, so that it can be piped; the rest to standard error."""
+    expires_s = None if arguments.expires == "never" else parse_seconds(arguments.expires, option="--expires")
+    asked = TokenRequest(arguments.user, arguments.role, expires_s, arguments.label)
+    path = Path(arguments.out).expanduser() if arguments.out else None
+    descriptor = None if path is None else _new_file(path)  # before there is a secret that could be lost
+    with open_gateway() as gateway:
+        try:
+            made = _fill(gateway, asked, path, descriptor)
+        except BaseException:
+            if path is not None:
+                path.unlink(missing_ok=True)
+            raise
+    until = "never expires" if made.expires_at is None else f"expires {_day(made.expires_at)}"
+    sys.stderr.write(f"Token {made.id} for {made.user} ({made.role}), {until}.\n")
+    if path is None:
+        sys.stderr.write("It is not shown again. Keep it in a file (chmod 600), named by JUPYTER_GPU_TOKEN_FILE.\n")
+    else:
+        sys.stderr.write(f"It is in {path}; whoever uses it: JUPYTER_GPU_TOKEN_FILE={path}\n")
+
+
+def _fill(gateway: GatewayClient, asked: TokenRequest, path: Path | None, descriptor: int | None) -> TokenRow:
+    """Have the token made and hand it over; one that cannot be handed over is revoked."""
+    issued = gateway.create_token(asked)
+    try:
+        if descriptor is None:
+            sys.stdout.write(issued.secret + "\n")
+            sys.stdout.flush()
+        else:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(issued.secret + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        gateway.revoke_tokens(TokenRevocation(id=issued.token.id))
+        where = path or "standard output"
+        raise StoreError(f"cannot write the token to {where}: {error.strerror}; it is revoked") from error
+    return issued.token
+
+
+def _new_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise OptionError(f"--out {path}: the file is there already", mend="name a new file") from None
+    except OSError as error:
+        raise StoreError(f"cannot make the file {path}: {error.strerror}", mend="name another file") from error
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    with open_gateway() as gateway:
+        document = gateway.tokens()
+    if arguments.json:
+        print_json(document)
+    else:
+        print_tokens(output_console(), document.tokens)
+
+
+def _revoke(arguments: argparse.Namespace) -> None:
+    which = TokenRevocation(user=arguments.user) if arguments.user else TokenRevocation(id=arguments.id)
+    with open_gateway() as gateway:
+        revoked = gateway.revoke_tokens(which).tokens
+    for row in revoked:
+        sys.stdout.write(f"Token {row.id} of {row.user} is revoked; connections that it opened are closed.\n")
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
