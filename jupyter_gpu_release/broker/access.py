@@ -37,10 +37,15 @@ class Act(Enum):
 
     #: its facts and its recorded output: ``runs show``, events, attach
     READ = "run.read"
-    #: cancel, interrupt, kill, detach, pin …
+    #: cancel, interrupt, kill, pin …
     CHANGE = "run.change"
+    #: let it outlive its kernel, which is the owner's
+    DETACH = "run.detach"
     #: the values that it made: pickles, which run code where they are loaded
     LOAD = "run.load"
+
+
+_OWNERS = frozenset({Act.LOAD, Act.DETACH})
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def may(caller: Caller, owner: str, act: Act) -> bool:
     Owners may do everything. Admins may read and end everybody's runs, but not load their values: those are pickles
     made by somebody else's code, and an admin's notebook is the last place where that should run.
     """
-    return caller.user == owner or (caller.is_admin and act is not Act.LOAD)
+    return caller.user == owner or (caller.is_admin and act not in _OWNERS)
 
 
 def shown_view(caller: Caller, view: RunView) -> RunView:

@@ -178,9 +178,7 @@ class Broker:
 
     async def detach(self, caller: Caller, run: str) -> None:
         """Let a run go on when its kernel ends; returns once that is committed."""
-        record = self.run_for(caller, run)
-        if record.view.user != caller.user:
-            raise ForbiddenError(f"run {run} belongs to {record.view.user}")
+        record = self.run_for(caller, run, Act.DETACH)
         if record.state.is_terminal or record.view.detached:
             return
         done = self.runs.change(record, told=Told.SOON, at_once=True, detached=True)
@@ -189,7 +187,7 @@ class Broker:
 
     async def pin(self, caller: Caller, run: str, *, pinned: bool) -> RunRecord:
         """Keep the results of a run for good, or no longer; returns once that is committed."""
-        record = self.run_for(caller, run)
+        record = self.run_for(caller, run, Act.CHANGE)
         if pinned and record.view.collected_at is not None:
             raise ConflictError(
                 f"the results of {run} were removed already: {record.view.collected_because}", mend="run the cell again"

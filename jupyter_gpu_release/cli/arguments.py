@@ -137,7 +137,8 @@ def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
     if command in _LATER_COMMANDS:
         raise _not_built(command, _LATER_COMMANDS[command])
     close = difflib.get_close_matches(command, [*commands, *_LATER_COMMANDS], n=1)
-    mend = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {', '.join(commands)}"
+    known = ", ".join(name for name in commands if " " not in name)
+    mend = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
     raise OptionError(f"{command}: no such command", mend=mend)
 
 

@@ -260,8 +260,8 @@ class GatewaySession:
         # where a gateway has been before it may come back, whatever answers in its place just now
         at_wrong_address = isinstance(error, WrongAddressError) and self.welcome is None
         self._fatal = at_wrong_address or not isinstance(error, GatewayUnavailableError)
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
+        if self._lost_at is None or self._fatal:  # lost, then refused on coming back (a revoked token): both are told
+            self._lost_at = self._lost_at or time.monotonic()
             for feed in self._feeds.all():
                 feed.put(ConnectionLost(error, self._fatal))
         if self._fatal:

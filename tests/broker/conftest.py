@@ -20,7 +20,7 @@ def ray_bed() -> Iterator[RayBed]:
 
 @pytest.fixture(scope="session")
 def shared_gateway(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayBed]:
-    gateway = GatewayBed(ray_bed, tmp_path_factory.mktemp("gateway"), reconnect_grace_s=2.0)
+    gateway = GatewayBed(ray_bed, tmp_path_factory.mktemp("gateway"), reconnect_grace_s=2.0, free_attempts=10_000)
     answer = gateway.deploy()
     assert answer.ok, answer
     yield gateway

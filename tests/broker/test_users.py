@@ -16,13 +16,20 @@ from jupyter_gpu_release.broker.tokens import digest_of
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ForbiddenError, NoSuchRunError
+from jupyter_gpu_release.errors import (
+    AuthenticationError,
+    ClusterError,
+    ForbiddenError,
+    GpuReleaseError,
+    NoSuchRunError,
+    TooManyAttemptsError,
+)
 
 
 @pytest.fixture(scope="module")
 def team(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayBed]:
     """A gateway that knows tokens of ann and bob, and an expired one."""
-    bed = GatewayBed(ray_bed, tmp_path_factory.mktemp("team"))
+    bed = GatewayBed(ray_bed, tmp_path_factory.mktemp("team"), free_attempts=5)
     engine = open_ledger(Path(bed.config.home) / "ledger.sqlite")
     with engine.begin() as connection:
         for user, expires_at in (("ann", None), ("bob", time.time() + 3600), ("eve", time.time() - 1)):
@@ -48,16 +55,23 @@ def sessions(team: GatewayBed) -> Iterator[dict[str, GatewaySession]]:
 
 
 def test_a_run_is_its_owners(team: GatewayBed, sessions: dict[str, GatewaySession]) -> None:
-    asked = request("print 2\nhold\nvalues 10", "s-ann")
+    asked = request("print 2\nhold\nvalues 10", "s-ann", name="secret plan", notebook="merger.ipynb")
     reading = Reading(sessions["ann"].submit(asked))
     assert reading.state("running").user == "ann"
     with _rest(team, "bob") as bob:
         for forbidden in (bob.run, bob.cancel, bob.events):
-            with pytest.raises(NoSuchRunError):
+            with pytest.raises(ForbiddenError, match=f"run {asked.run} belongs to ann"):
                 forbidden(asked.run)
-        assert bob.runs().runs == []
-        assert [row.user for row in bob.status().runs] == ["ann"]  # who holds what is for everybody
-    assert Reading(sessions["bob"].follow(asked.run)).refused().code == "no_such_run"
+        (seen,) = bob.runs().runs  # who holds what is for everybody, what it is called is not
+        assert (seen.user, seen.state, seen.gpus, seen.name, seen.notebook) == ("ann", "running", 1, "", "")
+        assert bob.runs(mine=True).runs == []
+        (active,) = bob.status().runs
+        assert (active.user, active.run, active.name, active.notebook) == ("ann", asked.run, "", "")
+        with pytest.raises(NoSuchRunError):
+            bob.run("20200101-000000-00000000")
+    with _rest(team, "ann") as ann:
+        assert [(row.name, row.notebook) for row in ann.status().runs] == [("secret plan", "merger.ipynb")]
+    assert Reading(sessions["bob"].follow(asked.run)).refused().code == "forbidden"
     assert Reading(sessions["bob"].submit(asked)).refused().code == "conflict"
     sessions["bob"].signal(asked.run, "kill")
     team.let_go(asked.run)
@@ -73,7 +87,7 @@ def test_the_admin_sees_the_run_but_not_its_values(team: GatewayBed, sessions: d
     admin.close()
     assert (seen.state, seen.outcome) == ("succeeded", None)
     with team.rest() as client:
-        assert client.run(asked.run).results == []
+        assert [value.name for value in client.run(asked.run).results] == ["x"]  # what there is, not the values
         assert asked.run in [row.run for row in client.runs().runs]
 
 
@@ -91,6 +105,21 @@ def test_a_session_is_its_users(team: GatewayBed, sessions: dict[str, GatewaySes
     with pytest.raises(ForbiddenError, match="another user"):
         thief.connect()
     thief.close()
+
+
+def test_an_address_with_many_unknown_tokens_has_to_wait_but_good_ones_pass(team: GatewayBed) -> None:
+    kinds = []
+    for number in range(8):
+        with GatewayClient(team.url, f"guess-{number}") as guess, pytest.raises(GpuReleaseError) as refused:
+            guess.health()
+        kinds.append(type(refused.value))
+    assert set(kinds[:5]) == {AuthenticationError}
+    assert TooManyAttemptsError in kinds[5:]
+    with _rest(team, "ann") as ann:
+        assert ann.health().ready
+    with _rest(team, "eve") as eve, pytest.raises(AuthenticationError, match="expired"):
+        eve.health()
+    assert '"too_many_attempts"' in (Path(team.config.home) / "log" / "audit.jsonl").read_text()
 
 
 OURS = {"python": "3.11.7", "ray": "2.60.0", "package": "0.1.0"}

@@ -14,7 +14,7 @@ from jupyter_gpu_release.errors import OptionError
     [
         ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
         ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
-        ("frobnicate", "frobnicate: no such command", "commands: start, stop, status, runs, cancel, doctor"),
+        ("frobnicate", "frobnicate: no such command", "commands: start, stop, status, runs, cancel, token, doctor"),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),
         ("status --jsn", "--jsn: no such option of `jupyter gpu status`", "did you mean --json?"),
@@ -35,7 +35,11 @@ from jupyter_gpu_release.errors import OptionError
         ("start --tls-cert c.pem", "--tls-cert is not built yet (TLS)", "leave it out"),
         ("start --queues q.yaml", "--queues is not built yet (queues", "leave it out"),
         ("attach RUN", "attach is not built yet", "leave it out"),
-        ("token create", "token is not built yet", "leave it out"),
+        ("token", "create|list|revoke", "--help"),
+        ("token create", "--user", "--help"),
+        ("token create --user ann --expire 1d", "--expire: no such option", "did you mean --expires?"),
+        ("token revoke", "ID --user is required", "--help"),
+        ("token revoke x --user ann", "not allowed with argument", "--help"),
         ("nodes drain n", "nodes is not built yet", "leave it out"),
         ("report", "report is not built yet", "leave it out"),
         ("simulate trace.csv", "simulate is not built yet", "leave it out"),
@@ -79,3 +83,13 @@ def test_abbreviations_are_not_accepted() -> None:
 def test_runs_show() -> None:
     arguments = parse(["runs", "show", "20261121-034512-9f3a12bc"])
     assert (arguments.action, arguments.run) == ("show", "20261121-034512-9f3a12bc")
+
+
+def test_token_options() -> None:
+    made = parse(["token", "create", "--user", "ann", "--role", "admin", "--expires", "12h", "--label", "laptop"])
+    assert (made.action, made.user, made.role, made.expires, made.label, made.out) == (
+        "create", "ann", "admin", "12h", "laptop", None,
+    )  # fmt: skip
+    assert parse(["token", "create", "--user", "ann"]).expires == "30d"
+    assert parse(["token", "revoke", "0123456789"]).id == "0123456789"
+    assert parse(["token", "revoke", "--user", "ann"]).user == "ann"

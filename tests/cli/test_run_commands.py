@@ -99,7 +99,7 @@ class Recorded(GatewayClient):
         self.rows = list(rows)
         self.cancelled: list[str] = []
 
-    def runs(self, limit: int = 100) -> RunsDocument:
+    def runs(self, limit: int = 100, *, mine: bool = False) -> RunsDocument:
         return RunsDocument(1, self.rows[:limit])
 
     def run(self, run: str) -> RunRow:
