@@ -45,6 +45,7 @@ class Gateway:
         self._failure: GpuReleaseError | None = None
         self._port = 0
         self._rounds = 0
+        self._collect_at = 0.0
         self._warmed: set[str] = set()
         self._main = asyncio.get_event_loop().create_task(self._run())
 
@@ -142,6 +143,7 @@ class Gateway:
             self._warm_workers()
             self._broker.lifecycle.queue.serve()
             await self._broker.lifecycle.forget_finished()
+            self._collect_when_due()
             self._rounds += 1
             if self._rounds % _SLOW_EVERY == 1:
                 await end_stray_runs(self._broker)
@@ -149,6 +151,15 @@ class Gateway:
                 self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
         except Exception:  # the next round may do better, but there must be one
             log.exception("the look around failed")
+
+    def _collect_when_due(self) -> None:
+        """Only where the operator has set limits; what a crash interrupted is finished in any case."""
+        now_s = time.monotonic()
+        if now_s < self._collect_at:
+            return
+        limited = self._config.retention.has_limits
+        self._collect_at = now_s + self._config.gc_interval_s if limited else float("inf")
+        self._broker.lifecycle.spawn(self._broker.collector.tidy(self._config.retention))
 
     def _warm_workers(self) -> None:
         """Once for each node, while its agent is still starting."""

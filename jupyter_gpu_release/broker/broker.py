@@ -33,6 +33,7 @@ from ..storage.events import read_events
 from ..storage.layout import RunPaths
 from .access import Act, may, shown_view
 from .audit import AuditLog
+from .collector import Collector
 from .journal import Journal
 from .keeping import Keeping
 from .leases import LeaseTable
@@ -67,6 +68,7 @@ class Broker:
         self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests)
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
+        self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.url = config.url

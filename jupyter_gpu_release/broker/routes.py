@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
-from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.config import RetentionPolicy
+from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
 from ..errors import OptionError, RequestError
 from .access import Act, shown_status
@@ -112,6 +113,20 @@ async def pin_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/pin and /unpin."""
     pinned = request.url.path.endswith("/pin")
     return record_row(await broker.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
+
+
+async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDocument:
+    """POST /v1/gc. Who is no administrator collects the own runs only."""
+    policy = broker.config.retention
+    limits = {name: _number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
+    given = {name: value for name, value in limits.items() if value >= 0}
+    if given:  # limits that are named replace those of the gateway's settings
+        policy = RetentionPolicy(**given)
+    user = None if caller.is_admin else caller.user
+    dry_run = _flag(request, "dry_run")
+    if not dry_run:
+        broker.audit.note(caller, "runs.collect")
+    return await broker.collector.collect(policy, user=user, dry_run=dry_run)
 
 
 async def run_events(broker: Broker, caller: Caller, request: Request) -> EventsPage:
@@ -247,6 +262,10 @@ ROUTES: tuple[Route, ...] = (
           socket=events_socket),
     Route("POST", "/v1/leases/{lease}/release", change_lease, "End a warm lease"),
     Route("POST", "/v1/leases/{lease}/extend", change_lease, "Keep a warm lease for longer"),
+    Route("POST", "/v1/gc", collect_runs, "Remove results by age, count and quota, and what nobody refers to",
+          GcDocument,
+          query={"older_than_s": ("integer", "results not used for so long"), "keep": ("integer", "runs a notebook"),
+                 "quota_bytes": ("integer", "bytes a user"), "dry_run": ("boolean", "only say what would go")}),
     Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
     Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
           socket=session_socket),

@@ -18,7 +18,6 @@ _LATER_COMMANDS = {
     "nodes": "draining nodes",
     "report": "the report of GPU-hours",
     "simulate": "simulating a trace",
-    "gc": "collecting old runs",
     "reindex": "rebuilding the index of runs",
 }
 _LATER_OPTIONS = {
@@ -82,6 +81,7 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
         "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
     )
     commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
+    _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 
@@ -118,6 +118,16 @@ def _add_runs(parser: _Parser) -> None:
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last`")
     parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
+
+
+def _add_gc(parser: _Parser) -> None:
+    _add_json(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
+    parser.add_argument("--older-than", metavar="TIME", help="results that were not used for so long, such as 30d")
+    parser.add_argument("--keep", type=_count("--keep"), metavar="N", help="all but the newest N runs of a notebook")
+    parser.add_argument(
+        "--quota", metavar="SIZE", help="the least recently used of who has more than SIZE, such as 50GiB"
+    )
 
 
 def _runs_action(word: str) -> str:

@@ -22,7 +22,12 @@ from ..errors import ClusterError, ConflictError, GpuReleaseError, OptionError
 from ..storage.atomic import make_private_folder, write_atomic
 from ..storage.runs import probe_store
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
-from .gateway_settings import grace_from_environment, preload_from_environment
+from .gateway_settings import (
+    collection_interval_from_environment,
+    grace_from_environment,
+    preload_from_environment,
+    retention_from_environment,
+)
 from .keeper import read_deployed
 from .plan import runtime_root
 from .ray_head import LOOPBACK_ONLY
@@ -121,6 +126,8 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
         embedded=False,
         preload=preload_from_environment(),
         reconnect_grace_s=grace_from_environment(),
+        retention=retention_from_environment(),
+        gc_interval_s=collection_interval_from_environment(),
         allowed_hosts=[ray_host],
     )
 

@@ -9,7 +9,7 @@ from ..errors import GatewayUnavailableError
 from .embedded import running_connection
 
 
-def open_gateway() -> GatewayClient:
+def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
     """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
     target = find_gateway()
     if target is None:
@@ -22,4 +22,4 @@ def open_gateway() -> GatewayClient:
             "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
             mend="`jupyter gpu start` clears it away and starts a new one",
         )
-    return GatewayClient.of(target)
+    return GatewayClient.of(target, timeout_s=timeout_s)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ..core.resources import parse_seconds
+from ..core.config import RetentionPolicy
+from ..core.resources import parse_bytes, parse_seconds
 from ..errors import OptionError
 
+_OLDER_THAN, _KEEP, _QUOTA = "JUPYTER_GPU_GC_OLDER_THAN", "JUPYTER_GPU_GC_KEEP", "JUPYTER_GPU_GC_QUOTA"
+_EVERY = "JUPYTER_GPU_GC_EVERY"
+_LEAST_EVERY_S = 10
 _GRACE = "JUPYTER_GPU_RECONNECT_GRACE_S"
 _PRELOAD = "JUPYTER_GPU_PRELOAD"
 
@@ -20,6 +24,34 @@ def preload_from_environment() -> list[str]:
                 f"{_PRELOAD}: {name} is not the name of a module", mend="write it like torch,numpy,pandas"
             )
     return names
+
+
+def retention_from_environment() -> RetentionPolicy:
+    """``JUPYTER_GPU_GC_OLDER_THAN``, ``_KEEP`` and ``_QUOTA``: what the gateway collects by itself (nothing)."""
+    return RetentionPolicy(
+        older_than_s=parse_seconds(os.environ.get(_OLDER_THAN) or "0", option=_OLDER_THAN),
+        keep=_count(os.environ.get(_KEEP) or "0", _KEEP),
+        quota_bytes=quota_bytes(os.environ.get(_QUOTA) or "0", _QUOTA),
+    )
+
+
+def quota_bytes(text: str, option: str) -> int:
+    """A size, where ``0`` means no limit."""
+    return 0 if text.strip() == "0" else parse_bytes(text, option=option)
+
+
+def _count(text: str, option: str) -> int:
+    if not text.strip().isdecimal():
+        raise OptionError(f"{option}={text}: not a number of runs", mend=f"write {option}=20, or 0 for no limit")
+    return int(text)
+
+
+def collection_interval_from_environment() -> float:
+    """``JUPYTER_GPU_GC_EVERY``: time between two collections (1 h)."""
+    seconds = parse_seconds(os.environ.get(_EVERY) or "1h", option=_EVERY)
+    if seconds < _LEAST_EVERY_S:
+        raise OptionError(f"{_EVERY} is less than {_LEAST_EVERY_S} s", mend=f"write {_EVERY}=1h")
+    return seconds
 
 
 def grace_from_environment() -> float:

@@ -28,7 +28,12 @@ from ..client.home import Connection
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, GpuReleaseError, from_code
 from ..storage.atomic import write_atomic
-from .gateway_settings import grace_from_environment, preload_from_environment
+from .gateway_settings import (
+    collection_interval_from_environment,
+    grace_from_environment,
+    preload_from_environment,
+    retention_from_environment,
+)
 from .plan import KeeperPlan
 from .processes import reap_children, remove_folder, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
@@ -131,6 +136,8 @@ class Keeper:
             simulated=plan.simulated,
             preload=preload_from_environment(),
             reconnect_grace_s=grace_from_environment(),
+            retention=retention_from_environment(),
+            gc_interval_s=collection_interval_from_environment(),
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:

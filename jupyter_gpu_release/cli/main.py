@@ -47,6 +47,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import token_commands
 
         return token_commands.token
+    if name == "gc":
+        from . import collect
+
+        return collect.run
     from . import run_commands
 
     return {"status": run_commands.status, "runs": run_commands.runs, "cancel": run_commands.cancel}[name]

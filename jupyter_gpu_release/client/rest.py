@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
-from ..core.documents import Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunView
 from ..core.run import RunState
 from ..errors import NoSuchRunError
@@ -104,6 +104,10 @@ class GatewayClient:
     def pin(self, run: str, *, pinned: bool = True) -> RunRow:
         """Keep a run's results for good, or no longer."""
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow, {})
+
+    def collect(self, *, dry_run: bool = False, **limits: int) -> GcDocument:
+        """Collect old results; ``limits``: ``older_than_s``, ``keep``, ``quota_bytes`` in place of the settings'."""
+        return self._ask("POST", "/v1/gc", GcDocument, {"dry_run": str(dry_run).lower(), **limits})
 
     def events(self, run: str, after: int = 0) -> EventsPage:
         """A page of recorded output."""

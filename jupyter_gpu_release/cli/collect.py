@@ -1,0 +1,71 @@
+"""``jupyter gpu gc``: what went (or would go), why, and how much that frees."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from ..core.documents import GcDocument
+from ..core.resources import format_bytes, parse_bytes, parse_seconds
+from ..errors import GatewayUnavailableError
+from .columns import write_columns
+from .gateway import open_gateway
+from .run_commands import print_json
+from .tables import output_console
+
+#: reading the store of many thousand runs takes its time
+_PATIENCE_S = 3600.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Collect through the gateway: it alone knows which runs are pinned, live or held by a kernel."""
+    limits: dict[str, int] = {}
+    if arguments.older_than:
+        limits["older_than_s"] = round(parse_seconds(arguments.older_than, option="--older-than"))
+    if arguments.keep:
+        limits["keep"] = arguments.keep
+    if arguments.quota:
+        limits["quota_bytes"] = parse_bytes(arguments.quota, option="--quota")
+    try:
+        with open_gateway(timeout_s=_PATIENCE_S) as gateway:
+            document = gateway.collect(dry_run=arguments.dry_run, **limits)
+    except GatewayUnavailableError as error:
+        raise GatewayUnavailableError(
+            f"{error.message}; without it nobody knows which results are pinned or in use, so nothing is removed",
+            mend=error.mend,
+        ) from error
+    if arguments.json:
+        print_json(document)
+    else:
+        print_collection(output_console(), document)
+    return 0
+
+
+def print_collection(console: Console, document: GcDocument) -> None:
+    """The removals one a line, then the sum, what stayed and why."""
+    if document.removals:
+        rows = [[r.run, r.user, format_bytes(r.bytes), r.reason] for r in document.removals]
+        write_columns(console, ["run", "user", "frees", "why"], rows, {})
+    console.print(_sum(document), markup=False)
+    if document.kept:
+        kept = ", ".join(f"{count} {why}" for why, count in sorted(document.kept.items()))
+        console.print(f"  stay in any case: {kept}", markup=False)
+    if not document.has_limits:
+        console.print(
+            "  No limits are set, so no run's results go: name some (--older-than 30d --keep 20 --quota 50GiB).",
+            markup=False,
+        )
+    for note in document.notes:
+        console.print(f"  · {note}", markup=False)
+
+
+def _sum(document: GcDocument) -> str:
+    would = "would be " if document.dry_run else ""
+    count = len(document.removals)
+    parts = [f"results of {count} run{'' if count == 1 else 's'}"]
+    if document.blobs:
+        parts.append(f"{document.blobs} unused blobs")
+    if document.orphans:
+        parts.append(f"{len(document.orphans)} folders of submissions that never ran")
+    return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

@@ -1,0 +1,90 @@
+"""A gateway's broker without Ray and HTTP, on a store and a ledger with runs of any age."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_gpu_release.broker import ledger
+from jupyter_gpu_release.broker.broker import Broker
+from jupyter_gpu_release.core.config import GatewayConfig, RetentionPolicy
+from jupyter_gpu_release.core.documents import GcDocument
+from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView, ValueInfo
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.storage.graph_file import write_graph
+from jupyter_gpu_release.storage.layout import RunPaths
+from jupyter_gpu_release.storage.runs import create_run_folder, write_manifest
+
+DAY_S = 86400.0
+OLD = RetentionPolicy(older_than_s=30 * DAY_S)
+
+
+class StoreBed:
+    """``run(n)`` is the id of the n-th run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.config = GatewayConfig(str(folder), str(self.store), str(folder / "token"), str(folder), "")
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator[Broker]:
+        """A life of the gateway."""
+        broker = Broker(self.config)
+        try:
+            yield broker
+        finally:
+            broker.journal.close()
+            broker.engine.dispose()
+
+    async def collect(self, policy: RetentionPolicy = OLD, **more: Any) -> GcDocument:
+        """One collection by a gateway of its own."""
+        async with self.broker() as broker:
+            return await broker.collector.collect(policy, **more)
+
+    def paths(self, number: int) -> RunPaths:
+        """Paths of the n-th run."""
+        return RunPaths.of(self.store, run_id(number))
+
+    def add(self, number: int, *buffers: bytes, age_days: float = 50, state: str = "succeeded", **facts: Any) -> str:
+        """A run with these values (each buffer of 1 MiB and more is a blob), made so long ago."""
+        run, at_s = run_id(number), time.time() - age_days * DAY_S
+        paths = create_run_folder(self.store, run)
+        digest = write_graph(paths.values, b"stream", buffers, durable=False)
+        outcome = Outcome("ok", values=Graph(file="values.graph", digest=digest), results=[ValueInfo("x", "bytes", 1)])
+        facts = {"user": "ann", "session": "old session", "notebook": "a.ipynb", "submitted_at": at_s} | facts
+        view = RunView(run, state=state, seq=1, finished_at=at_s if state == "succeeded" else None, **facts)
+        write_manifest(paths, {"run": run, "state": state, "user": view.user}, durable=False)
+        engine = ledger.open_ledger(self.folder / "ledger.sqlite")
+        with engine.begin() as connection:
+            queued = msgspec.structs.replace(view, state="queued")
+            ledger.insert_run(connection, queued, number, RunRequest(run, view.session, ResourceAsk(), b""))
+            ledger.update_run(connection, view, outcome)
+        engine.dispose()
+        return run
+
+    def blobs(self) -> set[str]:
+        """Digests of the blobs that are there."""
+        return {path.name for path in self.store.glob("blobs/??/*")}
+
+    def age_blobs(self, days: float = 50) -> None:
+        """As if they had not been touched for so long."""
+        at_s = time.time() - days * DAY_S
+        for path in self.store.glob("blobs/**/*"):
+            os.utime(path, (at_s, at_s))
+
+
+def run_id(number: int) -> str:
+    """The id of the n-th run."""
+    return f"20260101-000000-{number:08x}"
+
+
+def blob(letter: str) -> bytes:
+    """A buffer that becomes a blob."""
+    return letter.encode() * (1 << 20)
