@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from ray_bed import GatewayBed, RayBed
 from store_bed import DAY_S, OLD, StoreBed, blob, run_id
 
 from jupyter_gpu_release.broker.sessions import Session
@@ -301,3 +303,24 @@ def test_the_document_is_json(bed: StoreBed) -> None:
     document = msgspec.json.decode(msgspec.json.encode(collect(bed)))
     assert document["schema_version"] == 1
     assert document["removals"][0]["reason"] == "not used for 50 days"
+
+
+def test_the_gateway_does_it_by_itself_where_limits_are_set(
+    ray_bed: RayBed, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    bed = StoreBed(tmp_path)
+    bed.add(1, blob("a"))
+    bed.add(2, age_days=2)
+    bed.age_blobs()
+    gateway = GatewayBed(ray_bed, tmp_path, retention=OLD, gc_interval_s=10.0, ledger=str(tmp_path / "ledger.sqlite"))
+    try:
+        assert gateway.deploy().ok
+        until(lambda: not bed.blobs(), "the old run's blob to be freed")
+        with gateway.rest() as client:
+            assert client.run(run_id(1)).collected_because == "not used for 50 days"
+            assert client.run(run_id(2)).collected_at is None
+            assert client.collect(dry_run=True, older_than_s=86400).removals[0].run == run_id(2)
+            assert gone(client.collect(older_than_s=86400)) == [run_id(2)]
+            assert not client.collect(keep=0).has_limits  # 0: no limit
+    finally:
+        gateway.end()

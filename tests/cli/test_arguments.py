@@ -14,7 +14,7 @@ from jupyter_gpu_release.errors import OptionError
     [
         ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
         ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
-        ("frobnicate", "frobnicate: no such command", "commands: start, stop, status, runs, cancel, token, doctor"),
+        ("frobnicate", "frobnicate: no such command", "commands: start, stop, status, runs, cancel, token, gc, doctor"),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),
         ("status --jsn", "--jsn: no such option of `jupyter gpu status`", "did you mean --json?"),
@@ -43,7 +43,6 @@ from jupyter_gpu_release.errors import OptionError
         ("nodes drain n", "nodes is not built yet", "leave it out"),
         ("report", "report is not built yet", "leave it out"),
         ("simulate trace.csv", "simulate is not built yet", "leave it out"),
-        ("gc", "gc is not built yet", "leave it out"),
         ("reindex", "reindex is not built yet", "leave it out"),
         ("runs export x", "runs export is not built yet", "leave it out"),
         ("runs import x", "runs import is not built yet", "leave it out"),
