@@ -16,7 +16,7 @@ import ray
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
 from ..core.messages import decode
-from ..core.node_messages import NodeInfo
+from ..core.node_messages import NodeInfo, RunWaits
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
@@ -83,6 +83,8 @@ class Gateway:
             if isinstance(message, RawEvents):
                 record.tail.add(message.events)
                 record.wake()
+            elif isinstance(message, RunWaits):
+                self._broker.lifecycle.on_waits(record, message.waits_for)
             else:
                 self._broker.lifecycle.on_phase(record, message)
 

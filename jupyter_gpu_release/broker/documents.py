@@ -27,6 +27,7 @@ from ..core.documents import (
 from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
+from ..core.waits import sentence
 from ..errors import ClusterError
 from .access import shown_run
 from .broker import Broker
@@ -95,10 +96,16 @@ def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
         detached=view.detached,
         pinned=view.pinned, collected_at=view.collected_at, collected_because=view.collected_because,
         imported_from=view.imported_from,
+        waits_for=waits_of(view),
     )  # fmt: skip
 
 
 _NOTHING = Summary()
+
+
+def waits_of(view: RunView) -> str:
+    """Why a run's results are not durable yet, in words; empty when they are."""
+    return sentence(view.waits_for) if view.waits_for is not None else ""
 
 
 def queued_s(view: RunView, now_s: float) -> float:
@@ -148,5 +155,6 @@ def _queue_row(view: RunView) -> QueueRow:
 
 def _active_row(view: RunView, now_s: float) -> ActiveRow:
     return ActiveRow(
-        view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s), view.name
-    )
+        view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
+        view.name, waits_of(view),
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..core.messages import ErrorInfo, Outcome
+from ..core.resources import format_bytes
 from ..core.run import RunState
 from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
 
@@ -53,6 +54,25 @@ def lost(reason: str) -> Outcome:
     return unstarted(RunLostError(reason, mend="run the cell again"))
 
 
+def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
+    """The outcome of a run that had ended, but whose results were not durable yet; names what is lost."""
+    text = f"results of run {run} ({_named(outcome)}) are lost: {reason}"
+    bare = msgspec.structs.replace(outcome, values=None, results=[], notes=[*outcome.notes, text])
+    if outcome.error is not None:
+        return bare
+    return msgspec.structs.replace(bare, status="lost", error=lost(text).error, notes=outcome.notes)
+
+
+def given_up(outcome: Outcome, reason: str) -> str:
+    """Why a persisting run ended, when somebody gave its results up."""
+    return f"{reason} before its results ({_named(outcome)}) were durable: they are given up"
+
+
+def _named(outcome: Outcome) -> str:
+    names = ", ".join(value.name for value in outcome.results) or "no names"
+    return f"{names}; {format_bytes(sum(value.bytes for value in outcome.results))}"
+
+
 def error_info(error: GpuReleaseError) -> ErrorInfo:
     """One of our own errors for an outcome."""
     return ErrorInfo(ename=type(error).__name__, evalue=error.message, code=error.code, mend=error.mend)
@@ -62,6 +82,6 @@ def merged(released: Outcome | None, final: Outcome | None) -> Outcome:
     """The complete outcome: the final one, with inline values of the released one where it has none."""
     if final is None:
         return released or Outcome(status="ok")
-    if released is not None and final.values is None and released.values is not None:
+    if released is not None and final.values is None and released.values is not None and not released.values.file:
         return msgspec.structs.replace(final, values=released.values)
     return final

@@ -9,14 +9,14 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from ..core.messages import Outcome
+from ..core.messages import Outcome, PersistWait
 from ..core.node_messages import RunPhase, StartOrder
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Slot
 from . import leases as ray_leases
 from . import ledger
-from .endings import final_reason, final_state, lost, merged, unstarted
+from .endings import final_reason, final_state, lost, lost_results, merged, unstarted
 from .journal import Journal
 from .leases import PREFIX, Lease, LeaseTable
 from .manifests import Manifests
@@ -167,6 +167,18 @@ class Lifecycle:
             return self._on_outcome(record)
         return None
 
+    def on_waits(self, record: RunRecord, wait: PersistWait) -> None:
+        """Take in why a run's results are not durable yet."""
+        record.waits_for = wait
+        if record.state is RunState.PERSISTING:
+            self.runs.change(record, waits_for=wait)
+
+    def end_unkept(self, record: RunRecord, reason: str) -> None:
+        """Nobody waits for a persisting run's results any more, and no node that is there keeps them."""
+        record.outcome = unstarted(RunCancelledError(reason))
+        record.phase = PHASES["final"]
+        self._finish(record)
+
     def _on_outcome(self, record: RunRecord) -> asyncio.Task[None] | None:
         if record.releasing is None:
             self._to_releasing(record)
@@ -194,7 +206,7 @@ class Lifecycle:
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
             self._finish(record, **gone)
         else:
-            self.runs.change(record, RunState.PERSISTING, outcome=outcome, **gone)
+            self.runs.change(record, RunState.PERSISTING, outcome=outcome, waits_for=record.waits_for, **gone)
         self.queue.serve()
 
     def _hand_over(self, lease: Lease) -> bool:
@@ -218,6 +230,7 @@ class Lifecycle:
             return
         outcome = record.outcome = record.outcome or Outcome(status="lost")
         facts |= {"outcome": outcome, "reason": final_reason(outcome, record.cancelled), "position": None}
+        facts["waits_for"] = None
         state = final_state(outcome, record.cancelled)
         committed = self.runs.change(record, state, finished_at=time.time(), **facts)
         asyncio.get_running_loop().call_later(_TAIL_KEPT_S, record.tail.clear)
@@ -275,8 +288,10 @@ class Lifecycle:
             return
         self.queue.remove(record)
         log.warning("run %s is lost: %s", record.run, reason)
-        if record.phase < PHASES["released"] or not self._manifests.has_values(record.run, record.outcome):
+        if record.outcome is None or record.phase < PHASES["released"]:
             record.outcome = lost(reason)
+        elif not self._manifests.has_values(record.run, record.outcome):
+            record.outcome = lost_results(record.run, record.outcome, reason)
         record.phase = PHASES["final"]
         if record.releasing is None:
             record.releasing = self.spawn(self.end_lease(record))

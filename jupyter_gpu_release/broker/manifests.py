@@ -39,7 +39,9 @@ class Manifests:
     def has_values(self, run: str, outcome: Outcome | None) -> bool:
         """Whether the values that ``outcome`` speaks of are at hand (inline, or their file is complete)."""
         values = outcome.values if outcome is not None else None
-        return values is None or not values.file or (RunPaths.of(self._store, run).folder / values.file).exists()
+        if values is None or not values.file:
+            return True
+        return bool(values.digest) and (RunPaths.of(self._store, run).folder / values.file).exists()
 
     def note(self, view: RunView, outcome: Outcome | None, request: RunRequest) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""
@@ -70,6 +72,8 @@ class Manifests:
             self._writing.pop(run, None)
 
     def _write_now(self, paths: RunPaths, manifest: dict[str, Any]) -> None:
+        if not paths.folder.parent.is_dir() and _had_its_folder(manifest):
+            raise StoreError(f"the store {self._store} is not there", mend="is it mounted?")
         if not paths.folder.is_dir():
             create_run_folder(self._store, manifest["run"])
         write_manifest(paths, manifest, durable=_is_final(manifest))
@@ -77,6 +81,11 @@ class Manifests:
 
 def _is_final(manifest: dict[str, Any]) -> bool:
     return RunState.of(manifest["state"]).is_terminal
+
+
+def _had_its_folder(manifest: dict[str, Any]) -> bool:
+    """A store made anew would hide the one that comes back."""
+    return manifest.get("running_at") is not None
 
 
 def manifest_of(view: RunView, outcome: Outcome | None, request: RunRequest) -> dict[str, Any]:

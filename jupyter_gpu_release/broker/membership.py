@@ -9,9 +9,11 @@ import ray
 
 from ..core.messages import decode
 from ..core.node_messages import NodeInfo
+from ..core.run import RunState
 from ..errors import ClusterError
 from .broker import Broker
 from .nodes import Node
+from .persisting import save_inline
 from .runs import RunRecord
 
 log = logging.getLogger(__name__)
@@ -39,14 +41,18 @@ async def on_node_up(broker: Broker, info: NodeInfo) -> None:
     restarted = node.info is not None and node.info.incarnation != info.incarnation
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
     take_in(broker, info)
-    if restarted:
-        await _lose_forgotten(broker, node)
+    await _lose_forgotten(broker, node, restarted=restarted)
     broker.lifecycle.queue.serve()
 
 
-async def _lose_forgotten(broker: Broker, node: Node) -> None:
-    """Runs that the restarted agent does not know (it may have been given new ones already)."""
+async def _lose_forgotten(broker: Broker, node: Node, *, restarted: bool) -> None:
+    """Runs that a restarted agent does not know (it may have been given new ones already).
+
+    A new one is asked for results only: those of an earlier cluster are in its spool.
+    """
     accepted = [record for record in _runs_on(broker, node.node) if record.accepted]
+    if not restarted:
+        accepted = [record for record in accepted if record.state is RunState.PERSISTING]
     if not accepted:
         return
     try:
@@ -55,7 +61,7 @@ async def _lose_forgotten(broker: Broker, node: Node) -> None:
         log.warning("%s", error.message)
         known = set()
     for record in accepted:
-        if record.run not in known:
+        if record.run not in known and not await save_inline(broker, record, node.node):
             await broker.lifecycle.lose(record, f"the node agent on {node.host} died, and the cell with it")
 
 

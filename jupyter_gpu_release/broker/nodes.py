@@ -115,7 +115,9 @@ class NodeTable:
         config = AgentConfig(
             store=self._config.store, runtime=self._config.runtime, simulated=self._config.simulated,
             preload=self._config.preload, cluster=self._config.cluster, ray_namespace=namespace,
-            gateway_actor=self._config.gateway_actor,
+            gateway_actor=self._config.gateway_actor, spool=self._config.spool,
+            persist_memory_bytes=self._config.persist_memory_bytes,
+            persist_bytes_per_s=self._config.persist_bytes_per_s,
         )  # fmt: skip
         options = {
             "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,

@@ -25,6 +25,7 @@ from . import ledger, membership, token_store
 from .broker import Broker
 from .leases import Lease, living_groups, release
 from .ledger import StoredLease, StoredSession
+from .persisting import await_node
 from .runs import RunRecord
 from .tokens import embedded_token
 
@@ -88,7 +89,9 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
         lease = _lease_of(broker, stored, groups)
-        if remembered.fresh:
+        if known is None and record.state is RunState.PERSISTING:
+            await_node(broker, record)
+        elif remembered.fresh:
             await broker.lifecycle.lose(record, "the cluster was started anew")
         elif known is not None:
             await _go_on(broker, record, lease, known)
@@ -136,13 +139,16 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     record.lease = lease
     record.drop_payload()
     record.tail.last = max(record.tail.last, known.last_event)
-    record.tail.known = True
+    # an adopted run's agent has not counted its events: they are in the log
+    record.tail.known = bool(known.last_event) or known.phase not in ("released", "final")
     if lease is not None and not record.view.gpu_ids:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
     if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
         broker.runs.change(record, RunState.STARTING, granted_at=record.view.granted_at or time.time(), position=None)
     broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
+    if known.waits_for is not None:
+        broker.lifecycle.on_waits(record, known.waits_for)
     record.wake()
 
 

@@ -18,6 +18,7 @@ from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, 
 from ..core.config import RetentionPolicy
 from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
+from ..core.run import RunState
 from ..errors import OptionError, RequestError
 from .access import Act, shown_status
 from .broker import Broker
@@ -25,6 +26,7 @@ from .checks import check_nodes
 from .connection import SessionConnection
 from .documents import record_row, runs_document, status_document
 from .follow import Follower
+from .persisting import give_up
 from .tail import RawEvents
 from .token_routes import create_token, list_tokens, revoke_tokens
 from .tokens import Caller
@@ -105,7 +107,11 @@ async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow
     """POST /v1/runs/{run}/cancel."""
     record = broker.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = _flag(request, "kill")
-    await broker.lifecycle.cancel(record, f"cancelled by {caller.user}", kill=kill)
+    reason = f"cancelled by {caller.user}"
+    if record.state is RunState.PERSISTING:
+        await give_up(broker, record, reason)
+    else:
+        await broker.lifecycle.cancel(record, reason, kill=kill)
     return record_row(record, caller, time.time())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Engine
 
-from ..core.messages import Outcome, RunRequest, RunView
+from ..core.messages import Outcome, PersistWait, RunRequest, RunView
 from ..core.resources import ResourceAsk
 from ..core.run import RunState
 from . import ledger
@@ -62,6 +62,8 @@ class RunRecord:
         self.recorded = False
         self.starting: asyncio.Task[None] | None = None
         self.releasing: asyncio.Task[None] | None = None
+        #: why its results are not durable yet, shown once the lease is gone
+        self.waits_for: PersistWait | None = None
         #: called after each change and each batch of events
         self.watchers: set[Callable[[], None]] = set()
 
@@ -93,6 +95,7 @@ class RunRecord:
         record.outcome = stored.outcome
         record.recorded = True
         record.tail.known = False
+        record.waits_for = stored.view.waits_for
         if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
             record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
         return record

@@ -63,6 +63,12 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     agent_entry: str = "jupyter_gpu_release.node.agent:NodeAgent"
     #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)
     python_path: list[str] = msgspec.field(default_factory=list)
+    #: folder on a local disk of each node for results that cannot be written to the store yet
+    spool: str = ""
+    #: most bytes of results that may wait in a node's memory; 0: a quarter of it
+    persist_memory_bytes: int = 0
+    #: writes of results to the store, bytes a second and run; 0: no limit
+    persist_bytes_per_s: int = 0
     reconcile_interval_s: float = 3.0
     #: how long ``broker.deploy`` waits for the first node agent
     ready_timeout_s: float = 60.0

@@ -74,6 +74,8 @@ class ActiveRow(msgspec.Struct, frozen=True):
     queued_s: float
     held_s: float
     name: str = ""
+    #: why a persisting run's results are not durable yet, in words
+    waits_for: str = ""
 
 
 class StatusDocument(msgspec.Struct, frozen=True):
@@ -136,6 +138,8 @@ class RunRow(msgspec.Struct, frozen=True):
     collected_because: str = ""
     #: who exported it elsewhere
     imported_from: str = ""
+    #: why a persisting run's results are not durable yet, in words
+    waits_for: str = ""
 
 
 class RunsDocument(msgspec.Struct, frozen=True):

@@ -182,6 +182,23 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the results of a persisting run wait for; :func:`.waits.sentence` says it in words."""
+
+    #: file that they are written to, as the node sees it
+    path: str
+    bytes: int
+    #: why the last try failed; empty while the first one is under way
+    reason: str = ""
+    #: free space there; None where that cannot be asked (the store is gone)
+    free_bytes: int | None = None
+    #: where the bytes are kept meanwhile: ``memory`` or ``disk`` of the node, or ``gone`` with a node that is away
+    kept: str = "memory"
+    tries: int = 0
+    #: when the next try begins (unix seconds)
+    next_try_at: float | None = None
+
+
 class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a client may see of a run; the newest one replaces the older ones (``seq`` grows)."""
 
@@ -223,6 +240,8 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     imported_from: str = ""
     #: set once the lease is gone (values inline where they are small); only for the owner
     outcome: Outcome | None = None
+    #: why a persisting run's results are not durable yet
+    waits_for: PersistWait | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

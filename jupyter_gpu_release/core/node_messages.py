@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .messages import Event, Outcome
+from .messages import Event, Outcome, PersistWait
 
 
 class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,6 +21,12 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster: str = ""
     ray_namespace: str = "jupyter_gpu_release"
     gateway_actor: str = "gateway"
+    #: folder on a local disk of the node for results that cannot be written to the store yet (below it one a host)
+    spool: str = ""
+    #: most bytes of results that may wait in the node's memory; 0: a quarter of it
+    persist_memory_bytes: int = 0
+    #: writes of results to the store, bytes a second and run; 0: no limit
+    persist_bytes_per_s: int = 0
 
 
 def grant_socket(runtime: str, node: str) -> str:
@@ -103,7 +109,14 @@ class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
     outcome: Outcome | None = None
 
 
-NodeMessage = RunEvents | RunPhase
+class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
+    """The results of a released run are not durable yet, and why."""
+
+    run: str
+    waits_for: PersistWait
+
+
+NodeMessage = RunEvents | RunPhase | RunWaits
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -122,3 +135,4 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     last_event: int = 0
     at_s: float = 0.0
     outcome: Outcome | None = None
+    waits_for: PersistWait | None = None

@@ -18,14 +18,16 @@ import psutil
 import ray
 
 from .. import __version__
-from ..core.messages import decode, encode
+from ..core.messages import Outcome, decode, encode
 from ..core.node_messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, grant_socket
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.runs import probe_store
 from . import memory, process
+from .adopted import AdoptedRun
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .gpus import Nvml, simulated_gpus
+from .keeping import Keeping
 from .node_run import RunOnNode
 from .reporter import Reporter
 
@@ -42,10 +44,11 @@ class NodeAgent:
         self._incarnation = secrets.token_hex(8)
         Path(self._config.runtime).mkdir(mode=0o700, parents=True, exist_ok=True)
         # whatever an earlier agent of this node left behind
-        process.end_marked(process.NODE_MARKER, self._node)
+        process.end_marked(process.NODE_MARKER, self._node, spare=process.persisters())
+        self._keeping = Keeping(self._config, self._node)
         self._nvml = Nvml()
         self._meter = UseMeter(self._nvml)
-        self._runs: dict[str, RunOnNode] = {}
+        self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
         #: accelerators that lease tasks told of before the order came
         self._told_early: dict[str, list[str]] = {}
@@ -55,6 +58,7 @@ class NodeAgent:
         self._gpu_total, self._cpu_total = _resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._watch_raylet()
+        self._adopt()
         self._hear_lease_tasks()
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
@@ -74,7 +78,7 @@ class NodeAgent:
             return
         if not order.memory_bytes:
             order = self._with_memory_share(order)
-        run = RunOnNode(order, self._servers, self._meter, self._reporter.tell)
+        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell)
         self._ungranted[order.run] = run
         self._spawn(self._carry_out(run))
         ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
@@ -120,6 +124,16 @@ class NodeAgent:
         found = self._runs.get(run)
         if found is not None and found.phase == "final":
             del self._runs[run]
+            self._keeping.forget(run)
+
+    async def give_up(self, run: str, reason: str) -> bool:
+        """Drop a run's results that are not durable yet; False: there are none."""
+        return self._keeping.give_up(run, reason)
+
+    async def keep(self, run: str, folder: str, outcome: bytes) -> None:
+        """Make small results durable that the gateway has and an earlier agent did not come to write."""
+        if run not in self._runs:
+            self._take_over(run, folder, decode(outcome, Outcome))
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         """Which top-level packages of ``names`` are not installed here."""
@@ -139,6 +153,17 @@ class NodeAgent:
         return ""
 
     # ----------------------------------------------------------------------------- the inside
+    def _adopt(self) -> None:
+        """Results that an earlier agent of this node (or an earlier cluster) was still keeping."""
+        for waiting in self._keeping.adopt(frozenset(e["NodeID"] for e in ray.nodes() if e["Alive"])):
+            outcome = self._keeping.found(waiting.run)
+            if outcome is not None:
+                self._take_over(waiting.run, waiting.folder, outcome)
+
+    def _take_over(self, run: str, folder: str, outcome: Outcome) -> None:
+        adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._keeping, self._reporter.tell)
+        self._spawn(adopted.carry_out())
+
     def _hear_lease_tasks(self) -> None:
         """Lease tasks on this node tell their ids here, some hops sooner than through the gateway."""
         path = Path(grant_socket(self._config.runtime, self._node))
@@ -208,9 +233,10 @@ class NodeAgent:
             run.signal("kill", "lost")
         deadline = time.monotonic() + 2.0
         me = psutil.Process()
+        spilling = frozenset(self._keeping.leave())
         self._servers.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
         psutil.wait_procs(me.children(recursive=True), timeout=max(0.0, deadline - time.monotonic()))
-        process.end_marked(process.NODE_MARKER, self._node)
+        process.end_marked(process.NODE_MARKER, self._node, spare=spilling)
         os._exit(1)
 
     def _spawn(self, work: object) -> None:

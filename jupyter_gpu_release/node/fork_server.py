@@ -155,7 +155,8 @@ class _Server:
             if not pid:
                 break
             self._supervisors.discard(pid)
-        process.kill_each(pid for pid in process.children_of(os.getpid()) if pid not in self._supervisors)
+        strangers = [pid for pid in process.children_of(os.getpid()) if pid not in self._supervisors]
+        process.kill_each(pid for pid in strangers if not process.is_persister(pid))
 
 
 if __name__ == "__main__":

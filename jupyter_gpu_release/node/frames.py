@@ -10,6 +10,7 @@ from enum import IntEnum
 import msgspec
 
 from ..core.messages import ErrorInfo, Outcome
+from .spool import KeepOrder
 
 _HEAD = struct.Struct("<IB")
 HEAD_BYTES = _HEAD.size
@@ -26,10 +27,8 @@ class Kind(IntEnum):
     RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
-    PERSISTER = 9  #: rank → supervisor: pid that writes the values and is not waited for
-    PERSISTED = 10  #: persister → supervisor: Outcome, now with the values' file (or the error)
+    PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
-    FINAL = 12  #: supervisor → agent: Outcome; results durable
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
 
 
@@ -62,6 +61,7 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus: float | None = None
     timeout_s: float | None = None
     grace_s: float = 5.0
+    keep: KeepOrder = KeepOrder("", "")
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

@@ -10,9 +10,10 @@ import msgspec
 from ..core.messages import Outcome
 from ..core.node_messages import StartOrder
 from .frames import RankOrder
+from .spool import KeepOrder
 
 
-def rank_orders(order: StartOrder) -> list[RankOrder]:
+def rank_orders(order: StartOrder, keep: KeepOrder) -> list[RankOrder]:
     """One order per rank."""
     port = _free_port() if order.ranks > 1 else 0
     return [
@@ -20,6 +21,7 @@ def rank_orders(order: StartOrder) -> list[RankOrder]:
             run=order.run, payload=order.payload, folder=order.folder, rank=rank, ranks=order.ranks,
             simulated=order.simulated, master_port=port,
             memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s,
+            keep=keep,
         )
         for rank in range(order.ranks)
     ]  # fmt: skip

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.messages import Event, Graph, Outcome, decode, encode
-from ..core.node_messages import NodeMessage, NodeRun, RunEvents, RunPhase, StartOrder
+from ..core.messages import Event, Outcome, PersistWait, decode, encode
+from ..core.node_messages import NodeMessage, NodeRun, RunEvents, RunPhase, RunWaits, StartOrder
 from ..errors import GpuReleaseError, StoreError
 from ..storage.events import EventWriter, read_events
 from ..storage.layout import RunPaths
@@ -19,6 +19,8 @@ from . import gang, process
 from .fork_servers import ForkServer, ForkServers
 from .frames import Command, FrameReader, Kind, Output, RankOrder, died_outcome, pack
 from .gpu_use import UseMeter
+from .keeping import Keeping
+from .settlement import settled_outcome
 
 _BATCH_S = 0.02
 _SLOW_STORE_S = 1.0
@@ -34,9 +36,12 @@ class RunOnNode:
         order: StartOrder,
         servers: ForkServers,
         meter: UseMeter,
+        keeping: Keeping,
         tell: Callable[[NodeMessage], None],
     ) -> None:
         self.order = order
+        self.waits_for: PersistWait | None = None
+        self._keeping = keeping
         self._granted: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
         if order.gpu_ids is not None:
             self._granted.set_result(True)
@@ -53,14 +58,13 @@ class RunOnNode:
         self._count = 0
         self._wake = asyncio.Event()
         self._recording = asyncio.Lock()
-        self._final = asyncio.Event()
         self._signalled: Command | None = None
         self._at_s = time.time()
         self._log_problem = ""
 
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
-        return NodeRun(self.order.run, self.phase, self._count, self._at_s, self.outcome)
+        return NodeRun(self.order.run, self.phase, self._count, self._at_s, self.outcome, self.waits_for)
 
     def events(self, after: int) -> list[Event]:
         """Recorded events above ``after``."""
@@ -107,7 +111,10 @@ class RunOnNode:
                 raise
             return False
         try:
-            readers = [await self._connect(server, rank_order) for rank_order in gang.rank_orders(self.order)]
+            readers = [
+                await self._connect(server, rank_order)
+                for rank_order in gang.rank_orders(self.order, self._keeping.order)
+            ]
             if not await self._until_granted():
                 return False
             for writer, ids in zip(
@@ -138,7 +145,6 @@ class RunOnNode:
 
     async def _follow(self, rank: int, reader: asyncio.StreamReader) -> None:
         frames = FrameReader()
-        awaiting_file = False
         while data := await reader.read(1 << 18):
             for kind, body in frames.feed(data):
                 if kind is Kind.OUTPUT:
@@ -147,20 +153,20 @@ class RunOnNode:
                     self._on_running(rank, decode(body, float))
                 elif kind is Kind.ENDED:
                     self._on_ended(rank, decode(body, float))
+                elif kind is Kind.PERSISTER:
+                    self._keeping.begin(self.order.run, self.order.folder, decode(body, int))
                 elif kind is Kind.RELEASED:
-                    outcome = decode(body, Outcome)
-                    awaiting_file = outcome.values is not None and bool(outcome.values.file)
-                    await self._on_rank_released(rank, outcome)
-                elif kind is Kind.FINAL:
-                    awaiting_file = False
-                    self._on_persisted(decode(body, Outcome))
+                    await self._on_rank_released(rank, decode(body, Outcome))
         if rank not in self._outcomes:
             # nobody collected what the cell had started: it is known by its marker
             await asyncio.to_thread(process.end_marked, process.RUN_MARKER, self.order.run)
-            lost = "the rank's supervisor ended without a word; the cell's names are gone"
-            await self._on_rank_released(rank, died_outcome("died", "CellProcessDied", lost))
-        if awaiting_file:
-            self._on_persisted(died_outcome("error", "StoreError", "the results' writer died before it was done"))
+            await self._on_rank_released(rank, self._unreported(rank))
+
+    def _unreported(self, rank: int) -> Outcome:
+        """The outcome of a rank whose supervisor died; its results may be with their persister already."""
+        found = self._keeping.found(self.order.run) if rank == 0 else None
+        lost = "the rank's supervisor ended without a word; the cell's names are gone"
+        return found or died_outcome("died", "CellProcessDied", lost)
 
     def _on_running(self, rank: int, at_s: float) -> None:
         if rank == 0 and self.phase == "starting":
@@ -187,44 +193,31 @@ class RunOnNode:
         if self._log_problem:
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._log_problem])
         self.outcome = outcome
+        self._keeping.released(self.order.run, outcome, self._on_wait)
         # the last output comes before the release, but a slow store must not hold a GPU
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._record()), _SLOW_STORE_S)
         self._phase("released", outcome.released_s or time.time())
 
-    def _on_persisted(self, outcome: Outcome) -> None:
-        assert self.outcome is not None
-        status = outcome.status if outcome.error is not None else self.outcome.status
-        self.outcome = msgspec.structs.replace(
-            self.outcome, values=outcome.values, results=outcome.results, error=outcome.error, status=status
-        )
-        self._final.set()
+    def _on_wait(self, wait: PersistWait) -> None:
+        self.waits_for = wait
+        self._tell_gateway(RunWaits(self.order.run, wait))
 
     async def _finish(self) -> None:
-        """Make the results durable, then say so."""
+        """Wait until the results are durable, then say so."""
         assert self.outcome is not None
-        values = self.outcome.values
-        if values is not None and values.file:
-            await self._final.wait()
-        elif values is not None:
-            await asyncio.to_thread(self._write_small, values)
+        run, values = self.order.run, self.outcome.values
+        if values is not None:
+            if values.file:
+                settlement = await self._keeping.settled(run)
+            else:
+                settlement = await self._keeping.keep_small(run, self.order.folder, self.outcome, self._on_wait)
+            self.outcome = settled_outcome(run, self.outcome, settlement)
         await self._record()
         if self._log is not None:
             with contextlib.suppress(StoreError):
                 await asyncio.to_thread(self._log.close)
         self._phase("final", time.time())
-
-    def _write_small(self, values: Graph) -> None:
-        from ..storage.graph_file import write_graph
-
-        assert self.outcome is not None
-        try:
-            digest = write_graph(self._paths.values, values.stream, values.buffers)
-            written = msgspec.structs.replace(values, digest=digest)
-            self.outcome = msgspec.structs.replace(self.outcome, values=written)
-        except StoreError as error:
-            note = f"the results are not on the store: {error.message}"
-            self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, note])
 
     # -------------------------------------------------------------------------------- signals
     def signal(self, name: str, status: str) -> None:

@@ -13,12 +13,15 @@ from pathlib import Path
 import psutil
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
 RUN_MARKER = "JUPYTER_GPU_RUN"
 NODE_MARKER = "JUPYTER_GPU_NODE"
+#: names (of at most 15 characters) of processes that outlive those that made them
+PERSISTER, MOVER = "jgr-persister", "jgr-mover"
 
 
 def become_subreaper() -> None:
@@ -33,6 +36,23 @@ def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def name_this(name: str) -> None:
+    """Give this process a name of its own in ``/proc`` (at most 15 characters)."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def is_persister(pid: int) -> bool:
+    """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip() == PERSISTER and not is_gone(pid)
+    return False
+
+
+def persisters() -> frozenset[int]:
+    """All processes of this machine that keep results."""
+    return frozenset(pid for pid in psutil.pids() if is_persister(pid))
 
 
 def children_of(pid: int) -> list[int]:

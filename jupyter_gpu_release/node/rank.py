@@ -21,7 +21,7 @@ import msgspec
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
 from ..errors import GpuReleaseError, StoreError
-from ..storage.graph_file import open_graph, write_graph
+from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, process, workplace
 from .frames import Kind, RankOrder, died_outcome
@@ -187,18 +187,13 @@ class _Rank:
             raw = [bytes(buffer) for buffer in collected.buffers]
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
             return
-        pid = fork_persister(
-            outcome, lambda: _write(self._order, collected), VALUES_FILE, self._sock, collected.total_bytes
-        )
+        outcome = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+        pid = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
         self._outlet.frame(Kind.PERSISTER, encode(pid))
-        self._finish(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+        self._finish(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
-        try:
-            body = encode(outcome)
-        except (TypeError, ValueError):  # texts of the user's own string classes, odd file names
-            body = encode(plain_outcome(outcome))
-        self._outlet.frame(Kind.OUTCOME, body)
+        self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))
         _end_idle_workers()
         with contextlib.suppress(BaseException):  # the cell's own atexit handlers
             atexit._run_exitfuncs()
@@ -218,8 +213,13 @@ def _end_idle_workers() -> None:
         process.wait_until_gone(pid, 0.1)
 
 
-def _write(order: RankOrder, collected: Collected) -> str:
-    return write_graph(RunPaths(Path(order.folder)).values, collected.stream, collected.buffers)
+def _sendable(outcome: Outcome) -> Outcome:
+    """Without texts of the user's own string classes and odd file names, where there are any."""
+    try:
+        encode(outcome)
+    except (TypeError, ValueError):
+        return plain_outcome(outcome)
+    return outcome
 
 
 def _open_inputs(payload: CellPayload, paths: RunPaths) -> tuple[bytes, list[Any]]:

@@ -67,7 +67,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------ main loop
     def run(self) -> None:
-        """Until the rank's end, then the release, then the persister's end."""
+        """Until the rank's end, then the release. The persister stays; it is no longer ours to look after."""
         selector = selectors.DefaultSelector()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -87,7 +87,6 @@ class Supervisor:
         if self._outcome is None:
             self._tell_last_words()
         self._release(status)
-        self._finish_persisting()
         self._flush_backlog(wait_s=5.0)
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
@@ -154,8 +153,7 @@ class Supervisor:
             self._deadline = time.monotonic() + _EXIT_GRACE_S
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
-        elif kind is Kind.PERSISTED:
-            self._tell(Kind.FINAL, body)
+            self._tell(kind, body)
         else:
             if kind is Kind.RUNNING:
                 self._running = True
@@ -280,17 +278,6 @@ class Supervisor:
             if pid != self._persister:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-
-    def _finish_persisting(self) -> None:
-        if not self._persister:
-            return
-        self._flush_backlog(wait_s=1.0)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(self._persister, os.WNOHANG)[0] == 0:
-                self._drain()
-                self._flush_backlog()
-                time.sleep(0.005)
-        self._drain()
 
 
 def _is_of_the_user(command: bytes) -> bool:

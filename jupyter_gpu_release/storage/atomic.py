@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import StoreError
+from .pace import current
 
 Chunk = bytes | bytearray | memoryview
 _SMALL_BYTES = 64 << 10
@@ -96,9 +97,12 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def _write_all(descriptor: int, chunk: Chunk) -> int:
     view = memoryview(chunk).cast("B")
+    pace = current()
     done = 0
     while done < len(view):
-        done += os.write(descriptor, view[done : done + (64 << 20)])
+        count = os.write(descriptor, view[done : done + pace.step])
+        pace.wrote(count)
+        done += count
     return done
 
 

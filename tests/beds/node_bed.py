@@ -11,31 +11,43 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.core.messages import CellPayload, Event, Outcome, encode
 from jupyter_gpu_release.core.node_messages import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.node import process
+from jupyter_gpu_release.node.adopted import AdoptedRun
 from jupyter_gpu_release.node.fork_servers import ForkServers
 from jupyter_gpu_release.node.gpu_use import UseMeter
 from jupyter_gpu_release.node.gpus import Nvml
+from jupyter_gpu_release.node.keeping import Keeping
 from jupyter_gpu_release.node.node_run import RunOnNode
+from jupyter_gpu_release.node.spool import entries
 from jupyter_gpu_release.storage.runs import create_run_folder
 
 
 class Node:
     """Runs cells on this machine through the real process chain."""
 
-    def __init__(self, folder: Path, preload: list[str]) -> None:
+    def __init__(self, folder: Path, preload: list[str], **settings: Any) -> None:
         self.marker = secrets.token_hex(6)
+        #: what adopted runs said
+        self.messages: list[NodeMessage] = []
         self.runtime = Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"
         self.runtime.mkdir(mode=0o700)
         self.store = folder
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        config = AgentConfig(store=str(folder), runtime=str(self.runtime), preload=preload, cluster=self.marker)
-        self.servers: ForkServers = self.call(self._make(config))
+        config = AgentConfig(
+            store=str(folder), runtime=str(self.runtime), preload=preload, cluster=self.marker,
+            spool=str(folder.parent / f"spool-{self.marker}"),
+        )  # fmt: skip
+        self.config = msgspec.structs.replace(config, **settings)
+        self.servers: ForkServers = self.call(self._make(self.config))
+        self.keeping: Keeping = self.call(self._make_keeping())
         self.meter = UseMeter(Nvml())
 
     async def _make(self, config: AgentConfig) -> ForkServers:
@@ -43,7 +55,27 @@ class Node:
         await servers.start().ready()
         return servers
 
+    async def _make_keeping(self) -> Keeping:
+        return Keeping(self.config, self.marker)
+
+    def start_agent_anew(self) -> list[AdoptedRun]:
+        """What a killed agent's successor does about results; the fork server stays."""
+        return self.call(self._adopt())
+
+    async def _adopt(self) -> list[AdoptedRun]:
+        self.keeping.close()
+        for entry in entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
+            (entry.folder / "owner").unlink(missing_ok=True)
+        self.keeping = Keeping(self.config, self.marker)
+        adopted = []
+        for waiting in self.keeping.adopt(frozenset()):
+            outcome = self.keeping.found(waiting.run)
+            assert outcome is not None
+            adopted.append(AdoptedRun(waiting.run, waiting.folder, outcome, self.keeping, self.messages.append))
+        return adopted
+
     async def _end(self) -> None:
+        self.keeping.close()
         self.servers.kill_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
@@ -87,7 +119,7 @@ class Run:
         self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
 
     async def _make(self, node: Node) -> RunOnNode:
-        return RunOnNode(self.order, node.servers, node.meter, self._tell)
+        return RunOnNode(self.order, node.servers, node.meter, node.keeping, self._tell)
 
     def _tell(self, message: NodeMessage) -> None:
         with self.changed:

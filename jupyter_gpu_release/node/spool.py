@@ -1,0 +1,187 @@
+"""Results that are on their way to the store: one folder per run on a local disk of the node.
+
+``<spool>/<host>/<run>/record``: who keeps the bytes and how far they are (written by the persister, then by the
+mover; with the agent gone it tells the next one everything), ``outcome`` (the agent's: the whole outcome of the run),
+and once they are spilled ``store/runs/<run>/values.graph`` with ``store/blobs``. The agent removes the folder when the
+gateway has recorded the run's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.messages import Outcome, PersistWait, decode, encode
+from ..core.run import is_run_id
+from ..errors import StoreError
+from ..storage.atomic import make_private_folder, write_atomic
+from ..storage.graph_file import OpenGraph, open_graph, write_graph
+from ..storage.layout import VALUES_FILE, RunPaths
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+
+
+class KeepOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a writer of results must know of its node."""
+
+    #: the host's folder in the spool
+    spool: str
+    #: the agent's datagram socket; with its folder gone the cluster has ended
+    notify: str
+    node: str = ""
+    bytes_per_s: int = 0
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record. ``state``: ``memory`` (of process ``pid``), ``spilled``, ``durable`` (on the store)."""
+
+    run: str
+    node: str
+    #: the run's folder on the store, as the node sees it
+    folder: str
+    bytes: int
+    state: str = "memory"
+    pid: int = 0
+    #: as its rank left it; None where the agent has the whole one
+    outcome: Outcome | None = None
+    waits_for: PersistWait | None = None
+    #: of the file on the store once that is durable
+    digest: str = ""
+    spilled_digest: str = ""
+
+
+class BackOff:
+    """Pauses between tries: 1, 2, 4 … 30 s."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def next_pause_s(self) -> float:
+        """Count a failure; returns the seconds until the next try."""
+        self.tries += 1
+        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.tries - 1, 10))
+
+
+class SpoolEntry:
+    """The files of one run."""
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.run = run
+        self.folder = root / run
+        self._record = self.folder / "record"
+        self._outcome = self.folder / "outcome"
+        self._spilled = RunPaths(self.folder / "store" / "runs" / run)
+        self._owner: int | None = None
+
+    def write(self, waiting: Waiting, *, durable: bool = False) -> None:
+        """Replace the record; raises :class:`StoreError`."""
+        make_private_folder(self.folder)
+        write_atomic(self._record, [encode(waiting)], durable=durable)
+
+    def read(self) -> Waiting | None:
+        """The record; None when there is none that can be read."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return decode(self._record.read_bytes(), Waiting)
+        return None
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """What the agent knows of the run's end; raises :class:`StoreError`."""
+        make_private_folder(self.folder)
+        write_atomic(self._outcome, [encode(outcome)], durable=False)
+
+    def read_outcome(self) -> Outcome | None:
+        """What the agent knew, else what the rank said; None: nothing."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return decode(self._outcome.read_bytes(), Outcome)
+        waiting = self.read()
+        return waiting.outcome if waiting is not None else None
+
+    def spill(self, stream: bytes, buffers: Sequence[Any]) -> str:
+        """Write the values beside the record, durably; returns their digest. Raises :class:`StoreError`."""
+        make_private_folder(self._spilled.folder)
+        try:
+            return write_graph(self._spilled.values, stream, buffers)
+        except StoreError:
+            self.drop_spilled()
+            raise
+
+    def open_spilled(self, digest: str) -> OpenGraph:
+        """The spilled values; raises :class:`StoreError`."""
+        return open_graph(self._spilled.values, digest)
+
+    def drop_spilled(self) -> None:
+        """Remove the values, keep the record."""
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def take(self) -> bool:
+        """Become the one agent that looks after this run, for the life of this process."""
+        with contextlib.suppress(OSError, StoreError):
+            make_private_folder(self.folder)
+            self._owner = os.open(self.folder / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def remove(self) -> None:
+        """Forget the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+
+def entries(root: Path) -> list[SpoolEntry]:
+    """All runs in the spool of this host."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return []
+    return [SpoolEntry(root, name) for name in names if is_run_id(name)]
+
+
+def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
+    """One try to write a run's values to the store; returns their digest, raises :class:`StoreError`.
+
+    A store that is not there (unmounted, renamed) is not made anew: the results would be hidden when it comes back.
+    """
+    if not folder.parent.is_dir():
+        raise StoreError(f"the store {folder.parent.parent} is not there", mend="is it mounted?")
+    if not folder.is_dir():
+        make_private_folder(folder)
+    for stale in folder.glob(f".{VALUES_FILE}.*.tmp"):  # of a writer that was ended: there is one at a time
+        stale.unlink(missing_ok=True)
+    return write_graph(RunPaths(folder).values, stream, buffers)
+
+
+def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff) -> tuple[PersistWait, float]:
+    """What a run waits for after a failed try, and the seconds until the next one."""
+    pause_s = back_off.next_pause_s()
+    wait = PersistWait(
+        path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), free_bytes=_free_bytes(folder), kept=kept,
+        tries=back_off.tries, next_try_at=time.time() + pause_s,
+    )  # fmt: skip
+    return wait, pause_s
+
+
+def _reason(error: Exception | str) -> str:
+    cause = getattr(error, "__cause__", None)
+    if isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT):
+        return cause.strerror or str(cause)
+    return getattr(error, "message", "") or str(error)
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        facts = os.statvfs(folder)
+    except OSError:
+        return None
+    return facts.f_bavail * facts.f_frsize
