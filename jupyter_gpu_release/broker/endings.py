@@ -57,10 +57,11 @@ def lost(reason: str) -> Outcome:
 def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
     """The outcome of a run that had ended, but whose results were not durable yet; names what is lost."""
     text = f"results of run {run} ({_named(outcome)}) are lost: {reason}"
-    bare = msgspec.structs.replace(outcome, values=None, results=[], notes=[*outcome.notes, text])
+    if outcome.values is not None and outcome.values.file:
+        outcome = msgspec.structs.replace(outcome, values=None, results=[])
     if outcome.error is not None:
-        return bare
-    return msgspec.structs.replace(bare, status="lost", error=lost(text).error, notes=outcome.notes)
+        return msgspec.structs.replace(outcome, notes=[*outcome.notes, text])
+    return msgspec.structs.replace(outcome, status="lost", error=lost(text).error)
 
 
 def given_up(outcome: Outcome, reason: str) -> str:

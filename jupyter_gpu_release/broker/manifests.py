@@ -37,11 +37,11 @@ class Manifests:
         return str(RunPaths.of(self._store, run).folder)
 
     def has_values(self, run: str, outcome: Outcome | None) -> bool:
-        """Whether the values that ``outcome`` speaks of are at hand (inline, or their file is complete)."""
+        """Whether the values that ``outcome`` speaks of are on the store."""
         values = outcome.values if outcome is not None else None
-        if values is None or not values.file:
+        if values is None:
             return True
-        return bool(values.digest) and (RunPaths.of(self._store, run).folder / values.file).exists()
+        return bool(values.digest) and (RunPaths.of(self._store, run).folder / VALUES_FILE).exists()
 
     def note(self, view: RunView, outcome: Outcome | None, request: RunRequest) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""

@@ -25,6 +25,7 @@ from .embedded import Say, ensure_token, running_connection, start_lock, stop_em
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    persist_from_environment,
     preload_from_environment,
     retention_from_environment,
 )
@@ -128,6 +129,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
         reconnect_grace_s=grace_from_environment(),
         retention=retention_from_environment(),
         gc_interval_s=collection_interval_from_environment(),
+        **persist_from_environment(),
         allowed_hosts=[ray_host],
     )
 

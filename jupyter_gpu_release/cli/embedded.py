@@ -27,11 +27,20 @@ from ..errors import (
 )
 from ..storage.atomic import make_private_folder
 from ..storage.runs import probe_store
-from .gateway_settings import grace_from_environment, preload_from_environment
+from .gateway_settings import grace_from_environment, persist_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
 from .listening import check_host
 from .plan import KeeperPlan, make_runtime_folder, read_plans
-from .processes import CLUSTER_MARKER, PLAN_FILE, cluster_processes, is_alive, keeper_alive, remove_folder, sweep
+from .processes import (
+    CLUSTER_MARKER,
+    PLAN_FILE,
+    cluster_processes,
+    is_alive,
+    keeper_alive,
+    keeps_results,
+    remove_folder,
+    sweep,
+)
 
 DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
@@ -135,7 +144,11 @@ def _reuse(running: Connection, gpus: int | None, simulated: int | None, store: 
 def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
 ) -> KeeperPlan:
-    preload_from_environment(), grace_from_environment()  # a mistake in these is said before anything starts
+    (
+        preload_from_environment(),
+        grace_from_environment(),
+        persist_from_environment(),
+    )  # a mistake in these is said before anything starts
     check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
@@ -248,7 +261,7 @@ def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
     if keeper_alive(keeper_pid, cluster):
         os.kill(keeper_pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
-        while is_alive(keeper_pid) and time.monotonic() < deadline:
+        while is_alive(keeper_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
             time.sleep(0.02)
     sweep(cluster, keeper_pid, runtime)
     folder = Path(runtime)

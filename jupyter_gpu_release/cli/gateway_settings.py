@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TypedDict
 
 from ..core.config import RetentionPolicy
 from ..core.resources import parse_bytes, parse_seconds
@@ -13,6 +15,38 @@ _EVERY = "JUPYTER_GPU_GC_EVERY"
 _LEAST_EVERY_S = 10
 _GRACE = "JUPYTER_GPU_RECONNECT_GRACE_S"
 _PRELOAD = "JUPYTER_GPU_PRELOAD"
+_SPOOL = "JUPYTER_GPU_SPOOL"
+_MEMORY = "JUPYTER_GPU_PERSIST_MEMORY"
+_RATE = "JUPYTER_GPU_PERSIST_RATE"
+
+
+class PersistSettings(TypedDict):
+    """Settings of :class:`..core.config.GatewayConfig` about results that are not durable yet."""
+
+    spool: str
+    persist_memory_bytes: int
+    persist_bytes_per_s: int
+
+
+def persist_from_environment(default_spool: Path | None = None) -> PersistSettings:
+    """Where and in how much memory results wait for their store, and how fast they are written.
+
+    ``JUPYTER_GPU_SPOOL``: a folder on a local disk of each node; ``JUPYTER_GPU_PERSIST_MEMORY=8GiB``: of each node (a
+    quarter of it); ``JUPYTER_GPU_PERSIST_RATE=200MB``: bytes a second and run (no limit).
+    """
+    spool = os.environ.get(_SPOOL, "")
+    if spool and not Path(spool).is_absolute():
+        raise OptionError(f"{_SPOOL}: {spool} is not an absolute path", mend="name a folder on a local disk")
+    return {
+        "spool": spool or (str(default_spool) if default_spool is not None else ""),
+        "persist_memory_bytes": _bytes(_MEMORY),
+        "persist_bytes_per_s": _bytes(_RATE),
+    }
+
+
+def _bytes(name: str) -> int:
+    text = os.environ.get(name, "")
+    return parse_bytes(text, option=name) if text else 0
 
 
 def preload_from_environment() -> list[str]:

@@ -31,6 +31,7 @@ from ..storage.atomic import write_atomic
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    persist_from_environment,
     preload_from_environment,
     retention_from_environment,
 )
@@ -138,6 +139,7 @@ class Keeper:
             reconnect_grace_s=grace_from_environment(),
             retention=retention_from_environment(),
             gc_interval_s=collection_interval_from_environment(),
+            **persist_from_environment(plan.paths.spool),
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:

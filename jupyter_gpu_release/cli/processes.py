@@ -19,6 +19,10 @@ CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
 PLAN_FILE = "keeper.json"
 _DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TERM_GRACE_S = 3.0
+#: name of the processes (of node/persister.py) that, told to end, first write what they keep to the node's own disk
+_PERSISTER = "jgr-persister"
+#: one that writes nothing for so long cannot
+_SPILL_STALLED_S = 15.0
 _KILL_WAIT_S = 2.0
 
 
@@ -67,7 +71,8 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
     """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended.
 
     Ray's daemons go first and at once: they have nothing to save, and they would start the gateway and the
-    agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``.
+    agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``; results that are not
+    durable yet are waited for while they are being written to the node's own disk.
     """
     total = 0
     for attempt in range(4):
@@ -79,9 +84,39 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
         others = [process for process in found if process not in daemons]
         _signal(daemons, "kill")
         _signal(others, "terminate")
+        _wait_spilled([process for process in others if _keeps_results(process)])
         _signal(_wait_gone(others, grace_s if attempt == 0 else 0.0), "kill")
         _wait_gone(found, _KILL_WAIT_S)
     return total
+
+
+def keeps_results(cluster: str) -> bool:
+    """Whether a process of ``cluster`` is still writing results to the node's own disk."""
+    return any(_keeps_results(process) for process in psutil.process_iter() if marker_of(process.pid) == cluster)
+
+
+def _keeps_results(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == _PERSISTER) and is_alive(process.pid)
+    except psutil.Error:
+        return False
+
+
+def _wait_spilled(persisters: list[psutil.Process]) -> None:
+    """Wait while they write."""
+    written, since = -1, time.monotonic()
+    while persisters and time.monotonic() - since < _SPILL_STALLED_S:
+        persisters = _wait_gone(persisters, 0.1)
+        now_written = sum(map(_written, persisters))
+        if now_written != written:
+            written, since = now_written, time.monotonic()
+
+
+def _written(process: psutil.Process) -> int:
+    try:
+        return int(process.io_counters().write_chars)
+    except psutil.Error:
+        return 0
 
 
 def reap_children(timeout_s: float) -> None:

@@ -63,7 +63,9 @@ def cancel(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"{run} is over already: {before.state}.\n")
             return 0
         after = gateway.cancel(run)
-    if after.granted_at is None:
+    if before.state == RunState.PERSISTING.word:
+        sys.stdout.write(f"{run}: {after.reason or 'its results are being given up'}.\n")
+    elif after.granted_at is None:
         sys.stdout.write(f"{run} is taken out of the queue: it had not begun.\n")
     else:
         sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")

@@ -89,6 +89,9 @@ def print_runs(console: Console, runs: Sequence[RunRow]) -> None:
     if not wide:
         rows = [[run, when[5:16], *rest] for run, when, *rest in rows]
     write_columns(console, [head for head, _narrow, _cell in columns], rows, _STATE_STYLES)
+    for run in runs:
+        if run.waits_for:
+            console.print(f"  · {run.run}: {run.waits_for}", markup=False)
 
 
 #: head, whether a narrow terminal gets it, cell

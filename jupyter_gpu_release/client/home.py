@@ -47,6 +47,8 @@ class HomePaths:
         self.log = root / "log"
         self.lock = root / "start.lock"
         self.store = root / "store"
+        #: results that cannot be written to the store yet
+        self.spool = root / "spool"
         self.gateway_config = root / "gateway.json"
 
     @classmethod

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
+from ..core.documents import RunRow
 from ..core.messages import Accepted, Events, Refused, RunView, Update
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
 from ..core.run import RunState, is_run_id
@@ -121,7 +122,13 @@ def cancel_run(notebook: Notebook, line: str) -> None:
     run = _run_named(notebook, "gpu_cancel", line, live=True)
     with _rest(notebook) as gateway:
         row = gateway.cancel(run)
-    sys.stdout.write(f"run {run}: {row.state}{'' if RunState.of(row.state).is_terminal else ', ending'}\n")
+    sys.stdout.write(f"run {run}: {row.state}{_how_it_ends(row)}\n")
+
+
+def _how_it_ends(row: RunRow) -> str:
+    if row.state == RunState.PERSISTING.word:
+        return ": its results are being given up"
+    return (f": {row.reason}" if row.reason else "") if RunState.of(row.state).is_terminal else ", ending"
 
 
 def replay(notebook: Notebook, line: str) -> None:

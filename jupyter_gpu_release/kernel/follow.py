@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.messages import Accepted, Events, Refused, RunView, Update
 from ..core.run import RunState
+from ..core.waits import sentence
 from ..errors import GatewayUnavailableError, RunLostError, from_code
 from .interrupts import Interrupts
 from .receipt import name_gpus
@@ -169,7 +170,8 @@ def describe(view: RunView) -> str:
     """The state of a run in the words of the status line."""
     gpus = name_gpus(view)
     if view.gone_at is not None:
-        return f"{gpus} free again · writing the results …"
+        waits = view.waits_for
+        return f"{gpus} free again · {'writing the results …' if waits is None else sentence(waits)}"
     if view.state in ("submitted", "queued", "preempted"):
         position = f" · position {view.position}" if view.position else ""
         reason = f" · {view.reason}" if view.reason else ""

@@ -10,6 +10,7 @@ from typing import Any
 from ..core.messages import FileInfo, Outcome, RunView, ValueInfo
 from ..core.resources import format_bytes, format_seconds
 from ..core.verdict import judge
+from ..core.waits import sentence
 
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6
@@ -100,6 +101,8 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
     verdicts = judge(view, outcome)
     quiet = [verdict.text for verdict in verdicts if not verdict.loud]
+    if view.waits_for is not None and view.waits_for.reason:
+        quiet.append(f"the run is persisting: {sentence(view.waits_for)}")
     return Receipt(
         sign=sign,
         parts=tuple(part for part in parts if part),

@@ -65,11 +65,14 @@ def _card(node: NodeRow, card: GpuRow) -> tuple[str, ...]:
 def _running(document: StatusDocument) -> Table:
     waiting = {row.run for row in document.queue}
     rows = [
-        (row.run, row.user, row.state, str(row.gpus), format_seconds(row.held_s), _notebook(row.notebook))
+        (
+            row.run, row.user, row.state, str(row.gpus), format_seconds(row.held_s), _notebook(row.notebook),
+            row.waits_for,
+        )
         for row in document.runs
         if row.run not in waiting
-    ]
-    return Table("Running", ("run", "user", "state", "GPUs", "held", "notebook"), rows)
+    ]  # fmt: skip
+    return Table("Running", ("run", "user", "state", "GPUs", "held", "notebook", "waits for"), rows)
 
 
 def _waiting(document: StatusDocument) -> Table:
@@ -87,7 +90,7 @@ def runs_table(document: RunsDocument, most: int = 20) -> Table:
         (
             row.run, row.state, str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
             format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
-            row.name or _notebook(row.notebook), _error(row.error),
+            row.name or _notebook(row.notebook), _error(row.error) or row.waits_for,
         )
         for row in runs[:most]
     ]  # fmt: skip

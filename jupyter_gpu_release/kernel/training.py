@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import sources
 from ..core.messages import Graph, Outcome, RunView, ValueInfo
 from ..core.resources import format_seconds
+from ..core.waits import sentence
 from ..errors import GpuReleaseError, OptionError, RunCancelledError, RunFailedError, RunLostError, StoreError
 from .failures import remote_error, syntax_error, with_traceback_lines, without_traceback
 from .follow import Following, is_usable
@@ -107,7 +108,8 @@ class _Run:
         if view.gone_at is None:
             text = f"interrupted without contact to the gateway; run {view.run} may still go on"
         else:
-            text = f"interrupted while the results were being written; they are kept with run {view.run}"
+            waits = f" ({sentence(view.waits_for)})" if view.waits_for is not None and view.waits_for.reason else ""
+            text = f"interrupted while the results were being written{waits}; they are kept with run {view.run}"
         following.close_line(text)
         return interrupted(text)
 

@@ -171,11 +171,11 @@ class Keeping:
 
     def close(self) -> None:
         """Let go of socket and watches; what is kept stays in the spool and with its persisters."""
-        loop = asyncio.get_event_loop()
         for kept in self._kept.values():
             self._unwatch(kept)
-        loop.remove_reader(self._sock)
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            asyncio.get_event_loop().remove_reader(self._sock)
+            self._sock.close()
         if self._ticking is not None:
             self._ticking.cancel()
 

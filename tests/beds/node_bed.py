@@ -58,11 +58,8 @@ class Node:
     async def _make_keeping(self) -> Keeping:
         return Keeping(self.config, self.marker)
 
-    def start_agent_anew(self) -> list[AdoptedRun]:
+    async def start_agent_anew(self) -> list[AdoptedRun]:
         """What a killed agent's successor does about results; the fork server stays."""
-        return self.call(self._adopt())
-
-    async def _adopt(self) -> list[AdoptedRun]:
         self.keeping.close()
         for entry in entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
             (entry.folder / "owner").unlink(missing_ok=True)
@@ -72,6 +69,7 @@ class Node:
             outcome = self.keeping.found(waiting.run)
             assert outcome is not None
             adopted.append(AdoptedRun(waiting.run, waiting.folder, outcome, self.keeping, self.messages.append))
+        self._carrying = [asyncio.create_task(run.carry_out()) for run in adopted]
         return adopted
 
     async def _end(self) -> None:

@@ -1,0 +1,288 @@
+"""Results that cannot be written at once: kept, spilled, adopted, given up, lost; on real filesystems that refuse."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from node_bed import Node, Run
+
+from jupyter_gpu_release.core.messages import Graph, PersistWait
+from jupyter_gpu_release.core.node_messages import RunPhase, RunWaits
+from jupyter_gpu_release.node import process
+from jupyter_gpu_release.storage.graph_file import open_graph
+
+Until = Callable[[Callable[[], object], str], None]
+#: 24 MiB: more than travels inline
+LARGE = "import numpy as np\ntable = np.arange(3 << 20, dtype=np.float64)"
+SMALL = "answer = 42"
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[Node]:
+    """A node whose store may be broken."""
+    (tmp_path / "store").mkdir()
+    made = Node(tmp_path / "store", ["numpy"])
+    yield made
+    made.close()
+    process.kill_each(pid for pid in process.persisters() if _is_of(made, pid))
+
+
+def _is_of(node: Node, pid: int) -> bool:
+    return psutil.Process(pid).environ().get(process.CLUSTER_MARKER) == node.marker
+
+
+def _rename(node: Node) -> Path:
+    """The store vanishes, with a run's folder in it."""
+    away = node.store.with_name("store-away")
+    node.store.rename(away)
+    return away
+
+
+def _begin(node: Node, source: str, until: Until) -> tuple[Run, Path]:
+    """A run whose store vanishes while its cell runs; returns once it has been released."""
+    go = node.store.parent / "go"
+    wait = f"\nimport os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.005)"
+    run = node.start(source + wait, workdir=str(node.store.parent))
+    run.wait_for(lambda run: run.phase("running"))
+    away = _rename(node)
+    go.touch()
+    run.wait_for(lambda run: run.phase("released"))
+    return run, away
+
+
+def _waits(run: Run) -> list[PersistWait]:
+    return [message.waits_for for message in run.messages if isinstance(message, RunWaits)]
+
+
+def _failed(run: Run) -> list[PersistWait]:
+    return [wait for wait in _waits(run) if wait.reason]
+
+
+def _persister(node: Node) -> int:
+    (pid,) = [pid for pid in process.persisters() if _is_of(node, pid)]
+    return pid
+
+
+def _table(node: Node, run: str, values: Graph) -> Any:
+    graph = open_graph(node.store / "runs" / run / "values.graph", values.digest, verify=True)
+    return np.frombuffer(max(graph.buffers, key=len), dtype=np.float64)
+
+
+def _assert_whole(node: Node, run: str, values: Graph | None) -> None:
+    assert values is not None
+    assert (_table(node, run, values) == np.arange(3 << 20)).all()
+
+
+def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> None:
+    run = own_node.run(LARGE)
+    assert run.outcome.status == "ok"
+    _assert_whole(own_node, run.order.run, run.outcome.values)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
+
+
+def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    run.wait_for(_failed)
+    wait = _failed(run)[0]
+    assert wait.path.endswith("values.graph")
+    assert "is not there" in wait.reason
+    assert (wait.bytes >= 24 << 20, wait.kept, wait.tries) == (True, "memory", 1)
+    assert wait.next_try_at is not None
+    assert not own_node.store.exists()  # nobody made it anew, which would hide the results later
+    away.rename(own_node.store)
+    assert run.wait().status == "ok"
+    _assert_whole(own_node, run.order.run, run.outcome.values)
+
+
+def test_small_results_are_not_final_before_they_are_durable(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, SMALL, until)
+    run.wait_for(_failed)
+    released = run.phase("released")
+    assert released is not None
+    assert released.outcome is not None
+    assert released.outcome.values is not None
+    assert released.outcome.values.stream  # the names are usable at once
+    until(lambda: _failed(run)[-1].kept == "disk", "small results are on the node's own disk")
+    assert run.phase("final") is None
+    away.rename(own_node.store)
+    outcome = run.wait()
+    assert outcome.status == "ok"
+    assert outcome.values is not None
+    assert open_graph(own_node.store / "runs" / run.order.run / "values.graph", outcome.values.digest).stream
+
+
+def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    pid = _persister(own_node)
+    run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
+    until(lambda: process.is_gone(pid), "the persister let go of its memory")
+    spool = Path(own_node.keeping.order.spool) / run.order.run
+    assert spool.stat().st_mode & 0o077 == 0
+    away.rename(own_node.store)
+    assert run.wait().status == "ok"
+    _assert_whole(own_node, run.order.run, run.outcome.values)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
+    until(lambda: not spool.exists(), "the spool is empty")
+
+
+def test_more_than_the_budget_is_spilled_at_once(tmp_path: Path, until: Until) -> None:
+    (tmp_path / "store").mkdir()
+    node = Node(tmp_path / "store", ["numpy"], persist_memory_bytes=16 << 20, persist_bytes_per_s=1 << 20)
+    try:
+        run = node.start(LARGE)
+        # at 1 MiB/s the first try goes well and would take 24 s
+        run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
+        assert not _failed(run)
+        node.loop.call_soon_threadsafe(node.keeping.give_up, run.order.run, "enough")
+        assert run.wait().status == "interrupted"
+    finally:
+        node.close()
+
+
+def test_the_limit_of_the_operator_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    node = Node(tmp_path / "store", ["numpy"], persist_bytes_per_s=20 << 20)
+    try:
+        run = node.run(LARGE)
+        final, released = run.phase("final"), run.phase("released")
+        assert final is not None
+        assert released is not None
+        assert final.at_s - released.at_s > 1.0  # 24 MiB at 20 MiB/s: 1.2 s
+        _assert_whole(node, run.order.run, run.outcome.values)
+    finally:
+        node.close()
+
+
+def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    run.wait_for(_failed)
+    pid = _persister(own_node)
+    (adopted,) = own_node.call(own_node.start_agent_anew())
+    assert (adopted.run, adopted.outcome.status, adopted.outcome.results[0].name) == (run.order.run, "ok", "table")
+    assert process.is_persister(pid)
+    away.rename(own_node.store)
+    until(lambda: adopted.phase == "final", "the adopted run is final")
+    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert [m.phase for m in own_node.messages if isinstance(m, RunPhase)] == ["released", "final"]
+
+
+def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    os.kill(_persister(own_node), signal.SIGTERM)  # as at the cluster's end
+    run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
+    (adopted,) = own_node.call(own_node.start_agent_anew())
+    away.rename(own_node.store)
+    until(lambda: adopted.phase == "final", "the adopted run is final")
+    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+
+
+def test_results_that_became_durable_without_an_agent_are_reported(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    own_node.call(_deaf(own_node))
+    pid = _persister(own_node)
+    away.rename(own_node.store)
+    until(lambda: process.is_gone(pid), "the persister is done")
+    (adopted,) = own_node.call(own_node.start_agent_anew())
+    until(lambda: adopted.phase == "final", "the adopted run is final")
+    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert run.phase("final") is None
+
+
+def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_node: Node, until: Until) -> None:
+    run, _away = _begin(own_node, LARGE, until)
+    os.kill(_persister(own_node), signal.SIGKILL)
+    outcome = run.wait()
+    assert (outcome.status, outcome.values, outcome.results) == ("lost", None, [])
+    assert outcome.error is not None
+    assert outcome.error.evalue.startswith(f"results of run {run.order.run} (table, np; ") or (
+        f"results of run {run.order.run} (table; " in outcome.error.evalue
+    )
+    assert "are lost: the process that kept them was killed" in outcome.error.evalue
+
+
+def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
+    run, _away = _begin(own_node, LARGE, until)
+    pid = _persister(own_node)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.give_up, run.order.run, "cancelled by ada")
+    outcome = run.wait()
+    assert (outcome.status, outcome.values) == ("interrupted", None)
+    assert outcome.error is not None
+    assert "given up: cancelled by ada" in outcome.error.evalue
+    until(lambda: process.is_gone(pid), "the persister has ended")
+    assert not (Path(own_node.keeping.order.spool) / run.order.run).exists()
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "fork server"])
+def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    pid = _persister(own_node)
+    server = own_node.servers.start().pid
+    if victim == "fork server":
+        os.kill(server, signal.SIGKILL)
+    else:
+        supervisor = psutil.Process(pid).ppid()
+        if supervisor != server:
+            os.kill(supervisor, signal.SIGKILL)
+        assert own_node.run("x = 1").outcome.status == "ok"  # the fork server has looked at its children
+        shutil.rmtree(own_node.store)  # made for that run
+    assert process.is_persister(pid)
+    away.rename(own_node.store)
+    assert run.wait().status == "ok"
+    _assert_whole(own_node, run.order.run, run.outcome.values)
+
+
+def test_a_full_disk_is_said_with_path_bytes_and_free_space(own_node: Node, until: Until) -> None:
+    run = None
+    with _tmpfs(own_node.store, "8m"):
+        (own_node.store / "runs").mkdir()
+        run = own_node.start(LARGE, workdir=str(own_node.store.parent))
+        run.wait_for(_failed)
+        wait = _failed(run)[0]
+        assert wait.reason == "No space left on device"
+        assert wait.free_bytes is not None
+        assert wait.free_bytes <= 8 << 20
+        subprocess.run(["mount", "-o", "remount,size=64m", str(own_node.store)], check=True)
+        assert run.wait().status == "ok"
+        _assert_whole(own_node, run.order.run, run.outcome.values)
+
+
+def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) -> None:
+    run, away = _begin(own_node, LARGE, until)
+    pid = _persister(own_node)
+    with _tmpfs(Path(own_node.keeping.order.spool), "4m"):
+        os.kill(pid, signal.SIGUSR1)
+        run.wait_for(lambda run: len(_failed(run)) > 2)
+        assert process.is_persister(pid)
+        assert _failed(run)[-1].kept == "memory"
+        away.rename(own_node.store)
+        assert run.wait().status == "ok"
+        _assert_whole(own_node, run.order.run, run.outcome.values)
+
+
+class _tmpfs:
+    """A filesystem of this size at ``path``; skips the test where it cannot be mounted."""
+
+    def __init__(self, path: Path, size: str) -> None:
+        self._path, self._size = path, size
+
+    def __enter__(self) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={self._size}", "tmpfs", str(self._path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "-l", str(self._path)], check=True)
+
+
+async def _deaf(node: Node) -> None:
+    node.keeping.close()
