@@ -23,9 +23,11 @@ import msgspec
 from ..core.messages import Outcome, PersistWait, decode, encode
 from ..core.run import is_run_id
 from ..errors import StoreError
+from ..storage import pace
 from ..storage.atomic import make_private_folder, write_atomic
+from ..storage.blobs import BlobStore
 from ..storage.graph_file import OpenGraph, open_graph, write_graph
-from ..storage.layout import VALUES_FILE, RunPaths
+from ..storage.layout import VALUES_FILE, RunPaths, blobs_beside
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -159,7 +161,10 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
         make_private_folder(folder)
     for stale in folder.glob(f".{VALUES_FILE}.*.tmp"):  # of a writer that was ended: there is one at a time
         stale.unlink(missing_ok=True)
-    return write_graph(RunPaths(folder).values, stream, buffers)
+    path = RunPaths(folder).values
+    blobs = blobs_beside(path)
+    store = BlobStore(blobs, pace=pace.current().wrote) if blobs is not None else None
+    return write_graph(path, stream, buffers, blobs=store)
 
 
 def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff) -> tuple[PersistWait, float]:

@@ -10,12 +10,13 @@ _UNLIMITED_STEP = 64 << 20
 
 
 class Pace:
-    """A limit in bytes a second (0: none) and the bytes written so far."""
+    """A limit in bytes a second (0: none) and the bytes written so far; may be shared by threads."""
 
     def __init__(self, bytes_per_s: int = 0) -> None:
         self.written = 0
         self._rate = bytes_per_s
         self._free_at = 0.0
+        self._lock = threading.Lock()
 
     @property
     def step(self) -> int:
@@ -24,11 +25,14 @@ class Pace:
 
     def wrote(self, count: int) -> None:
         """Account for ``count`` bytes; blocks while they are more than the limit allows."""
-        self.written += count
-        if self._rate:
+        with self._lock:
+            self.written += count
             now = time.monotonic()
-            self._free_at = max(self._free_at, now) + count / self._rate
-            time.sleep(self._free_at - now)
+            if self._rate:
+                self._free_at = max(self._free_at, now) + count / self._rate
+            wait_s = self._free_at - now
+        if self._rate:
+            time.sleep(wait_s)
 
 
 _local = threading.local()
