@@ -2,7 +2,8 @@
 
 A graph's stream is a sequence of pickles written with one memo: for each name a head ``(name, module)`` and, unless
 the name only holds a module, its value; then ``("", "")`` with a dict of further facts; then None. What values
-share stays shared across names; sizes are known per name; a load failure names its name.
+share stays shared across names; sizes are known per name; a load failure names its name. Many plain values (numbers,
+texts, small containers of them) go first, in one dict: ``("", "", {name: value})``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
 from .pickler import GraphPickler, digest, without_gc
+from .plain_values import plain_values
 from .rebuild import Realm, Rebuilder
 from .unpickler import GraphUnpickler
 
@@ -68,18 +70,26 @@ def dump(
     """
     failed: dict[str, Exception] = {}
     whole: set[Hashable] = set()
+    plain = plain_values(values)
     with without_gc():
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, follow, failed, whole)
             try:
-                written = writer.write(values, facts)
+                written = writer.write(values, facts, plain)
+            except _NotPlainError:
+                plain = {}
+                continue
             except _TornError as torn:
                 failed[torn.name] = torn.error
                 continue
             if not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts)
+        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts, {})
+
+
+class _NotPlainError(Exception):
+    """Something among plain values (a buffer of some kind) cannot be pickled: start again, name by name."""
 
 
 class _TornError(Exception):
@@ -118,9 +128,13 @@ class _Writer:
         """Memory of which a view was written alone although all of it came later."""
         return self._pickler.torn
 
-    def write(self, values: Mapping[str, Any], facts: Facts) -> Dump:
+    def write(self, values: Mapping[str, Any], facts: Facts, plain: dict[str, int]) -> Dump:
+        if plain:
+            self._plain({name: values[name] for name in plain})
+            self._dump.sizes.update(plain)
         for name, value in values.items():
-            self._name(name, value)
+            if name not in plain:
+                self._name(name, value)
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
         self._pickler.dump(("", ""))
@@ -133,6 +147,12 @@ class _Writer:
         self._dump.memo = memo
         self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
         return self._dump
+
+    def _plain(self, values: dict[str, Any]) -> None:
+        try:
+            self._pickler.dump(("", "", values))
+        except Exception as error:
+            raise _NotPlainError from error
 
     def _follow_reads(self, done: set[str], follow: Follow) -> None:
         asked: set[str] = set()
@@ -242,6 +262,9 @@ class _Reading:
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
         loaded = Loaded()
         while (head := unpickler.load()) is not None:
+            if len(head) == 3:
+                loaded.values.update(head[2])
+                continue
             self.name, module = head
             if module:
                 loaded.modules[self.name] = module

@@ -1,0 +1,22 @@
+"""Values on their way through the store: against ``numpy.save``/``load``, torch and cloudpickle in the same run.
+
+One module a part: the store alone (``transfer_store``), small objects (``transfer_objects``), and what needs a
+cluster (``transfer_cluster``). A part is a function that adds its metrics to the report.
+"""
+
+from __future__ import annotations
+
+from .report import Report
+from .transfer_cluster import gpu_to_gpu
+from .transfer_objects import many_names, many_objects
+from .transfer_store import large_in, large_out
+
+PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu)
+
+
+def run(*, quick: bool) -> Report:
+    """All parts, one after the other; ratios are theirs ÷ ours (the issue's limits are their inverse)."""
+    report = Report("transfer")
+    for part in PARTS:
+        part(report, quick=quick)
+    return report

@@ -1,0 +1,263 @@
+"""Mapped files that are cut short, removed or unmounted under a process that reads them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RUN = "20261121-101500-0123abcd"
+SIZE = 32 << 20
+
+_BEGIN = """
+import faulthandler, os, signal, sys, threading, time
+faulthandler.enable()
+from pathlib import Path
+from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.storage.graph_file import blobs_of, open_graph, write_graph
+from jupyter_gpu_release.storage.runs import create_run_folder
+from jupyter_gpu_release.storage.blobs import BlobStore
+
+store, size = Path(sys.argv[1]), int(sys.argv[2])
+path = create_run_folder(store, sys.argv[3]).values
+digest = write_graph(path, b"s", [b"\\1" * size])
+blob = BlobStore(store / "blobs").path_of(blobs_of(path)[0][0])
+view = open_graph(path, digest).buffers[0]
+
+def cut(length):
+    blob.chmod(0o600)
+    os.truncate(blob, length)
+
+def wait_for_error(seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    print("no error came")
+"""
+
+
+def play(store: Path, body: str, *, size: int = SIZE) -> subprocess.CompletedProcess[str]:
+    script = _BEGIN + textwrap.dedent(body)
+    command = [sys.executable, "-c", script, str(store), str(size), RUN]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Exception ignored" not in done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_removed_blob_is_still_there_for_who_has_it_mapped(tmp_path: Path) -> None:
+    assert lines(play(tmp_path, "blob.unlink(); print(bytes(view) == b'\\1' * size)")) == ["True"]
+
+
+READERS = {
+    "one byte": "x = view[size - 1]",
+    "memcpy": "x = bytes(view)",
+    "numpy": "import numpy as np; x = np.frombuffer(view, 'u1').sum(dtype='i8')",
+    "numpy writes": "import numpy as np; x = np.frombuffer(view, 'u1'); x += 1",
+    "torch's threads": """
+        import torch
+        torch.set_num_threads(4)
+        x = torch.frombuffer(view, dtype=torch.float32).mul(2).sum()""",
+    "threads of Python": """
+        threads = [threading.Thread(target=bytes, args=(view[at::1],)) for at in range(4)]
+        for t in threads: t.start()
+        for t in threads: t.join()""",
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_a_truncated_blob_is_an_error_and_the_process_lives(tmp_path: Path, how: str) -> None:
+    body = (
+        "cut(size // 2 + 5)\ntry:\n" + textwrap.indent(textwrap.dedent(READERS[how]), "    ") + "\n    wait_for_error()"
+    )
+    body += """
+except StoreError as error:
+    print(error)
+print(view[0] == 1, view[size // 2 + 4] - view[0], view[size // 2 + 5] in (0, 1), view[size - 1] in (0, 1))
+view[size - 1] = 7
+print(view[size - 1])
+"""
+    text, mend, state, written = lines(play(tmp_path, body))
+    assert f"of run {RUN} (values.graph) cannot be read any more" in text
+    assert "is zeros now" in text
+    assert f"%gpu_attach {RUN}" in mend
+    assert state.startswith(("True 0 True True", "False 0 True True"))  # numpy wrote to its own copy
+    assert written == "7"
+
+
+def test_torn_memory_is_never_taken_for_the_blob(tmp_path: Path) -> None:
+    body = """
+    cut(size // 2)
+    try:
+        bytes(view)
+        wait_for_error()
+    except StoreError:
+        pass
+    again = create_run_folder(store, sys.argv[3][:-1] + "e").values
+    written = write_graph(again, b"t", [view])
+    blob.unlink()
+    print(blobs_of(again)[0][0] == blob.name)
+    content = bytes(open_graph(again, written, verify=True).buffers[0])
+    print(content == b"\\1" * (size // 2) + bytes(size // 2))
+    """
+    assert lines(play(tmp_path, body)) == ["False", "True"]
+
+
+def test_a_second_blob_of_the_same_process_is_noticed_too(tmp_path: Path) -> None:
+    body = """
+    other = write_graph(path.with_name("inputs.graph"), b"s", [b"\\2" * size])
+    second = open_graph(path.with_name("inputs.graph"), other).buffers[0]
+    for what, name in ((view, path), (second, path.with_name("inputs.graph"))):
+        target = BlobStore(store / "blobs").path_of(blobs_of(name)[0][0])
+        target.chmod(0o600)
+        os.truncate(target, 4096)
+        try:
+            what[size - 1]
+            wait_for_error()
+        except StoreError as error:
+            print(name.name in str(error))
+    """
+    assert lines(play(tmp_path, body)) == ["True", "True"]
+
+
+def test_between_the_cells_of_a_kernel_it_is_said_not_raised(tmp_path: Path) -> None:
+    body = """
+    import types
+    sys.modules["ipykernel.kernelapp"] = types.ModuleType("ipykernel.kernelapp")
+    cut(4096)
+    view[size - 1]
+    time.sleep(0)
+    end = time.monotonic() + 30
+    guarded = __import__("jupyter_gpu_release.storage.guard", fromlist=["x"])._guard
+    while guarded._alarm._lost and time.monotonic() < end:
+        time.sleep(0.01)
+    print("lives")
+    """
+    done = play(tmp_path, body)
+    assert lines(done) == ["lives"]
+    assert f"StoreError: {tmp_path}" in done.stderr
+
+
+def test_a_mapping_made_in_a_thread_is_guarded_too(tmp_path: Path) -> None:
+    body = """
+    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(open_graph(path, digest).buffers[0]))
+    thread.start(); thread.join()
+    cut(4096)
+    print(found[0][size - 1])
+    """
+    assert lines(play(tmp_path, body)) == ["0"]
+
+
+# ----------------------------------------------------------------- what is not ours dies as before
+ELSEWHERE = """
+import mmap
+file = open(store / "mine", "w+b")
+file.truncate(1 << 20)
+mine = mmap.mmap(file.fileno(), 1 << 20)
+file.truncate(0)
+print(mine[5])
+"""
+
+
+def test_other_faults_end_the_process_with_faulthandlers_words(tmp_path: Path) -> None:
+    done = play(tmp_path, ELSEWHERE)
+    assert done.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in done.stderr
+
+
+def test_a_signal_from_outside_ends_it_too(tmp_path: Path) -> None:
+    done = play(tmp_path, "os.kill(os.getpid(), signal.SIGBUS); time.sleep(30)")
+    assert done.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in done.stderr
+
+
+def test_a_handler_that_was_set_later_is_kept_behind_ours(tmp_path: Path) -> None:
+    body = """
+    faulthandler.disable(); faulthandler.enable()
+    second = open_graph(path, digest).buffers[0]
+    cut(4096)
+    try:
+        second[size - 1]
+        wait_for_error()
+    except StoreError as error:
+        print("StoreError")
+    """
+    assert lines(play(tmp_path, body)) == ["StoreError"]
+
+
+# ------------------------------------------------------------------------ filesystems that go away
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(folder)], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
+
+
+def test_a_filesystem_that_is_unmounted_stays_for_who_has_it_mapped(mounted: Path) -> None:
+    body = """
+    import subprocess
+    subprocess.run(["umount", "-l", str(store)], check=True)
+    print(blob.exists(), bytes(view) == b"\\1" * size)
+    try:
+        open_graph(path, digest)
+    except StoreError as error:
+        print(error)
+    """
+    state, text, mend = lines(play(mounted, body))
+    assert state == "False True"
+    assert str(mounted) in text
+    assert "mounted" in mend
+
+
+@pytest.fixture
+def failing_disk(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A mounted filesystem and the image that it lies in: cut that short, and reading fails."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    with image.open("wb") as file:
+        file.truncate(96 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", str(image)], check=False, capture_output=True).returncode == 0
+    if not made or subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=False).returncode:
+        pytest.skip("no loop devices here")
+    yield folder, image
+    subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
+
+
+def test_a_disk_that_fails_is_an_error_and_what_is_in_memory_stays(failing_disk: tuple[Path, Path]) -> None:
+    folder, image = failing_disk
+    body = f"""
+    view[5] = 9
+    with open(blob, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    os.truncate({str(image)!r}, 1 << 20)
+    drop = os.open({str(image)!r}, os.O_RDONLY)
+    os.posix_fadvise(drop, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        bytes(view[1 << 20:])
+        wait_for_error()
+    except StoreError as error:
+        print(error.message.startswith(str(store)))
+    print(view[5], view[size - 1])
+    """
+    text, state = lines(play(folder, body))
+    assert text == "True"
+    assert state == "9 0"
