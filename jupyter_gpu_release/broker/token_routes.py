@@ -55,9 +55,15 @@ async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> Tok
     if bool(asked.id) == bool(asked.user):
         raise RequestError("a revocation names a token or a user", mend='send {"id": …} or {"user": …}')
     chosen = broker.tokens.chosen(asked.id, asked.user)
-    for facts in broker.tokens.revoke(chosen, time.time()):  # refused from here on, committed or not
+    revoked = broker.tokens.revoke(chosen, time.time())  # refused from here on, committed or not
+    for facts in revoked:
         broker.audit.note(caller, "token.revoke", id_of(facts.digest))
-        await _committed(broker, partial(token_store.put_facts, facts=facts))
+
+    def write(connection: Connection) -> None:
+        for facts in revoked:
+            token_store.put_facts(connection, facts)
+
+    await _committed(broker, write)
     return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows(chosen))
 
 

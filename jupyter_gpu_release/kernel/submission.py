@@ -171,8 +171,14 @@ def _request(
 
 
 def exported(keys: tuple[str, ...]) -> dict[str, str]:
-    """The kernel's own values of ``--export`` variables; raises :class:`OptionError` for one that is not set."""
+    """The kernel's own values of ``--export`` variables; raises :class:`OptionError` for one that is not set.
+
+    The token for the gateway stays here: with it the cell, its libraries and whoever reads the run's files could act
+    in the user's name.
+    """
     for key in keys:
+        if key == "JUPYTER_GPU_TOKEN":
+            raise OptionError(f"--export {key}: a cell does not get your token for the gateway", mend="leave it out")
         if key not in os.environ:
             raise OptionError(
                 f"--export {key}: this kernel has no such environment variable", mend=f"set it, or write --env {key}=…"

@@ -153,6 +153,24 @@ def test_who_is_known_gets_what_the_role_allows(team: Team, route: Route, who: s
         assert answer.status_code != 404 or "{run}" not in route.path
 
 
+def test_tokens_are_the_admins_business(team: Team) -> None:
+    assert {_name(route) for route in ROUTES if "token" in route.path} == {
+        "POST /v1/tokens",
+        "GET /v1/tokens",
+        "POST /v1/tokens/revoke",
+    }
+    with team.rest("ann") as ann, team.rest("root") as root:
+        before = root.tokens()
+        for forbidden in (
+            lambda: ann.create_token(TokenRequest("ann", "admin")),
+            lambda: ann.revoke_tokens(TokenRevocation(user="bob")),
+            ann.tokens,
+        ):
+            with pytest.raises(ForbiddenError, match="is for admins, and ann is not one"):
+                forbidden()
+        assert [(row.id, row.state) for row in root.tokens().tokens] == [(row.id, row.state) for row in before.tokens]
+
+
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil"}], ids=str)
 @pytest.mark.parametrize("route", HTTP_ROUTES, ids=_name)
 def test_foreign_pages_are_refused_even_an_admins(team: Team, route: Route, headers: dict[str, str]) -> None:
