@@ -17,11 +17,14 @@ __version__ = "0.1.0"
 run_dir: Path
 
 #: part of the fixed interface, built in later milestones
-_LATER = frozenset({"launch", "gpu", "load", "sweep", "checkpoint", "restore", "ranks", "track", "publish"})
+_LATER = frozenset({"launch", "gpu", "load", "sweep", "checkpoint", "restore", "ranks", "publish"})
 
 
 def __getattr__(name: str) -> object:
-    """``run_dir``: the folder (also ``$GPU_RUN_DIR``) whose files are results of the running GPU cell."""
+    """``run_dir``: the folder (also ``$GPU_RUN_DIR``) whose files are results of the running GPU cell.
+
+    ``track(path)``: record a data file that the cell reads.
+    """
     if name == "run_dir":
         import os
         from pathlib import Path
@@ -30,6 +33,10 @@ def __getattr__(name: str) -> object:
         if not folder:
             raise AttributeError("run_dir exists inside a GPU cell only (%%gpu_train)")
         return Path(folder)
+    if name == "track":
+        from .storage.tracking import track
+
+        return track
     if name in _LATER:
         raise AttributeError(f"jupyter_gpu_release.{name} is not built yet (see CHANGELOG.md)")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

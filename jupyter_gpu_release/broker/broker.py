@@ -41,6 +41,7 @@ from .ledger import open_ledger
 from .lifecycle import Lifecycle
 from .manifests import Manifests
 from .nodes import NodeTable
+from .provenance import Provenance
 from .runs import RunRecord, RunTable, Told
 from .sessions import SessionTable
 from .tail import Batch, batches_of
@@ -66,6 +67,8 @@ class Broker:
         self.nodes = NodeTable(config)
         self.leases = LeaseTable()
         self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests)
+        self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
+        self.runs.on_end = self.provenance.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
         self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
@@ -82,6 +85,7 @@ class Broker:
         if known is not None:
             return known
         await self._check(request)
+        await self.provenance.submitted(request)
         known = self._known(caller, request)
         if known is not None:
             return known
@@ -91,6 +95,8 @@ class Broker:
         self.lifecycle.queue.add(record)
         self.lifecycle.queue.serve()
         await self._committed(record)
+        for source in {used.run for used in request.used if is_run_id(used.run)}:
+            self.keeping.note_reuse(source)
         return record
 
     def _known(self, caller: Caller, request: RunRequest) -> RunRecord | None:

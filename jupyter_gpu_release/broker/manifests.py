@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..core.messages import Outcome, RunRequest, RunView
+from ..core.provenance import Environment
 from ..core.run import RunState
 from ..errors import StoreError
 from ..storage.layout import VALUES_FILE, RunPaths
@@ -43,9 +44,11 @@ class Manifests:
             return True
         return bool(values.digest) and (RunPaths.of(self._store, run).folder / VALUES_FILE).exists()
 
-    def note(self, view: RunView, outcome: Outcome | None, request: RunRequest) -> None:
+    def note(
+        self, view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
+    ) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""
-        self._newest[view.run] = manifest_of(view, outcome, request)
+        self._newest[view.run] = manifest_of(view, outcome, request, environment)
         if view.run not in self._writing:
             task = asyncio.get_running_loop().create_task(self._write(view.run))
             self._writing[view.run] = task
@@ -88,13 +91,18 @@ def _had_its_folder(manifest: dict[str, Any]) -> bool:
     return manifest.get("running_at") is not None
 
 
-def manifest_of(view: RunView, outcome: Outcome | None, request: RunRequest) -> dict[str, Any]:
+def manifest_of(
+    view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
+) -> dict[str, Any]:
     """What is on the store about a run: plain JSON values, no payload, no secret."""
     facts: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(view, outcome=None))
     for internal in ("seq", "position"):
         facts.pop(internal, None)
     facts |= {"code": request.code, "versions": request.versions, "ask": msgspec.to_builtins(request.ask)}
     facts |= {"timeout_s": request.timeout_s, "wait_s": request.wait_s, "fresh": request.fresh}
+    facts |= {"inputs": [msgspec.to_builtins(used) for used in request.used], "cache_key": request.cache_key}
+    if environment is not None:
+        facts["environment"] = msgspec.to_builtins(environment)
     if outcome is not None:
         facts["outcome"] = _outcome_facts(outcome)
     return facts

@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ..core.config import GatewayConfig
 from ..core.messages import Event, decode, encode
 from ..core.node_messages import AgentConfig, GpuInfo, NodeInfo, NodeRun, StartOrder
+from ..core.provenance import Environment
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
 from .joining import first_line
@@ -191,6 +192,10 @@ class NodeTable:
         missing: list[str] = await self.call(node.node, "missing_imports", unknown, timeout_s=5.0)
         node.known_imports.update(set(unknown) - set(missing))
         return missing
+
+    async def environment(self, node: str, imports: list[str]) -> Environment:
+        """Which packages these top-level imports mean on a node."""
+        return decode(await self.call(node, "environment", imports, timeout_s=30.0), Environment)
 
 
 def runtime_env(config: GatewayConfig) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
 from ..core.config import RetentionPolicy
 from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunRequest, RunView, Update, decode
+from ..core.provenance import Lineage
 from ..core.run import RunState
 from ..errors import OptionError, RequestError
 from .access import Act, shown_status
@@ -27,6 +29,7 @@ from .connection import SessionConnection
 from .documents import record_row, runs_document, status_document
 from .follow import Follower
 from .persisting import give_up
+from .provenance_routes import ask_cache, note_reuse, show_lineage
 from .tail import RawEvents
 from .token_routes import create_token, list_tokens, revoke_tokens
 from .tokens import Caller
@@ -272,6 +275,9 @@ ROUTES: tuple[Route, ...] = (
           GcDocument,
           query={"older_than_s": ("integer", "results not used for so long"), "keep": ("integer", "runs a notebook"),
                  "quota_bytes": ("integer", "bytes a user"), "dry_run": ("boolean", "only say what would go")}),
+    Route("GET", "/v1/runs/{run}/lineage", show_lineage, "What a run was made from, what was made from it", Lineage),
+    Route("POST", "/v1/runs/{run}/reused", note_reuse, "Note that a run's results were bound again", RunRow, CacheUse),
+    Route("POST", "/v1/cache", ask_cache, "Runs of yours with this key (--cache)", CacheAnswer, CacheQuestion),
     Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
     Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
           socket=session_socket),

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from ..core.messages import Outcome, PersistWait, RunRequest, RunView
 from ..core.resources import ResourceAsk
 from ..core.run import RunState
-from . import ledger
+from . import kinship, ledger
 from .journal import Journal
 from .leases import Lease
 from .ledger import StoredRun
@@ -101,6 +101,11 @@ class RunRecord:
         return record
 
 
+def _insert(link: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
+    ledger.insert_run(link, view, ordinal, request)
+    kinship.put_submission(link, request)
+
+
 def _empty_request(view: RunView) -> RunRequest:
     return RunRequest(view.run, view.session, ResourceAsk(view.gpus, view.ranks), b"")
 
@@ -113,6 +118,8 @@ class RunTable:
         self._journal = journal
         self._manifests = manifests
         self._records: dict[str, RunRecord] = {}
+        #: told of each run that is over
+        self.on_end: Callable[[RunRecord], None] = lambda _record: None
         with engine.connect() as connection:
             self._ordinal = ledger.highest_ordinal(connection)
 
@@ -151,7 +158,7 @@ class RunTable:
         """Commit a new submission as it is by now (``record.committed``)."""
         view, ordinal, request = record.view, record.ordinal, record.request
         record.recorded = True
-        record.committed = self._journal.put(lambda link: ledger.insert_run(link, view, ordinal, request))
+        record.committed = self._journal.put(lambda link: _insert(link, view, ordinal, request))
 
     def adopt(self, stored: StoredRun) -> RunRecord:
         """A run of the gateway's earlier life."""
@@ -191,6 +198,7 @@ class RunTable:
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
+            self.on_end(record)
             self._evict()
         return done
 

@@ -109,3 +109,49 @@ token_facts = Table(
     Column("revoked_at", Float),
     Column("last_used_at", Float),
 )
+
+
+# ------------------------------------------------------------------------------- provenance and reuse
+#: what a run was: code, inputs, environment (msgpack of core.provenance.RunFacts)
+run_facts = Table(
+    "run_facts",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("facts", LargeBinary, nullable=False),
+)
+
+#: ``run`` used ``name``, which ``source`` had made
+run_links = Table(
+    "run_links",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("source", String, nullable=False),
+    Index("run_links_by_source", "source"),
+)
+
+#: runs whose results may be used again
+cache_keys = Table(
+    "cache_keys",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    #: digest of the nodes' packages at that time
+    Column("environment", String, nullable=False),
+    Column("finished_at", Float, nullable=False),
+    Column("marks", LargeBinary, nullable=False),
+    Index("cache_keys_by_key", "user", "key"),
+)
+
+#: when results were used again instead of running the cell
+cache_uses = Table(
+    "cache_uses",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("run", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("notebook", String, nullable=False),
+    Column("cell", String, nullable=False),
+    Index("cache_uses_by_run", "run"),
+)

@@ -9,8 +9,10 @@ import httpx
 import msgspec
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
 from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
 from ..core.messages import Event, RunView
+from ..core.provenance import Lineage
 from ..core.run import RunState
 from ..errors import NoSuchRunError
 from .answers import LOOPBACK, read_answer, safe_path
@@ -124,6 +126,18 @@ class GatewayClient:
     def revoke_tokens(self, which: TokenRevocation) -> TokensDocument:
         """Refuse a token (or all of a user) from now on; returns those that were revoked."""
         return self._ask("POST", "/v1/tokens/revoke", TokensDocument, {}, which)
+
+    def lineage(self, run: str) -> Lineage:
+        """What a run was made from, and what was made from it."""
+        return self._get(f"/v1/runs/{safe_path(run)}/lineage", Lineage)
+
+    def cached(self, question: CacheQuestion) -> CacheAnswer:
+        """Runs of this user with a key of ``--cache``."""
+        return self._ask("POST", "/v1/cache", CacheAnswer, {}, question)
+
+    def reused(self, run: str, use: CacheUse) -> RunRow:
+        """Tell that a run's results were bound again."""
+        return self._ask("POST", f"/v1/runs/{safe_path(run)}/reused", RunRow, {}, use)
 
     def document(self, path: str) -> dict[str, Any]:
         """Any JSON document as it is (``/openapi.json``)."""

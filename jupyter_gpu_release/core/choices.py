@@ -40,6 +40,7 @@ class RunOptions:
     fresh: bool = False
     pin: bool = False
     estimate: bool = False
+    cache: bool = False
 
 
 def build_options(written: Written) -> RunOptions:
@@ -67,6 +68,7 @@ def build_options(written: Written) -> RunOptions:
         fresh="fresh" in written,
         pin="pin" in written,
         estimate="estimate" in written,
+        cache="cache" in written,
     )
 
 

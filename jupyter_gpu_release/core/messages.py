@@ -101,6 +101,28 @@ class FileInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
 
 
+class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a cell read through ``track(path)``, as it was then. ``digest``: blake3-256, hex."""
+
+    path: str
+    bytes: int
+    digest: str
+    mtime_ns: int = 0
+
+
+class UsedInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One name that was sent to a run; ``run``: the earlier run that made the object, where that is known.
+
+    ``digest``: ``blake3:…`` of what was sent of it, empty where that was not computed.
+    """
+
+    name: str
+    type: str
+    bytes: int = 0
+    run: str = ""
+    digest: str = ""
+
+
 class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the run used its GPUs, from NVML (fractions 0..1); None fields: not known."""
 
@@ -122,6 +144,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     #: sentences for the receipt ("loss came back detached", "lock was not returned: …")
     notes: list[str] = msgspec.field(default_factory=list)
     files: list[FileInfo] = msgspec.field(default_factory=list)
+    #: data files that the cell read through ``track``
+    tracked: list[TrackedFile] = msgspec.field(default_factory=list)
     #: rank 0 had its accelerators and began to load the inputs (this and the next ones: unix seconds)
     granted_s: float | None = None
     #: the first statement began
@@ -180,6 +204,14 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     #: never collect the run
     pin: bool = False
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: the inputs, with the runs that made them where that is known
+    used: list[UsedInput] = msgspec.field(default_factory=list)
+    #: ``--cache``: digest of code, inputs and options; registered when the run succeeds
+    cache_key: str = ""
+    #: top-level packages that the cell and its functions may import
+    packages: list[str] = msgspec.field(default_factory=list)
+    #: with ``cache_key``: which object of the graph is which (:class:`.cache.Marks`, msgpack)
+    cache_marks: bytes = b""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -68,7 +68,7 @@ OPTIONS: dict[str, Option] = {
         Option("detach", "", "the run goes on without this kernel", built=False),
         Option("restartable", "", "may be preempted and run again", built=False),
         Option("retries", "N", "run again when the infrastructure failed", built=False, harmless=("0",)),
-        Option("cache", "", "reuse stored results of the same code and inputs", built=False),
+        Option("cache", "", "same code, same inputs, same environment: reuse the stored results, no GPU taken"),
         Option("pip", "PACKAGES", "packages for the cell", built=False),
         Option("environment", "NAME", "a named environment", built=False),
         Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),

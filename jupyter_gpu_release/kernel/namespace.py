@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.cell import CellFacts, analyse, parse_cell
-from ..core.messages import Outcome, ValueInfo
+from ..core.messages import Outcome, UsedInput, ValueInfo
 from ..errors import CannotSendError
 from ..storage import ambient, codec, settings
 from ..storage.diagnosis import find_trouble
+from ..storage.graph_key import GraphKey, graph_key
 from ..storage.rebuild import Realm
 from .arrival import Arrival
 from .history import DeviceHistory
 from .modules import LocalModules
+from .origins import ResultOrigins, used_inputs
 from .selection import Choice, Selection
 from .submodules import imported_in, loaded_submodules
 
@@ -43,6 +45,11 @@ class Prepared:
     total_bytes: int = 0
     #: for RunRequest.imports
     imports: list[str] = field(default_factory=list)
+    #: for RunRequest.packages: all that may be imported; and whether local modules were too large to go along
+    packages: list[str] = field(default_factory=list)
+    unshipped: bool = False
+    #: for RunRequest.used
+    used: list[UsedInput] = field(default_factory=list)
     #: for the receipt and --estimate
     sent: list[ValueInfo] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -64,6 +71,7 @@ class Namespace:
         self._realm = Realm(shell.user_ns, at_home=True)
         self._history = DeviceHistory(shell)
         self._modules = LocalModules()
+        self._origins = ResultOrigins()
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: ambient.Rng = {}
         self._notes: list[str] = []
@@ -116,6 +124,7 @@ class Namespace:
         added = self._modules.added_paths()
         known = dump.modules | imported_in(dump.codes)
         shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        sent = _sent(selection, dump)
         notes += [f"`{name}` was sent detached from its computation graph" for name in dump.detached]
         return Prepared(
             out=choice.out,
@@ -128,7 +137,10 @@ class Namespace:
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,
             imports=self._modules.required(facts.imports | dump.modules, local),
-            sent=_sent(selection, dump),
+            packages=self._modules.required(facts.imports | facts.modules | known, local),
+            unshipped=bool(local) and not shipped,
+            used=used_inputs(sent, dump, self._origins, selection.sent),
+            sent=sent,
             notes=[*selection.notes, *notes],
             held_back=selection.held_back,
             asks_input=facts.asks_input,
@@ -140,20 +152,39 @@ class Namespace:
         states = {**self._rng_elsewhere, **ambient.capture_rng()}
         return pickle.dumps({"rng": states, "settings": settings.capture_settings()}, protocol=5)
 
+    # ----------------------------------------------------------------------------- keys for --cache
+    def graph_key(self, values: dict[str, Any]) -> GraphKey:
+        """Digest of inputs that is the same in every kernel; raises :class:`UnkeyableError`."""
+        return graph_key(values, self._realm)
+
+    def settings_key(self) -> str:
+        """Digest of the libraries' settings that travel with a cell; raises :class:`UnkeyableError`."""
+        return graph_key({"settings": settings.capture_settings()}, self._realm).digest
+
     # ---------------------------------------------------------------------------------- inward
     def apply(
-        self, stream: bytes, buffers: Sequence[Any], outcome: Outcome, prepared: Prepared | None = None
+        self,
+        stream: bytes,
+        buffers: Sequence[Any],
+        outcome: Outcome,
+        prepared: Prepared | None = None,
+        *,
+        run: str = "",
+        aliases: dict[str, str] | None = None,
     ) -> list[ValueInfo]:
         """Bind the names that came back (``buffers``: bytes of an inline graph or those of ``open_graph``).
 
         Returns what was bound. Names that could not be loaded here are bound to placeholders and said in
-        :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later).
+        :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later); ``run``: whose
+        values they are; ``aliases``: ids of classes and functions there → those here (results of another kernel's run).
         """
-        loaded = codec.load(stream, buffers, self._realm)
+        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}))
         originals, memo = (prepared.originals, prepared.memo) if prepared is not None else ({}, {})
         Arrival(self._shell.user_ns, loaded, originals, memo).bind()
         self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
         self._history.came_home(loaded.facts.get("devices", {}))
+        if run:
+            self._origins.note(run, loaded.values, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
 

@@ -157,7 +157,12 @@ def _left(outcome: Outcome) -> str:
 def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
     if not results:
         return "its names are gone" if outcome.status in _TAKES_NAMES_ALONG else ""
-    return f"back: {_listed([_value(value) for value in results], _SHOWN_NAMES)}"
+    return f"back: {list_names(results)}"
+
+
+def list_names(results: Sequence[ValueInfo]) -> str:
+    """``model (Net, 12 KiB), loss (float) and 3 more``."""
+    return _listed([_value(value) for value in results], _SHOWN_NAMES)
 
 
 def _value(value: ValueInfo) -> str:

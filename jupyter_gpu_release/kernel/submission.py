@@ -166,6 +166,8 @@ def _request(
         on_disconnect=options.on_disconnect,
         fresh=options.fresh,
         pin=options.pin,
+        used=prepared.used,
+        packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core import sources
-from ..core.messages import Graph, Outcome, RunView, ValueInfo
+from ..core.messages import Outcome, RunView, ValueInfo
 from ..core.resources import format_seconds
 from ..core.waits import sentence
-from ..errors import GpuReleaseError, OptionError, RunCancelledError, RunFailedError, RunLostError, StoreError
+from ..errors import GpuReleaseError, OptionError, RunCancelledError, RunFailedError, RunLostError
 from .failures import remote_error, syntax_error, with_traceback_lines, without_traceback
 from .follow import Following, is_usable
 from .interrupts import Interrupts
 from .namespace import Prepared
 from .receipt import Receipt, make_receipt
-from .submission import Cell, Submission, choice_of, exported, find_store, make_submission
+from .results import open_values, store_of
+from .reuse import key_of, reuse, with_key
+from .submission import Cell, Submission, choice_of, exported, make_submission
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
@@ -49,8 +49,11 @@ def train(notebook: Notebook, cell: Cell) -> None:
     """Run ``cell`` on the cluster and bind what comes back; raises what the cell raised."""
     prepared = prepare(notebook, cell)
     session = notebook.link.open(notebook.settings)
+    key = key_of(notebook, cell, prepared)
+    if key is not None and reuse(notebook, session, cell, key):
+        return
     with Interrupts() as interrupts:
-        submission = _write_inputs(notebook, cell, prepared, session)
+        submission = with_key(_write_inputs(notebook, cell, prepared, session), key)
         run = _Run(notebook, session, submission, interrupts)
         error = run.carry_out()
     if error is not None:
@@ -60,14 +63,9 @@ def train(notebook: Notebook, cell: Cell) -> None:
 def _write_inputs(notebook: Notebook, cell: Cell, prepared: Prepared, session: GatewaySession) -> Submission:
     compiler = notebook.shell.compile
     known = sources.sources_in(compiler, prepared.stream)
-    submission = make_submission(cell, prepared, session.session_id, lambda: _store_of(session), known)
+    submission = make_submission(cell, prepared, session.session_id, lambda: store_of(session), known)
     sources.keep(compiler, [cell.source])  # functions that the cell defines come home with its file name
     return submission
-
-
-def _store_of(session: GatewaySession) -> Path:
-    target, welcome = session.target, session.welcome
-    return find_store(target.store, welcome.store if welcome else "", configured=target.configured)
 
 
 class _Run:
@@ -146,33 +144,11 @@ class _Run:
         outcome = view.outcome
         if outcome is None or outcome.values is None:
             return ()
-        stream, buffers = self._open(view, outcome.values)
+        stream, buffers = open_values(self._session, view.run, outcome.values)
         names = self._notebook.names
-        bound = names.apply(stream, buffers, outcome, self._submission.prepared)
+        bound = names.apply(stream, buffers, outcome, self._submission.prepared, run=view.run)
         notes += names.notes
         return bound
-
-    @property
-    def _named_store(self) -> str:
-        return self._session.welcome.store if self._session.welcome else "the gateway's folder"
-
-    def _open(self, view: RunView, graph: Graph) -> tuple[bytes, Sequence[Any]]:
-        if not graph.file:
-            return graph.stream, graph.buffers
-        from ..storage.graph_file import open_graph
-        from ..storage.layout import RunPaths
-
-        if Path(graph.file).name != graph.file:
-            raise StoreError(f"{graph.file!r} is no file name of a run folder")
-        store = _store_of(self._session)
-        folder = RunPaths.of(store, view.run).folder
-        if not os.path.isdir(folder):
-            raise StoreError(
-                f"there is no folder of run {view.run} in the store {store}",
-                mend=f"name in JUPYTER_GPU_STORE where this kernel sees {self._named_store}, the store of the cluster",
-            )
-        opened = open_graph(folder / graph.file, graph.digest)
-        return opened.stream, opened.buffers
 
 
 def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:

@@ -29,6 +29,7 @@ from .gpu_use import UseMeter
 from .gpus import Nvml, simulated_gpus
 from .keeping import Keeping
 from .node_run import RunOnNode
+from .packages import Packages
 from .reporter import Reporter
 
 _MOST_EARLY = 64
@@ -55,6 +56,7 @@ class NodeAgent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._problem = ""
+        self._packages = Packages()
         self._gpu_total, self._cpu_total = _resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._watch_raylet()
@@ -139,6 +141,10 @@ class NodeAgent:
         """Which top-level packages of ``names`` are not installed here."""
         importlib.invalidate_caches()
         return [name for name in names if not _is_importable(name)]
+
+    async def environment(self, imports: list[str]) -> bytes:
+        """Environment: which packages these imports mean here, with what they require."""
+        return encode(await asyncio.to_thread(self._packages.environment, imports))
 
     async def gpus(self) -> bytes:
         """list[GpuInfo] with memory and utilisation now."""

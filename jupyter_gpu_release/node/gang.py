@@ -46,6 +46,7 @@ def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
     changes: dict[str, object] = {
         "ended_s": max((o.ended_s for o in outcomes.values() if o.ended_s), default=first.ended_s),
         "released_s": max((o.released_s for o in outcomes.values() if o.released_s), default=None),
+        "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
     }
     if failed and 0 not in failed:
         culprit = outcomes[failed[0]]

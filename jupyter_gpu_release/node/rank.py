@@ -21,6 +21,7 @@ import msgspec
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
 from ..errors import GpuReleaseError, StoreError
+from ..storage import tracking
 from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, process, workplace
@@ -134,6 +135,7 @@ class _Rank:
         use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
         self._files = WrittenFiles()
+        tracking.HERE.begin()
 
     def _run_cell(self, payload: CellPayload) -> None:
         self._started = time.time()
@@ -166,8 +168,8 @@ class _Rank:
         _flush_open_files()
         outcome_facts: dict[str, Any] = {
             "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
-            "ended_s": ended_s,
-            "files": self._written(), "untouched_reason": self._values.untouched_reason() or "",
+            "ended_s": ended_s, "files": self._written(), "tracked": tracking.HERE.found(),
+            "untouched_reason": self._values.untouched_reason() or "",
         }  # fmt: skip
         if self._order.rank:
             self._finish(Outcome(notes=self._notes, **outcome_facts))

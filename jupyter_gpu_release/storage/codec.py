@@ -42,6 +42,8 @@ class Dump:
     buffers: list[memoryview] = field(default_factory=list)
     #: bytes that each name added
     sizes: dict[str, int] = field(default_factory=dict)
+    #: name → where it is written: start and end in the stream, first and last of its buffers
+    spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
     #: names in which a tensor was detached
     detached: list[str] = field(default_factory=list)
@@ -180,6 +182,7 @@ class _Writer:
             return
         added = sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
         self._dump.sizes[name] = self._file.tell() - before[0] + added
+        self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
         if self._pickler.remarks:
             self._dump.detached.append(name)
 

@@ -30,6 +30,8 @@ class Realm:
     at_home: bool
     has_gpu: bool = False
     origins: Origins = field(default_factory=Origins)
+    #: id of a class or function in the graph that is read → its id here (results of a run of another kernel)
+    aliases: dict[str, str] = field(default_factory=dict)
 
 
 def _receivers(*_arguments: Any) -> NoReturn:
@@ -100,6 +102,7 @@ class Rebuilder:
         namespace = self.realm.namespace if where is None else where
         if isinstance(where, str):
             namespace = vars(importlib.import_module(where))
+        ident = self.realm.aliases.get(ident, ident)
         known = function_of(ident)
         if known is not None and known.__globals__ is namespace:
             return known
@@ -130,7 +133,7 @@ class Rebuilder:
     # --------------------------------------------------------------------------------- classes
     def make_class(self, kind: str, *arguments: Any) -> type:
         """The class that has this id here, or a new one (an empty skeleton; an enum with its members)."""
-        known = class_of(arguments[-2])
+        known = class_of(self.realm.aliases.get(arguments[-2], arguments[-2]))
         if known is not None:
             return known
         if kind == "enum":

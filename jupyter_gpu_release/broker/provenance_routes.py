@@ -1,0 +1,47 @@
+"""Routes about what runs were made from, and about results that are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
+from ..core.documents import RunRow
+from ..core.provenance import Lineage
+from ..errors import RequestError
+from .access import Act, Caller
+from .broker import Broker
+from .documents import record_row
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+
+
+async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Lineage:
+    """GET /v1/runs/{run}/lineage."""
+    record = broker.run_for(caller, request.path_params["run"])
+    return await asyncio.to_thread(broker.provenance.lineage, caller, record)
+
+
+async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAnswer:
+    """POST /v1/cache."""
+    return await broker.provenance.candidates(caller, await _body(request, CacheQuestion))
+
+
+async def note_reuse(broker: Broker, caller: Caller, request: Request) -> RunRow:
+    """POST /v1/runs/{run}/reused."""
+    use = await _body(request, CacheUse)
+    record = broker.run_for(caller, request.path_params["run"], Act.LOAD)
+    await broker.provenance.reused(record.run, use)
+    broker.keeping.note_reuse(record.run)
+    return record_row(record, caller, time.time())
+
+
+async def _body(request: Request, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the body is no {kind.__name__}: {error}", mend="see /openapi.json") from error
