@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -147,6 +148,8 @@ class Collector:
         """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
         before_s = min(store_time_s(self._store), saving_since_s) - self._grace_s
         self._sweep_orphans(work, before_s)
+        if not work.dry_run:
+            self._sweep_imports(before_s)
         removed = {removal.run for removal in work.removals}
         if not work.dry_run:  # look again: graphs went
             kept = [measure(f.folder) if f.folder.name in removed else f for f in work.footprints if f.folder.exists()]
@@ -175,6 +178,12 @@ class Collector:
         for path, changed_at in (temp for found in work.footprints for temp in found.temp_files):
             if changed_at < before_s and not work.dry_run:
                 path.unlink(missing_ok=True)
+
+    def _sweep_imports(self, before_s: float) -> None:
+        """What imports that were killed left behind."""
+        for folder in (self._store / "incoming").glob("*"):
+            if not folder.is_symlink() and measure(folder).changed_at < before_s:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Collection:

@@ -28,6 +28,7 @@ from .checks import check_nodes
 from .connection import SessionConnection
 from .documents import record_row, runs_document, status_document
 from .follow import Follower
+from .imports import import_run
 from .persisting import give_up
 from .provenance_routes import ask_cache, note_reuse, show_lineage
 from .tail import RawEvents
@@ -122,6 +123,14 @@ async def pin_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/pin and /unpin."""
     pinned = request.url.path.endswith("/pin")
     return record_row(await broker.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
+
+
+async def import_bundle(broker: Broker, caller: Caller, request: Request) -> RunRow:
+    """POST /v1/imports/{name}."""
+    by = request.query_params.get("exported_by", "")[:200]
+    record = await import_run(broker, caller, request.path_params["name"], by)
+    broker.audit.note(caller, "run.import", record.run, detail=f"exported by {by}")
+    return record_row(record, caller, time.time())
 
 
 async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDocument:
@@ -271,6 +280,8 @@ ROUTES: tuple[Route, ...] = (
           socket=events_socket),
     Route("POST", "/v1/leases/{lease}/release", change_lease, "End a warm lease"),
     Route("POST", "/v1/leases/{lease}/extend", change_lease, "Keep a warm lease for longer"),
+    Route("POST", "/v1/imports/{name}", import_bundle, "Make a run of what was unpacked on the store", RunRow,
+          query={"exported_by": ("string", "who exported it")}),
     Route("POST", "/v1/gc", collect_runs, "Remove results by age, count and quota, and what nobody refers to",
           GcDocument,
           query={"older_than_s": ("integer", "results not used for so long"), "keep": ("integer", "runs a notebook"),

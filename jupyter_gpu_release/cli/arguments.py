@@ -25,8 +25,7 @@ _LATER_OPTIONS = {
     "--tls-key": "TLS",
     "--queues": "queues with weights and quotas",
 }
-_LATER_RUNS = {"export": "exporting a run", "import": "importing a run"}
-_RUNS_ACTIONS = ("show", "pin", "unpin")
+_RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
 
 _EPILOG = """\
 exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
@@ -46,10 +45,21 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser, commands = _build()
     _check_command(words, commands)
     arguments, rest = parser.parse_known_args(list(words))
+    if arguments.command == "runs":
+        rest = _fill(arguments, rest)
     if rest:
         command, action = arguments.command or "", getattr(arguments, "action", "")
         _refuse_rest(rest, commands.get(f"{command} {action}") or commands.get(command, parser))
     return arguments
+
+
+def _fill(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """``runs import --trust FILE``: argparse takes all words that may be missing before the first option."""
+    left = list(rest)
+    for name in ("run", "file"):
+        if getattr(arguments, name) is None and left and not left[0].startswith("-"):
+            setattr(arguments, name, left.pop(0))
+    return left
 
 
 def print_help() -> None:
@@ -114,9 +124,13 @@ def _add_runs(parser: _Parser) -> None:
         nargs="?",
         type=_runs_action,
         metavar="ACTION",
-        help="show one run; pin it (its results are never collected), or unpin it",
+        help="show one run; pin it (its results are never collected), or unpin it; export it to FILE; import FILE",
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last`")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last` (import: the file)")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="export to it (RUN.jgr.tar)")
+    parser.add_argument(
+        "--trust", action="store_true", help="import what was not exported here: loading it runs its code"
+    )
     parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
 
 
@@ -131,10 +145,8 @@ def _add_gc(parser: _Parser) -> None:
 
 
 def _runs_action(word: str) -> str:
-    if word in _LATER_RUNS:
-        raise _not_built(f"runs {word}", _LATER_RUNS[word])
     if word not in _RUNS_ACTIONS:
-        close = difflib.get_close_matches(word, [*_RUNS_ACTIONS, *_LATER_RUNS], n=1)
+        close = difflib.get_close_matches(word, list(_RUNS_ACTIONS), n=1)
         example = f"runs {close[0]} RUN" if close else f"runs show {word}"
         raise OptionError(f"runs {word}: no such command", mend=f"did you mean `jupyter gpu {example}`?")
     return word

@@ -37,12 +37,16 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def runs(arguments: argparse.Namespace) -> int:
-    """``jupyter gpu runs``, ``runs show RUN``, ``runs pin RUN``, ``runs unpin RUN``."""
+    """``jupyter gpu runs``, and ``runs show|pin|unpin|export|import``."""
     if arguments.action:
         if not arguments.run:
             raise OptionError(f"runs {arguments.action}: which run?", mend=f"jupyter gpu runs {arguments.action} RUN")
         if arguments.action == "show":
             return _show(arguments.run, as_json=arguments.json)
+        if arguments.action in ("export", "import"):
+            from . import bundles
+
+            return (bundles.export_run if arguments.action == "export" else bundles.import_run)(arguments)
         return _pin(arguments.run, pinned=arguments.action == "pin")
     with _gateway() as gateway:
         document = gateway.runs(arguments.limit, mine=arguments.mine)

@@ -107,6 +107,10 @@ class GatewayClient:
         """Keep a run's results for good, or no longer."""
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/{'pin' if pinned else 'unpin'}", RunRow, {})
 
+    def import_run(self, name: str, exported_by: str) -> RunRow:
+        """Make a run of what was unpacked on the store as ``name``."""
+        return self._ask("POST", f"/v1/imports/{safe_path(name)}", RunRow, {"exported_by": exported_by})
+
     def collect(self, *, dry_run: bool = False, **limits: int) -> GcDocument:
         """Collect old results; ``limits``: ``older_than_s``, ``keep``, ``quota_bytes`` in place of the settings'."""
         return self._ask("POST", "/v1/gc", GcDocument, {"dry_run": str(dry_run).lower(), **limits})

@@ -13,6 +13,7 @@ import msgspec
 
 from jupyter_gpu_release.broker import ledger
 from jupyter_gpu_release.broker.broker import Broker
+from jupyter_gpu_release.broker.manifests import manifest_of
 from jupyter_gpu_release.core.config import GatewayConfig, RetentionPolicy
 from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView, ValueInfo
@@ -60,11 +61,12 @@ class StoreBed:
         outcome = Outcome("ok", values=Graph(file="values.graph", digest=digest), results=[ValueInfo("x", "bytes", 1)])
         facts = {"user": "ann", "session": "old session", "notebook": "a.ipynb", "submitted_at": at_s} | facts
         view = RunView(run, state=state, seq=1, finished_at=at_s if state == "succeeded" else None, **facts)
-        write_manifest(paths, {"run": run, "state": state, "user": view.user}, durable=False)
         engine = ledger.open_ledger(self.folder / "ledger.sqlite")
         with engine.begin() as connection:
             queued = msgspec.structs.replace(view, state="queued")
-            ledger.insert_run(connection, queued, number, RunRequest(run, view.session, ResourceAsk(), b""))
+            request = RunRequest(run, view.session, ResourceAsk(), b"", code="x = 1")
+            write_manifest(paths, manifest_of(view, outcome, request), durable=False)
+            ledger.insert_run(connection, queued, number, request)
             ledger.update_run(connection, view, outcome)
         engine.dispose()
         return run

@@ -32,7 +32,11 @@ def http(gateway: GatewayBed) -> Iterator[httpx.Client]:
 
 
 def _path(route: Route) -> str:
-    return route.path.replace("{run}", "20260101-000000-00000000").replace("{lease}", "20260101-000000-00000000")
+    return (
+        route.path.replace("{run}", "20260101-000000-00000000")
+        .replace("{lease}", "20260101-000000-00000000")
+        .replace("{name}", "0" * 16)
+    )
 
 
 def _bearer(token: str) -> dict[str, str]:

@@ -44,8 +44,6 @@ from jupyter_gpu_release.errors import OptionError
         ("report", "report is not built yet", "leave it out"),
         ("simulate trace.csv", "simulate is not built yet", "leave it out"),
         ("reindex", "reindex is not built yet", "leave it out"),
-        ("runs export x", "runs export is not built yet", "leave it out"),
-        ("runs import x", "runs import is not built yet", "leave it out"),
     ],
 )
 def test_mistakes_are_explained(words: str, message: str, mend: str) -> None:
@@ -77,6 +75,15 @@ def test_start_options() -> None:
 def test_abbreviations_are_not_accepted() -> None:
     with pytest.raises(OptionError, match="--sim"):
         parse(["start", "--sim", "2"])
+
+
+def test_words_may_come_after_options() -> None:
+    arguments = parse(["runs", "import", "--trust", "x.tar"])
+    assert (arguments.action, arguments.run, arguments.file, arguments.trust) == ("import", "x.tar", None, True)
+    arguments = parse(["runs", "export", "--json", "last", "y.tar"])
+    assert (arguments.action, arguments.run, arguments.file) == ("export", "last", "y.tar")
+    with pytest.raises(OptionError, match="z: not expected here"):
+        parse(["runs", "export", "--json", "x", "y", "z"])
 
 
 def test_runs_show() -> None:

@@ -1,0 +1,109 @@
+"""A run that was unpacked beside the others becomes one of them: one rename, then one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from ..core.messages import Outcome, RunRequest, RunView
+from ..core.resources import ResourceAsk
+from ..core.run import RunState, is_run_id
+from ..errors import ConflictError, NoSuchRunError, RequestError, StoreError
+from ..storage.layout import RunPaths
+from ..storage.runs import read_manifest, write_manifest
+from ..storage.unbundle import incoming_folder
+from . import ledger
+from .access import Caller
+from .broker import Broker
+from .runs import RunRecord
+
+
+async def import_run(broker: Broker, caller: Caller, name: str, exported_by: str) -> RunRecord:
+    """Make a run of ``caller`` of what ``storage.unbundle`` unpacked as ``name``; a second time changes nothing."""
+    store = Path(broker.config.store)
+    folder = incoming_folder(store, name)
+    view = await asyncio.to_thread(_read, folder, caller, exported_by)
+    known = broker.runs.find(view.run)
+    if known is not None:
+        _refuse_other(caller, known, view)
+        await asyncio.to_thread(shutil.rmtree, folder)
+        return known
+    await asyncio.to_thread(_move, folder, RunPaths.of(store, view.run), view)
+    await broker.journal.put(partial(_insert, view=view, ordinal=broker.runs.next_ordinal()))
+    broker.keeping.note_load(view.run)
+    record = broker.runs.find(view.run)
+    assert record is not None
+    return record
+
+
+def _read(folder: Path, caller: Caller, exported_by: str) -> RunView:
+    if folder.is_symlink() or not folder.is_dir():
+        raise NoSuchRunError(f"nothing was unpacked in {folder}", mend="`jupyter gpu runs import FILE`")
+    try:
+        view = msgspec.convert(read_manifest(RunPaths(folder)), RunView)
+        state = RunState.of(view.state)
+    except (msgspec.ValidationError, KeyError) as error:
+        raise RequestError(f"the manifest of the imported run is none of a run: {error}") from error
+    if not is_run_id(view.run) or not state.is_terminal or view.collected_at is not None:
+        raise RequestError(f"{view.run[:40]} is not a run that is over and has its results: not imported")
+    return msgspec.structs.replace(
+        view, user=caller.user, session="", pinned=False, seq=1, position=None, imported_from=exported_by or "somebody"
+    )
+
+
+def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
+    same = _values_digest(known.view.outcome) == _values_digest(view.outcome) and (
+        known.view.submitted_at == view.submitted_at and known.view.user == caller.user
+    )
+    if not same:
+        raise ConflictError(
+            f"there is another run {view.run} here, with other results or of another user: not imported",
+            mend="nothing was changed; the two cannot be in one cluster",
+        )
+    if known.view.collected_at is not None:
+        raise ConflictError(
+            f"run {view.run} is known here and its results were removed: {known.view.collected_because}",
+            mend="import it into another cluster",
+        )
+
+
+def _values_digest(outcome: Outcome | None) -> str:
+    return outcome.values.digest if outcome is not None and outcome.values is not None else ""
+
+
+def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
+    """A gateway that dies here leaves a folder that no ledger knows; importing again goes on from there."""
+    manifest: dict[str, Any] = read_manifest(RunPaths(folder))
+    manifest.pop("schema_version")
+    marks = {"user": view.user, "session": "", "pinned": False, "imported_from": view.imported_from}
+    if paths.folder.is_dir() and any(paths.folder.iterdir()):
+        before = read_manifest(paths)
+        before.pop("schema_version")
+        if before != manifest | marks:
+            raise ConflictError(f"{paths.folder} is there already and holds another run", mend="move it away")
+        shutil.rmtree(folder)
+        return
+    write_manifest(RunPaths(folder), manifest | marks, durable=True)
+    try:
+        paths.folder.parent.mkdir(mode=0o700, exist_ok=True)
+        os.rename(folder, paths.folder)
+        descriptor = os.open(paths.folder.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"cannot move the imported run to {paths.folder}: {error.strerror}") from error
+
+
+def _insert(connection: Connection, view: RunView, ordinal: int) -> None:
+    request = RunRequest(view.run, "", ResourceAsk(view.gpus, view.ranks), b"")
+    ledger.insert_run(connection, view, ordinal, request)
+    ledger.update_run(connection, view, view.outcome)

@@ -1,0 +1,87 @@
+"""``jupyter gpu runs export RUN [FILE]`` and ``runs import FILE``: through the store, as everything large."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from pathlib import Path
+
+from ..client.discovery import Target, find_gateway
+from ..core.resources import format_bytes
+from ..core.run import RunState, is_run_id
+from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
+from ..storage.bundle import BundleReader, write_bundle
+from ..storage.unbundle import unpack
+from .gateway import open_gateway
+
+
+def export_run(arguments: argparse.Namespace) -> int:
+    """Write one run of the caller's own to a file."""
+    with open_gateway() as gateway:
+        run = gateway.newest().run if arguments.run == "last" else arguments.run
+        if not is_run_id(run):
+            raise NoSuchRunError(f"{run} is not the id of a run", mend="`jupyter gpu runs` lists them")
+        view = gateway.view(run)
+    target = Path(arguments.file or f"{run}.jgr.tar")
+    if target.exists():
+        raise OptionError(f"{target} is there already", mend=f"jupyter gpu runs export {run} ANOTHER.jgr.tar")
+    if not RunState.of(view.state).is_terminal:
+        raise OptionError(f"run {run} is {view.state}", mend="export it when it is over")
+    if view.collected_at is not None:
+        raise StoreError(f"the results of {run} were removed: {view.collected_because}", mend="run the cell again")
+    if view.outcome is None:
+        raise ForbiddenError(f"run {run} belongs to {view.user}: its values are the owner's", mend=f"ask {view.user}")
+    by, found = f"{view.user}@{platform.node()}", _target()
+    head = write_bundle(_store(found), run, target, exported_by=by, secret=found.token)
+    sys.stdout.write(f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {len(head.files)} files, ")
+    sys.stdout.write(f"{len(head.blobs)} blobs).\n")
+    for path in head.left_out:
+        sys.stdout.write(f"  · left out, as it is no plain file of a run: {path}\n")
+    return 0
+
+
+def import_run(arguments: argparse.Namespace) -> int:
+    """Verify a file, and make it a run of the caller's."""
+    if arguments.file:
+        raise OptionError(f"runs import takes one FILE, not {arguments.file} too", mend="jupyter gpu runs import FILE")
+    path, found = Path(arguments.run), _target()
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}", mend="name the file that was exported") from error
+    with file, open_gateway(timeout_s=600.0) as gateway:
+        reader = BundleReader(file, str(path))
+        proved = reader.is_proved(found.token)
+        if not proved and not arguments.trust:
+            raise OptionError(
+                f"{path} was not exported here by you, but by {_shown(reader.head.exported_by)!r} as it says: loading "
+                "its values (unpickling) runs code that whoever made it may have put there",
+                mend=f"if you trust them: jupyter gpu runs import --trust {path}",
+            )
+        name = unpack(_store(found), reader)
+        row = gateway.import_run(name, _shown(reader.head.exported_by))
+    sys.stdout.write(f"{row.run} is here ({format_bytes(reader.head.total_bytes)}, verified), exported by ")
+    sys.stdout.write(f"{row.imported_from or row.user}{'' if proved else ', trusted because you said so'}.\n")
+    return 0
+
+
+def _target() -> Target:
+    found = find_gateway()
+    if found is None:
+        raise GatewayUnavailableError("no gateway is configured, and none runs here", mend="`jupyter gpu start`")
+    return found
+
+
+def _store(target: Target) -> Path:
+    store = Path(target.store).expanduser() if target.store else None
+    if store is None or not store.is_dir():
+        raise StoreError(
+            f"the cluster's store {store or ''} cannot be seen from here",
+            mend="name in JUPYTER_GPU_STORE where this machine sees it",
+        )
+    return store
+
+
+def _shown(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:100]
