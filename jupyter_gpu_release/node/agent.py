@@ -21,12 +21,13 @@ from .. import __version__
 from ..core.messages import Outcome, decode, encode
 from ..core.node_messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, grant_socket
 from ..errors import ClusterError, GpuReleaseError
+from ..hardware.nvml import Nvml
 from ..storage.runs import probe_store
 from . import memory, process
 from .adopted import AdoptedRun
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
-from .gpus import Nvml, simulated_gpus
+from .gpus import simulated_gpus
 from .keeping import Keeping
 from .node_run import RunOnNode
 from .packages import Packages

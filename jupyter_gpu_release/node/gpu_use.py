@@ -7,7 +7,7 @@ import time
 
 from ..core.messages import GpuUse
 from ..core.node_messages import GpuInfo, StartOrder
-from .gpus import Nvml
+from ..hardware.nvml import Nvml
 
 SAMPLE_S = 0.5
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 
 from .. import __version__
-from .documents import DOCUMENT_VERSION, Health, Problem, ServerStatus
+from ..errors import ConflictError, NoSuchRunError
+from ..hardware.nvml import Nvml
+from . import metrics, views
+from .acting import Actor
+from .culler import GpuCuller
+from .documents import DOCUMENT_VERSION, Health, Kept, KernelsDocument, Problem, Released, ServerStatus
 from .gateway import GatewayLine
+from .monitor import Monitor
+from .record import Record
 from .routes import HANDLERS
+from .sampling import Looker, SampleLoop
 from .settings import FILE_NAME, GpuRelease
+from .watching import Watch, Watches
+
+_NVML_MEND = "nothing to do on a machine without NVIDIA GPUs; else `jupyter gpu doctor`"
 
 
 class GpuReleaseExtension(ExtensionApp):
@@ -22,7 +33,7 @@ class GpuReleaseExtension(ExtensionApp):
     description = "GPUs of this server's kernels and of the team's cluster"
     version = __version__
     load_other_extensions = True
-    classes = [ServerApp, GpuRelease]  # noqa: RUF012 (traitlets declares it so)
+    classes = [ServerApp, GpuRelease, GpuCuller]  # noqa: RUF012 (traitlets declares it so)
 
     def _config_file_name_default(self) -> str:
         """The file that the kernels read, too."""
@@ -30,8 +41,24 @@ class GpuReleaseExtension(ExtensionApp):
 
     def initialize_settings(self) -> None:
         """Make the parts; nothing runs yet."""
+        serverapp = self.serverapp
+        assert serverapp is not None
+        assert serverapp.event_logger is not None
         self._tasks: list[asyncio.Task[None]] = []
+        self.culler = GpuCuller(parent=self)
         self.gateway = GatewayLine(GpuRelease(parent=self))
+        self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
+        self.gateway.on_change = lambda: self.record.changed("cluster")
+        self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
+        self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
+        self.watches = Watches(serverapp, self._on_execute, parent=self)
+        samples = SampleLoop(Looker(Nvml(), self.culler.device_files))
+        self.monitor = Monitor(
+            self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
+        )
+
+    def _on_execute(self, kernel: str) -> None:
+        self.monitor.on_execute(kernel)
 
     def initialize_handlers(self) -> None:
         """Append the routes."""
@@ -39,7 +66,9 @@ class GpuReleaseExtension(ExtensionApp):
 
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         """Start the loops (called by the server once its event loop runs)."""
-        self._tasks = [asyncio.create_task(self.gateway.run(), name="jgr-gateway")]
+        loops = {"gateway": self.gateway.run(), "monitor": self.monitor.run()}
+        self._tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
+        self._probe = asyncio.create_task(self.actor.probe())
 
     async def stop_extension(self) -> None:
         """End the loops (called by the server when it ends)."""
@@ -51,19 +80,62 @@ class GpuReleaseExtension(ExtensionApp):
     def status(self) -> ServerStatus:
         """``GET status``: from what is known, without asking anybody."""
         return ServerStatus(
-            DOCUMENT_VERSION, __version__, self.gateway.state(), self.gateway.status, [], self.problems()
-        )
+            DOCUMENT_VERSION, __version__, self.gateway.state(), self.gateway.status,
+            views.gpu_rows(self.monitor.sample), self.problems(), self.culler.facts(),
+        )  # fmt: skip
 
     def health(self) -> Health:
         """``GET health``."""
         dead = [Problem(task.get_name(), "this loop ended") for task in self._tasks if task.done()]
-        return Health(not dead, __version__, self.gateway.state().state, None, dead + self.problems())
+        sampled_s = time.monotonic() - self.monitor.sample.at_s
+        suspend = "available" if self.actor.suspender is not None else self.actor.cannot_suspend
+        return Health(not dead, __version__, self.gateway.state().state, sampled_s, suspend, dead + self.problems())
+
+    def kernels(self) -> KernelsDocument:
+        """``GET kernels``."""
+        rows = [views.kernel_row(self.monitor, watch) for watch in self.watches.watches.values()]
+        return KernelsDocument(DOCUMENT_VERSION, views.gpu_rows(self.monitor.sample), rows, self.problems())
+
+    async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
+        """``POST kernels/<id>/release``: now, because a person asks for it."""
+        answer = await self.actor.release(self._watch(kernel), patterns)
+        self.note("release", kernel, user, result=f"{answer.freed_bytes} bytes")
+        return answer
+
+    def keep(self, kernel: str, keep_s: float | None, user: str) -> Kept:
+        """``POST kernels/<id>/keep``: the answer to a warning."""
+        self._watch(kernel)
+        span_s = float(self.culler.keep_time if keep_s is None else keep_s)
+        track = self.monitor.tracks.get(kernel)
+        if track is None:
+            raise ConflictError(f"kernel {kernel} is not watched yet", mend="try again in some seconds")
+        track.keep(time.monotonic() + span_s)
+        self.note("keep", kernel, user, result=f"{span_s:.0f} s")
+        return Kept(kernel, span_s)
+
+    def _watch(self, kernel: str) -> Watch:
+        watch = self.watches.watches.get(kernel)
+        if watch is None:
+            raise NoSuchRunError(f"this server has no kernel {kernel[:60]}", mend="GET kernels lists them")
+        return watch
 
     def problems(self) -> list[Problem]:
         """What is missing, in words."""
+        found = []
         state = self.gateway.state()
-        return [Problem("gateway", state.message, state.mend)] if state.state != "connected" else []
+        if state.state != "connected":
+            found.append(Problem("gateway", state.message, state.mend))
+        if problem := self.monitor.samples.problem:
+            found.append(Problem("nvml", f"GPUs of this machine are not seen: {problem}", _NVML_MEND))
+        for card in self.monitor.sample.cards:
+            if card.problem:
+                found.append(Problem(f"gpu {card.index}", f"GPU {card.index}: {card.problem}", "ask its administrator"))
+        if self.culler.action == "suspend" and self.actor.suspender is None:
+            found.append(Problem("suspend", f"suspending is {self.actor.cannot_suspend}", "choose another action"))
+        if self.record.problem:
+            found.append(Problem("audit log", self.record.problem, "mend c.GpuCuller.audit_log"))
+        return found
 
-    def note(self, action: str, subject: str, user: str, **facts: Any) -> None:
+    def note(self, action: str, subject: str, user: str, result: str = "") -> None:
         """Record what a person did."""
-        self.log.info("GPU: %s %s by %s %s", action, subject, user, facts or "")
+        self.record.request(time.time(), action=action, subject=subject, user=user, result=result)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ..core.documents import StatusDocument
@@ -125,7 +123,10 @@ class Health(msgspec.Struct, frozen=True):
     ok: bool
     version: str
     gateway: str
-    last_sample_s: float | None
+    #: seconds since cards and processes were last looked at
+    sample_age_s: float
+    #: whether kernels can be suspended here: "available", or "not available because …"
+    suspend: str
     problems: list[Problem]
 
 
@@ -144,8 +145,3 @@ class Kept(msgspec.Struct, frozen=True):
 
     kernel: str
     keep_s: float
-
-
-def encode(document: Any) -> bytes:
-    """JSON of a record."""
-    return msgspec.json.encode(document)

@@ -42,8 +42,12 @@ class GatewayLine(LoggingConfigurable):
         self._changing = asyncio.Lock()
         #: the last status of the gateway that is connected now
         self.status: StatusDocument | None = None
+        #: the last status of any gateway, for what must not be forgotten while it is silent
+        self.remembered: StatusDocument | None = None
         #: called with the seconds of each answer (metrics)
         self.on_latency: Callable[[float], None] = lambda seconds: None
+        #: called when the gateway shows something new
+        self.on_change: Callable[[], None] = lambda: None
 
     def state(self) -> GatewayState:
         """What is known of the line, for people."""
@@ -70,6 +74,11 @@ class GatewayLine(LoggingConfigurable):
             self._hurry.set()
             raise
 
+    @property
+    def store(self) -> str:
+        """Root of the store as far as it is known here; empty while no gateway is."""
+        return self._client.target.store if self._client is not None else self._settings.store
+
     async def run(self) -> None:
         """Look at the gateway until cancelled."""
         try:
@@ -90,7 +99,8 @@ class GatewayLine(LoggingConfigurable):
         began_s = time.monotonic()
         try:
             client = await self._connected()
-            self.status = await client.status() if client is not None else None
+            self._show(await client.status() if client is not None else None)
+            self.remembered = self.status
         except GpuReleaseError as error:
             self._on_failure(error)
             return
@@ -109,7 +119,12 @@ class GatewayLine(LoggingConfigurable):
         else:
             self._backoff_s = min(self._backoff_s * 2, self._settings.max_backoff)
         self._error = error
-        self.status = None
+        self._show(None)
+
+    def _show(self, status: StatusDocument | None) -> None:
+        before, self.status = self.status, status
+        if _outline(before) != _outline(status):
+            self.on_change()
 
     def _pause_s(self) -> float:
         if self._error is None:
@@ -136,6 +151,14 @@ class GatewayLine(LoggingConfigurable):
         self._answered_s = self._latency_s = None
         if client is not None:
             await client.close()
+
+
+def _outline(status: StatusDocument | None) -> object:
+    """What people see change; not the seconds, which always do."""
+    if status is None:
+        return None
+    cards = [(card.state, card.run) for node in status.nodes for card in node.gpus]
+    return status.gpus, cards, [(run.run, run.state) for run in status.runs], [row.run for row in status.queue]
 
 
 def _find(settings: GpuRelease) -> Target | None:

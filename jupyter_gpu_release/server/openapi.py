@@ -14,8 +14,8 @@ import msgspec
 
 from .. import __version__
 from ..core.documents import RunRow, RunsDocument
-from .documents import Health, ServerStatus
-from .routes import BASE, Extension
+from .documents import Health, Kept, KernelsDocument, Released, ServerStatus
+from .routes import BASE, Extension, Keeping, Letting
 
 FILE = Path(__file__).parent / "openapi.json"
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -44,6 +44,9 @@ OPERATIONS = (
     Operation("post", "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
     Operation("post", "/leases/{id}/release", "End a warm lease"),
     Operation("post", "/leases/{id}/extend", "Keep a warm lease for longer", body=Extension),
+    Operation("get", "/kernels", "GPU memory that this server's kernels hold, and the policy's word", KernelsDocument),
+    Operation("post", "/kernels/{id}/release", "Ask a kernel's GPU libraries to let go", Released, Letting),
+    Operation("post", "/kernels/{id}/keep", "Answer a warning: leave this kernel alone", Kept, Keeping),
 )
 
 

@@ -12,6 +12,7 @@ from .answering import GpuHandler
 
 BASE = "/jupyter-gpu-release/api"
 _MOST_RUNS = 1000
+_LONGEST_S = 86400.0
 
 
 class StatusHandler(GpuHandler):
@@ -85,11 +86,61 @@ class LeaseExtendHandler(GpuHandler):
     async def post(self, lease: str) -> None:
         """POST leases/<id>/extend."""
         wanted = self.body(Extension, Extension())
-        if not 0 < wanted.keep_s <= 86400:
-            raise RequestError(f"keep_s={wanted.keep_s:g} is not within 0 and 86400 seconds")
+        _check_span(wanted.keep_s)
         answer = await self.app.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
         self.app.note("extend", f"lease {lease}", self.current_user.username)
         self.answer(answer)
+
+
+class KernelsHandler(GpuHandler):
+    """What this server's kernels hold, whether they are at work, what the policy means to do."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET kernels."""
+        self.answer(self.app.kernels())
+
+
+class Letting(msgspec.Struct, frozen=True):
+    """Body of ``kernels/<id>/release``: patterns of variables that may be moved to the host's memory."""
+
+    names: list[str] = []
+
+
+class KernelReleaseHandler(GpuHandler):
+    """Ask a kernel's GPU libraries to let go of memory; refused while a cell runs."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, kernel: str) -> None:
+        """POST kernels/<id>/release."""
+        wanted = self.body(Letting, Letting())
+        self.answer(await self.app.release(kernel, wanted.names, self.current_user.username))
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """Body of ``kernels/<id>/keep``: seconds from now; None: as long as the server is configured for."""
+
+    keep_s: float | None = None
+
+
+class KernelKeepHandler(GpuHandler):
+    """The answer to a warning: leave this kernel alone for a while."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, kernel: str) -> None:
+        """POST kernels/<id>/keep."""
+        wanted = self.body(Keeping, Keeping())
+        if wanted.keep_s is not None:
+            _check_span(wanted.keep_s)
+        self.answer(self.app.keep(kernel, wanted.keep_s, self.current_user.username))
+
+
+def _check_span(keep_s: float) -> None:
+    if not 0 < keep_s <= _LONGEST_S:
+        raise RequestError(f"keep_s={keep_s:g} is not within 0 and {_LONGEST_S:g} seconds")
 
 
 _ID = r"([\w-]+)"
@@ -101,4 +152,7 @@ HANDLERS: list[tuple[str, type[APIHandler]]] = [
     (rf"{BASE}/runs/{_ID}/cancel", CancelHandler),
     (rf"{BASE}/leases/{_ID}/release", LeaseReleaseHandler),
     (rf"{BASE}/leases/{_ID}/extend", LeaseExtendHandler),
+    (rf"{BASE}/kernels", KernelsHandler),
+    (rf"{BASE}/kernels/{_ID}/release", KernelReleaseHandler),
+    (rf"{BASE}/kernels/{_ID}/keep", KernelKeepHandler),
 ]

@@ -17,11 +17,11 @@ from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.core.messages import CellPayload, Event, Outcome, encode
 from jupyter_gpu_release.core.node_messages import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.core.run import new_run_id
+from jupyter_gpu_release.hardware.nvml import Nvml
 from jupyter_gpu_release.node import process
 from jupyter_gpu_release.node.adopted import AdoptedRun
 from jupyter_gpu_release.node.fork_servers import ForkServers
 from jupyter_gpu_release.node.gpu_use import UseMeter
-from jupyter_gpu_release.node.gpus import Nvml
 from jupyter_gpu_release.node.keeping import Keeping
 from jupyter_gpu_release.node.node_run import RunOnNode
 from jupyter_gpu_release.node.spool import entries

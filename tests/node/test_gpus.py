@@ -11,20 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nvml_bed import build_library
 
-from jupyter_gpu_release.node.gpus import Nvml
+from jupyter_gpu_release.hardware.nvml import Nvml
 
 Ask = Callable[[str, str], object]
 
 
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).parent / "fake_nvml.c"
-    target = folder / "libnvidia-ml.so.1"
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(target), str(source)]
-    subprocess.run(command, check=True)
-    return folder
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -35,7 +31,7 @@ def ask(fake_library: Path, tmp_path: Path) -> Ask:
         file = tmp_path / "state"
         file.write_text(state)
         environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_library), "FAKE_NVML": str(file)}
-        program = "import json, os, pathlib\nfrom jupyter_gpu_release.node.gpus import Nvml\nnvml = Nvml()\n"
+        program = "import json, os, pathlib\nfrom jupyter_gpu_release.hardware.nvml import Nvml\nnvml = Nvml()\n"
         program += (
             "state = pathlib.Path(os.environ['FAKE_NVML'])\n" + textwrap.dedent(code) + "\nprint(json.dumps(answer))"
         )

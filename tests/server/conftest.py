@@ -1,11 +1,20 @@
-"""Real Jupyter servers with the extension."""
+"""Real Jupyter servers with the extension: without any GPU, and with fake cards and short limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from nvml_bed import FakeCards, build_library
 from server_bed import ServerBed
+
+#: limits of seconds instead of hours
+FAST: dict[str, Any] = {
+    "cull_idle_timeout": 3, "warn_before": 1, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 3,
+}  # fmt: skip
+StartServer = Callable[..., tuple[ServerBed, FakeCards]]
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +23,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
     bed = ServerBed(tmp_path_factory.mktemp("server"))
     yield bed
     bed.stop()
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def start_server(nvml_library: Path, tmp_path: Path) -> Iterator[StartServer]:
+    """``start_server(action=…)``: a server with two fake cards and a policy of seconds."""
+    beds: list[ServerBed] = []
+
+    def start(other: dict[str, Any] | None = None, **policy: Any) -> tuple[ServerBed, FakeCards]:
+        folder = tmp_path / f"server-{len(beds)}"
+        cards = FakeCards(nvml_library, tmp_path / "cards")
+        culler = FAST | {"device_files": [str(cards.device)], "audit_log": str(folder / "audit.jsonl")} | policy
+        bed = ServerBed(folder, {"GpuCuller": culler} | (other or {}), cards.environment)
+        beds.append(bed)
+        return bed, cards
+
+    yield start
+    for bed in beds:
+        bed.stop()

@@ -1,0 +1,121 @@
+"""This machine's processes as ``/proc`` shows them: parents, sessions, start times, CPU time; one cheap pass."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+#: the one namespace in which process ids are the driver's own (linux/proc_ns.h: PROC_PID_INIT_INO)
+_FIRST_NAMESPACE = "pid:[4026531836]"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. ``start_s`` counts from boot; pid and start together name it for good."""
+
+    pid: int
+    parent: int
+    session: int
+    start_s: float
+    cpu_s: float
+
+
+class ProcessTable:
+    """All processes at one moment, and who descends from whom."""
+
+    def __init__(self, processes: Mapping[int, Process]) -> None:
+        self.processes = processes
+        self._children: dict[int, list[int]] = {}
+        self._sessions: dict[int, list[int]] = {}
+        for process in processes.values():
+            self._children.setdefault(process.parent, []).append(process.pid)
+            self._sessions.setdefault(process.session, []).append(process.pid)
+
+    @classmethod
+    def read(cls, folder: Path = Path("/proc")) -> ProcessTable:
+        """Read ``/proc``; empty where there is none."""
+        found: dict[int, Process] = {}
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return cls(found)
+        for name in names:
+            if name.isdecimal() and (process := _read_stat(f"{folder}/{name}/stat", int(name))) is not None:
+                found[process.pid] = process
+        return cls(found)
+
+    def get(self, pid: int) -> Process | None:
+        """The process of this id."""
+        return self.processes.get(pid)
+
+    def tree(self, root: int) -> set[int]:
+        """``root``, its descendants, and what stayed in its session (a worker whose parent ended)."""
+        found: set[int] = set()
+        waiting = [root, *self._sessions.get(root, ())]
+        while waiting:
+            pid = waiting.pop()
+            if pid not in found and pid in self.processes:
+                found.add(pid)
+                waiting += self._children.get(pid, ())
+        return found
+
+    def cpu_s(self, pids: Iterable[int]) -> float:
+        """Seconds of CPU time of these processes so far."""
+        return sum(self.processes[pid].cpu_s for pid in pids if pid in self.processes)
+
+
+def _read_stat(path: str, pid: int) -> Process | None:
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+        # the name in parentheses may hold blanks and parentheses itself; proc(5) numbers the fields from 1
+        fields = text[text.rindex(b")") + 2 :].split()
+        return Process(
+            pid=pid,
+            parent=int(fields[1]),
+            session=int(fields[3]),
+            start_s=int(fields[19]) / _TICKS_PER_S,
+            cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def since_boot_s() -> float:
+    """The clock of :attr:`Process.start_s`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """What a process was started with; empty when it is gone or somebody else's."""
+    try:
+        content = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.split(b"=", 1) for item in content.split(b"\0") if b"=" in item)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs}
+
+
+def in_first_namespace() -> bool:
+    """Whether process ids here are those that the driver uses (not so in most containers)."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
+    return False
+
+
+def has_open(pid: int, prefixes: tuple[str, ...]) -> bool:
+    """Whether a process has a file open whose path begins with one of ``prefixes`` (``/dev/nvidia``)."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{name}").startswith(prefixes):
+                return True
+    return False

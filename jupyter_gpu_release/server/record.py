@@ -1,0 +1,65 @@
+"""What is remembered of every action: an event for JupyterLab, a line in the audit log, a count."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jupyter_events import EventLogger
+from traitlets.config import LoggingConfigurable
+
+from . import metrics
+
+_PREFIX = "https://schema.jupyter-gpu-release.org"
+IDLE_POLICY, REQUEST, CHANGED = (f"{_PREFIX}/{name}/v1" for name in ("idle_policy", "request", "changed"))
+_SCHEMAS = {IDLE_POLICY: "idle_policy.yaml", REQUEST: "request.yaml", CHANGED: "changed.yaml"}
+
+
+class Record(LoggingConfigurable):
+    """Writes all three. A log that cannot be written is said once and never stops an action."""
+
+    def __init__(self, events: EventLogger, audit_log: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._events = events
+        self._audit_log = Path(audit_log).expanduser() if audit_log else None
+        self.problem = ""
+        for schema, name in _SCHEMAS.items():
+            if schema not in events.schemas:
+                events.register_event_schema(files(__package__).joinpath("events", name).read_text())
+
+    def policy(self, now_s: float, **facts: Any) -> None:
+        """An action of the idle policy; ``facts`` as in ``events/idle_policy.yaml``. ``now_s``: unix time."""
+        dry_run, done = str(facts["dry_run"]).lower(), str(facts["done"]).lower()
+        metrics.CULLS.labels(facts["action"], facts["rule"], dry_run, done).inc()
+        said = self.log.warning if facts["action"] not in ("warn", "notify") else self.log.info
+        said("GPU policy: %s %s %s: %s", facts["action"], facts["kind"], facts["subject"], facts["reason"])
+        self._write(IDLE_POLICY, facts, now_s)
+
+    def request(self, now_s: float, **facts: Any) -> None:
+        """What a person asked for."""
+        self.log.info("GPU: %s asked to %s %s", facts["user"], facts["action"], facts["subject"])
+        self._write(REQUEST, facts, now_s)
+
+    def changed(self, what: str) -> None:
+        """Tell front ends to look again (not in the audit log)."""
+        self._events.emit(schema_id=CHANGED, data={"what": what})
+
+    def _write(self, schema: str, facts: dict[str, Any], now_s: float) -> None:
+        self._events.emit(schema_id=schema, data=facts)
+        if self._audit_log is None:
+            return
+        line = msgspec.json.encode({"at": now_s, "schema": schema, **facts}) + b"\n"
+        try:
+            descriptor = os.open(self._audit_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+            self.problem = ""
+        except OSError as error:
+            if not self.problem:
+                self.log.error("GPU policy: the audit log %s cannot be written: %s", self._audit_log, error)
+            self.problem = f"the audit log {self._audit_log} cannot be written: {error.strerror}"

@@ -1,0 +1,111 @@
+"""One look at cards and processes, made in a thread: NVML may take seconds when a card is in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ..hardware.cards import Card
+from ..hardware.nvml import Nvml
+from ..hardware.processes import ProcessTable, environment_of, has_open, in_first_namespace, since_boot_s
+from .holding import Evidence, FirstSeen, Held, KernelProcess, Owners, attribute
+
+#: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
+DEVICES = ("/dev/nvidia", "/dev/dxg")
+_SLOW_S = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. ``cpu_s``: kernel → (start of its root process, CPU seconds of its tree so far)."""
+
+    at_s: float
+    cards: tuple[Card, ...] = ()
+    problem: str = ""
+    held: tuple[Held, ...] = ()
+    cpu_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def held_by(self, kernel: str) -> list[Held]:
+        """What a kernel's processes hold."""
+        return [held for held in self.held if held.subject == kernel and held.owner.value == "kernel"]
+
+
+class Looker:
+    """Looks; keeps what spares work from one look to the next. One thread at a time."""
+
+    def __init__(self, nvml: Nvml, devices: Sequence[str] = DEVICES) -> None:
+        self._nvml = nvml
+        self._devices = tuple(devices)
+        self._same_ids = in_first_namespace()
+        self._seen = FirstSeen()
+        self._environments: dict[tuple[int, float], Mapping[str, str]] = {}
+
+    def look(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample:
+        """Blocks for some milliseconds; longer where the driver does."""
+        at_s = time.monotonic()
+        reading = self._nvml.read()
+        table = ProcessTable.read()
+        evidence = Evidence(
+            lambda pid: self._environment(table, pid), lambda pid: has_open(pid, self._devices), self._same_ids
+        )
+        owners = Owners(table, kernels, terminals, evidence)
+        held = attribute(reading.cards, owners, self._seen.update(reading.cards, since_boot_s()))
+        self._forget(table)
+        cpu_s = {
+            entry.kernel: (root.start_s, table.cpu_s(owners.trees[entry.kernel]))
+            for entry in kernels
+            if owners.trees[entry.kernel] and (root := table.get(entry.pid)) is not None
+        }
+        return Sample(at_s, reading.cards, reading.problem, held, cpu_s)
+
+    def _environment(self, table: ProcessTable, pid: int) -> Mapping[str, str]:
+        process = table.get(pid)
+        if process is None:
+            return {}
+        key = (pid, process.start_s)
+        if key not in self._environments:
+            self._environments[key] = environment_of(pid)
+        return self._environments[key]
+
+    def _forget(self, table: ProcessTable) -> None:
+        self._environments = {
+            (pid, start_s): environment
+            for (pid, start_s), environment in self._environments.items()
+            if (process := table.get(pid)) is not None and process.start_s == start_s
+        }
+
+
+class SampleLoop:
+    """The last sample, and the thread that makes them. A driver that hangs leaves the old one, marked as such."""
+
+    def __init__(self, looker: Looker) -> None:
+        self._looker = looker
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jgr-nvml")
+        self._pending: asyncio.Future[Sample] | None = None
+        self.last = Sample(time.monotonic(), problem="not looked yet")
+
+    async def next(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample | None:
+        """A fresh sample; None while the driver does not answer (then :attr:`problem` says so)."""
+        if self._pending is None:
+            loop = asyncio.get_running_loop()
+            self._pending = loop.run_in_executor(self._thread, self._looker.look, kernels, terminals)
+        done, _ = await asyncio.wait([self._pending], timeout=_SLOW_S)
+        if not done:
+            return None
+        pending, self._pending = self._pending, None
+        self.last = pending.result()
+        return self.last
+
+    @property
+    def problem(self) -> str:
+        """Why there are no figures, or only old ones."""
+        if self._pending is not None and time.monotonic() - self.last.at_s > _SLOW_S:
+            return f"the NVIDIA driver has not answered for {time.monotonic() - self.last.at_s:.0f} s"
+        return self.last.problem
+
+    def close(self) -> None:
+        """Let the thread go; a call into the driver that hangs is not waited for."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,179 @@
+"""Listening to the kernels of this server: their process, their IOPub messages, whether their main shell answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_client.session import Session
+from traitlets.config import LoggingConfigurable
+
+from .conversation import Conversation
+from .holding import KERNEL_MARKER, KernelProcess
+
+#: how old the list of sessions (which notebook has which kernel) may be
+_PATHS_S = 15.0
+_CONTENT_NEEDED = frozenset({"status", "debug_event"})
+
+
+class Watch:
+    """One kernel. ``manager`` is Jupyter's KernelManager of it."""
+
+    def __init__(self, kernel: str, manager: Any, on_busy: Callable[[str], None]) -> None:
+        self.kernel = kernel
+        self.manager = manager
+        self.path = ""
+        self.conversation = Conversation(time.monotonic())
+        self._on_busy = on_busy
+        self._session = Session(config=manager.session.config, key=manager.session.key)
+        self.process: KernelProcess | None = None
+        self._iopub = manager.connect_iopub()
+        self._iopub.on_recv(self._on_iopub)
+        self._shell: Any = None
+
+    @property
+    def name(self) -> str:
+        """The kernelspec's name."""
+        return str(self.manager.kernel_name)
+
+    @property
+    def language(self) -> str:
+        """The kernelspec's language, in small letters."""
+        with contextlib.suppress(Exception):  # a spec that was removed meanwhile
+            return str(self.manager.kernel_spec.language).lower()
+        return ""
+
+    @property
+    def execution_state(self) -> str:
+        """What Jupyter believes (starting, restarting, dead …; its busy and idle are not trusted)."""
+        return str(getattr(self.manager, "execution_state", "unknown"))
+
+    def look(self) -> None:
+        """Find the root process again; a new one (restart) begins a new conversation."""
+        pid = getattr(self.manager.provisioner, "pid", None) if self.manager.provisioner is not None else None
+        if pid is None:
+            self.process = None
+        elif self.process is None or self.process.pid != pid:
+            if self.process is not None:
+                self.conversation.restarted(time.monotonic())
+                self._close_shell()  # the question went to the old process
+            self.process = KernelProcess(self.kernel, int(pid), None)
+        if self.process is not None and not self.conversation.main_shell_answered and self._shell is None:
+            self._ask_main_shell()
+
+    def known_start(self, start_s: float) -> None:
+        """Pin the process by its start, so that a successor under the same id is not taken for it."""
+        if self.process is not None and self.process.start_s is None:
+            self.process = KernelProcess(self.kernel, self.process.pid, start_s)
+
+    def _ask_main_shell(self) -> None:
+        """The main shell answers in its turn: when it does, nothing that was begun before we listened still runs."""
+        self._shell = self.manager.connect_shell()
+        self._shell.on_recv(self._on_answer)
+        self._session.send(self._shell, "kernel_info_request")
+
+    def _on_answer(self, _: Any) -> None:
+        self.conversation.main_shell_answered = True
+        self._close_shell()
+
+    def _close_shell(self) -> None:
+        shell, self._shell = self._shell, None
+        if shell is not None and not shell.closed():
+            shell.close()
+
+    def _on_iopub(self, parts: list[bytes]) -> None:
+        try:
+            _, rest = self._session.feed_identities(parts)
+            message = self._session.deserialize(rest, content=False)
+            header, parent = message["header"], message.get("parent_header") or {}
+            needed = header["msg_type"] in _CONTENT_NEEDED
+            content = self._session.unpack(message["content"]) if needed else {}
+        except (ValueError, KeyError, TypeError):
+            return  # not signed with this kernel's key, or no message at all
+        self.conversation.hear(header, parent, content, time.monotonic())
+        if content.get("execution_state") == "busy" and parent.get("msg_type") == "execute_request":
+            self._on_busy(self.kernel)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._close_shell()
+        if not self._iopub.closed():
+            self._iopub.close()
+
+
+class Watches(LoggingConfigurable):
+    """All kernels of this server, kept up to date by :meth:`refresh`."""
+
+    def __init__(self, serverapp: Any, on_busy: Callable[[str], None], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._manager = serverapp.kernel_manager
+        self._sessions = serverapp.session_manager
+        self._terminals: Callable[[], Any] = lambda: serverapp.web_app.settings.get("terminal_manager")
+        self._on_busy = on_busy
+        self._paths_s = -_PATHS_S
+        self.watches: dict[str, Watch] = {}
+        mark_kernels(self._manager)
+
+    async def refresh(self) -> None:
+        """Begin to watch what is new, forget what is gone."""
+        present = set(self._manager.list_kernel_ids())
+        for kernel in set(self.watches) - present:
+            self.watches.pop(kernel).close()
+        for kernel in present:
+            manager = self._manager.get_kernel(kernel)
+            watch = self.watches.get(kernel)
+            if watch is not None and watch.manager is not manager:
+                watch.close()
+                watch = None
+            if watch is None and manager.has_kernel:
+                watch = self.watches[kernel] = Watch(kernel, manager, self._on_busy)
+                self._paths_s = -_PATHS_S
+            if watch is not None:
+                watch.look()
+        if time.monotonic() - self._paths_s >= _PATHS_S:
+            await self._read_paths()
+
+    async def _read_paths(self) -> None:
+        self._paths_s = time.monotonic()
+        for model in await self._sessions.list_sessions():
+            watch = self.watches.get((model.get("kernel") or {}).get("id", ""))
+            if watch is not None:
+                watch.path = str(model.get("path", ""))
+
+    def connections(self, kernel: str) -> int:
+        """Open WebSockets (tabs) of a kernel."""
+        return int(self._manager.kernel_model(kernel).get("connections", 0)) if kernel in self._manager else 0
+
+    def processes(self) -> list[KernelProcess]:
+        """The root processes."""
+        return [watch.process for watch in self.watches.values() if watch.process is not None]
+
+    def terminals(self) -> dict[str, int]:
+        """Terminal name → process id of its shell."""
+        manager = self._terminals()
+        if manager is None:
+            return {}
+        return {str(name): int(terminal.ptyproc.pid) for name, terminal in list(manager.terminals.items())}
+
+    def close(self) -> None:
+        """Stop listening to all."""
+        for watch in self.watches.values():
+            watch.close()
+        self.watches.clear()
+
+
+def mark_kernels(manager: Any) -> None:
+    """Have every kernel that starts from now on carry its id in its environment (and in that of its workers)."""
+    original = manager.pre_start_kernel
+
+    def pre_start_kernel(kernel_name: str | None, kwargs: dict[str, Any]) -> Any:
+        kernel = kwargs.setdefault("kernel_id", None) or manager.new_kernel_id()
+        environment = kwargs.get("env")
+        kwargs["kernel_id"] = kernel
+        kwargs["env"] = {**(os.environ if environment is None else environment), KERNEL_MARKER: kernel}
+        return original(kernel_name, kwargs)
+
+    manager.pre_start_kernel = pre_start_kernel

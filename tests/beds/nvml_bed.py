@@ -1,0 +1,43 @@
+"""A fake libnvidia-ml.so.1 under the real pynvml, and the file that says what it shows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "fake_nvml.c"
+
+
+def build_library(folder: Path) -> Path:
+    """Compile it; the folder belongs on ``LD_LIBRARY_PATH``."""
+    target = folder / "libnvidia-ml.so.1"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(target), str(SOURCE)]
+    subprocess.run(command, check=True)
+    return folder
+
+
+class FakeCards:
+    """Cards of 80 GB whose state a test changes while servers look at them."""
+
+    def __init__(self, library: Path, folder: Path, cards: int = 2) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = folder / "nvml-state"
+        #: stands for /dev/nvidia0: who has it open uses a GPU (process ids are not to be trusted in containers)
+        self.device = folder / "dev-nvidia0"
+        self.device.touch()
+        self.environment = {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(self.file)}
+        self.cards = [f"gpu H100 GPU-{index} 80000 {{used}} 0 40 70000" for index in range(cards)]
+        self.show()
+
+    def show(self, *lines: str, used: int = 0) -> None:
+        """Show these lines (processes, lost cards, errors) besides the cards; seen whole or not at all."""
+        text = "\n".join([*(card.format(used=used) for card in self.cards), *lines]) + "\n"
+        part = self.file.with_suffix(".part")
+        part.write_text(text)
+        os.replace(part, self.file)
+
+    @property
+    def open_device(self) -> str:
+        """What a kernel runs to look like a process that uses a GPU."""
+        return f"_device = open({str(self.device)!r})"

@@ -1,0 +1,89 @@
+"""A kernel of a real Jupyter server, driven through its connection file as another front end would."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from nvml_bed import FakeCards
+from server_bed import ServerBed
+
+LIMIT_S = 60.0
+
+
+class ServerKernel:
+    """One kernel. ``holds`` makes it look (to NVML) as if it held device memory."""
+
+    def __init__(self, bed: ServerBed, cards: FakeCards | None = None, path: str = "a.ipynb") -> None:
+        self.bed, self.cards = bed, cards
+        self.id = bed.start_kernel(path)
+        file = Path(bed.environment["JUPYTER_RUNTIME_DIR"]) / f"kernel-{self.id}.json"
+        self.client = BlockingKernelClient(connection_file=str(file))
+        self.client.load_connection_file()
+        self.client.start_channels()
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
+        """``wait_for_ready`` of the client takes a kernel that starts slowly for dead."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            assert time.monotonic() < deadline, self.bed.log()
+            self.client.kernel_info()
+            try:
+                self.client.get_shell_msg(timeout=2)
+                self.client.get_iopub_msg(timeout=1)  # its status: IOPub is connected
+            except Empty:
+                continue
+            return
+
+    def run(self, code: str) -> Any:
+        """Run a cell to its end; returns what its last expression is (JSON)."""
+        wanted = {"value": "__import__('json').dumps(globals().get('answer'))"}
+        reply = self.client.execute_interactive(
+            code, timeout=LIMIT_S, user_expressions=wanted, output_hook=lambda _: None, store_history=False
+        )["content"]
+        assert reply["status"] == "ok", reply
+        return json.loads(eval(reply["user_expressions"]["value"]["data"]["text/plain"]))
+
+    def holds(self, used: int = 1000, share: int = 0) -> int:
+        """Have it open the device, and NVML show it on card 0; returns its process id."""
+        assert self.cards is not None
+        pid = int(self.run(f"{self.cards.open_device}\nimport os; answer = os.getpid()"))
+        self.cards.show(f"process 0 {pid} {used} {share}", used=used)
+        return pid
+
+    def begin(self, code: str) -> str:
+        """Send a cell and do not wait."""
+        return str(self.client.execute(code, store_history=False))
+
+    def row(self) -> dict[str, Any]:
+        """The extension's row of it."""
+        row = self.bed.kernel(self.id)
+        assert row is not None, self.bed.get("kernels")
+        return row
+
+    @property
+    def alive(self) -> bool:
+        return self.bed.http.get(f"/api/kernels/{self.id}").status_code == 200
+
+    def close(self) -> None:
+        self.client.stop_channels()
+
+
+def audit(bed: ServerBed) -> list[dict[str, Any]]:
+    """The audit log of a server whose ``audit_log`` is in its folder."""
+    path = bed.folder / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def never_for(seconds: float, bed: ServerBed, words: set[str]) -> None:
+    """Look at the audit log for some limits' length: none of these actions may come."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done = [entry for entry in audit(bed) if entry.get("action") in words]
+        assert not done, done
+        time.sleep(0.1)

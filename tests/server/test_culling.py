@@ -1,0 +1,194 @@
+"""The policy on real servers and kernels: what is idle is warned of and acted on; nothing at work ever is."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from server_bed import ServerBed
+from server_kernel_bed import ServerKernel, audit, never_for
+
+from .conftest import StartServer
+
+Until = Callable[[Callable[[], object], str], None]
+Open = Callable[..., ServerKernel]
+_TOUCHING = {"release", "suspend", "shutdown"}
+_LIBRARY = """
+import sys, types
+cupy = types.ModuleType("cupy")
+cupy.held = 4000
+class Pool:
+    def total_bytes(self): return cupy.held
+    def free_all_blocks(self): cupy.held = 100
+pool = Pool()
+cupy.get_default_memory_pool = lambda: pool
+cupy.get_default_pinned_memory_pool = lambda: pool
+sys.modules["cupy"] = cupy
+secret = [1, 2, 3]
+answer = None
+"""
+
+
+@pytest.fixture
+def open_kernel(start_server: StartServer) -> Iterator[Open]:
+    kernels: list[ServerKernel] = []
+
+    def opened(other: dict[str, Any] | None = None, **policy: Any) -> ServerKernel:
+        bed, cards = start_server(other, **policy)
+        kernels.append(ServerKernel(bed, cards))
+        return kernels[-1]
+
+    yield opened
+    for kernel in kernels:
+        kernel.close()
+
+
+def _actions(bed: ServerBed) -> list[str]:
+    return [entry["action"] for entry in audit(bed)]
+
+
+def _wait(until: Until, bed: ServerBed, action: str) -> dict[str, Any]:
+    until(lambda: action in _actions(bed), f"the policy's {action}")
+    return next(entry for entry in audit(bed) if entry["action"] == action)
+
+
+def test_an_idle_kernel_is_warned_of_and_its_libraries_let_go(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="release")
+    kernel.run(_LIBRARY)
+    kernel.holds()
+    warned = _wait(until, kernel.bed, "warn")
+    assert (warned["rule"], warned["subject"], warned["path"], warned["gpus"]) == (
+        "idle-warning", kernel.id, "a.ipynb", [0]
+    )  # fmt: skip
+    released = _wait(until, kernel.bed, "release")
+    assert released["at"] - warned["at"] >= 0.9  # warn_before
+    assert released["done"], released
+    assert "cupy let 3.8 KiB go" in released["result"]
+    # the user's variables are as they were, and none was added
+    assert kernel.run("answer = [cupy.held, secret, 'let_go' in dir(), len(Out)]") == [100, [1, 2, 3], False, 0]
+    assert kernel.alive
+    text = kernel.bed.http.get("/metrics").text
+    assert 'jupyter_gpu_culls_total{action="release",done="true",dry_run="false",rule="idle-limit"}' in text
+
+
+def test_keep_answers_the_warning(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="shutdown", warn_before=3)
+    kernel.holds()
+    _wait(until, kernel.bed, "warn")
+    kept = kernel.bed.post(f"kernels/{kernel.id}/keep", {"keep_s": 600})
+    assert (kept.status_code, kept.json()["keep_s"]) == (200, 600)
+    until(lambda: (kernel.row()["kept_s"] or 0) > 500, "the promise in the row")
+    never_for(5, kernel.bed, _TOUCHING)
+    assert kernel.alive
+    assert kernel.row()["decision"] == "leave"
+    assert _actions(kernel.bed).count("keep") == 1
+
+
+def test_a_silent_long_cell_is_never_touched(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="shutdown", save_before_shutdown=False, max_busy_time=4)
+    kernel.holds()
+    kernel.begin("import time; time.sleep(1000)")
+    until(lambda: "a cell is running" in kernel.row()["why"], "the running cell")
+    never_for(7, kernel.bed, _TOUCHING | {"warn"})
+    assert kernel.alive
+    assert _wait(until, kernel.bed, "notify")["rule"] == "max-busy"
+
+
+def test_a_cell_that_just_ended_starts_the_clock(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="notify")
+    kernel.holds()
+    until(lambda: not kernel.row()["busy"] and kernel.row()["idle_s"] > 2, "two idle seconds")
+    kernel.run("answer = None")
+    until(lambda: not kernel.row()["busy"], "idleness again")
+    assert kernel.row()["idle_s"] < 2
+    _wait(until, kernel.bed, "notify")
+    assert kernel.alive
+
+
+def test_shutting_down_saves_the_variables_first(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="shutdown")
+    kernel.run("x = {'a': 1}\nimport threading\nlock = threading.Lock()\nanswer = None")
+    kernel.holds()
+    done = _wait(until, kernel.bed, "shutdown")
+    assert done["done"], done
+    assert "lock" in done["result"]  # what could not be saved is named
+    until(lambda: not kernel.alive, "the kernel's end")
+    (file,) = (kernel.bed.folder / "gpu-home" / "store" / "saved").glob("*.pkl")
+    assert file.stat().st_mode & 0o077 == 0
+    saved = pickle.loads(file.read_bytes())
+    assert pickle.loads(saved["x"]) == {"a": 1}
+
+
+def test_a_dry_run_only_says_so(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="shutdown", dry_run=True)
+    kernel.holds()
+    said = _wait(until, kernel.bed, "shutdown")
+    assert (said["dry_run"], said["done"]) == (True, False)
+    assert kernel.alive
+
+
+def test_what_holds_no_gpu_and_what_is_protected_is_left_alone(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="shutdown", save_before_shutdown=False, protected=["path:prod/*"])
+    other = ServerKernel(kernel.bed, kernel.cards, path="prod/b.ipynb")
+    other.holds()
+    never_for(6, kernel.bed, _TOUCHING | {"warn"})
+    until(lambda: other.row()["used_bytes"] == 1000, "the memory of the protected one")
+    assert "protected" in other.row()["reason"]
+    assert kernel.row()["reason"] == "holds no GPU memory"
+    other.close()
+
+
+def test_suspending_where_it_cannot_be_done_says_why(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(action="suspend")
+    kernel.holds()
+    tried = _wait(until, kernel.bed, "suspend")
+    assert tried["done"] is False
+    assert "not available because" in tried["result"]
+    assert kernel.bed.get("health")["suspend"].startswith("not available because")
+    assert "suspend" in [problem["what"] for problem in kernel.bed.get("status")["problems"]]
+
+
+def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kernel: Open, until: Until) -> None:
+    kernel = open_kernel(cull_idle_timeout=0)
+    kernel.run(_LIBRARY)
+    until(lambda: kernel.row()["why"] == "idle", "the kernel's answer")
+    answer = kernel.bed.post(f"kernels/{kernel.id}/release")
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["freed_bytes"], answer.json()["libraries"]) == (3900, ["cupy"])
+    kernel.begin("import time; time.sleep(1000)")
+    until(lambda: "a cell is running" in kernel.row()["why"], "the running cell")
+    refused = kernel.bed.post(f"kernels/{kernel.id}/release")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert kernel.bed.post("kernels/0f0f/release").status_code == 404
+
+
+def test_jupyters_own_culling_spares_what_is_at_work_here(open_kernel: Open, until: Until) -> None:
+    """Its clock does not run while a GPU of the kernel is busy in the background, and runs as soon as it is not."""
+    other = {"MappingKernelManager": {"cull_idle_timeout": 4, "cull_interval": 1, "cull_connected": True}}
+    kernel = open_kernel(other, cull_idle_timeout=0)
+    kernel.holds(share=80)
+    until(lambda: "80% busy" in kernel.row()["why"], "the busy GPU")
+    began_s = time.monotonic()
+    until(lambda: time.monotonic() - began_s > 8 or not kernel.alive, "two limits of Jupyter's own culling")
+    assert kernel.alive
+    kernel.holds(share=0)
+    until(lambda: not kernel.alive, "Jupyter's own culling of what is idle")
+
+
+def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
+    from websockets.sync.client import connect
+
+    kernel = open_kernel(action="release")
+    url = kernel.bed.url.replace("http", "ws") + "/api/events/subscribe"
+    with connect(url, additional_headers={"Authorization": f"token {kernel.bed.token}"}, proxy=None) as socket:
+        kernel.holds()
+        found: list[dict[str, Any]] = []
+        while not any(event.get("action") == "warn" for event in found):
+            found.append(json.loads(socket.recv(timeout=30)))
+    schemas = {event["schema_id"] for event in found}
+    assert "https://schema.jupyter-gpu-release.org/idle_policy/v1" in schemas
+    assert "https://schema.jupyter-gpu-release.org/changed/v1" in schemas
