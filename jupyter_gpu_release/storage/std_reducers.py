@@ -101,6 +101,12 @@ def _torch(kind: type) -> Any:
     return torch_reducers.lookup(kind)
 
 
+def _pandas(kind: type) -> Any:
+    from . import frame_reducers
+
+    return frame_reducers.lookup(kind)
+
+
 def _jax(kind: type) -> Any:
     from . import array_reducers
 
@@ -135,6 +141,7 @@ def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
     "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
+    "pandas": _pandas,
     "tqdm": _tqdm,
 }  # fmt: skip
 

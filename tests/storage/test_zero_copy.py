@@ -1,0 +1,151 @@
+"""What is mapped from the store instead of read: arrays, tensors, frames; and that they are everybody's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jupyter_gpu_release.storage import codec
+from jupyter_gpu_release.storage.blobs import BlobStore
+from jupyter_gpu_release.storage.graph_file import blobs_of, open_graph, write_graph
+from jupyter_gpu_release.storage.graph_map import map_of
+from jupyter_gpu_release.storage.runs import create_run_folder
+
+RUN, NEXT = "20261121-101500-0123abcd", "20261121-101501-0123abcd"
+ROWS = 400_000
+
+
+def stored(store: Path, run: str, value: Any) -> tuple[Path, str]:
+    path = create_run_folder(store, run).values
+    dump = codec.dump({"x": value}, codec.Realm({}, at_home=True))
+    assert not dump.failed
+    return path, write_graph(path, dump.stream, dump.buffers, durable=False)
+
+
+def taken(path: Path, digest: str) -> Any:
+    opened = open_graph(path, digest)
+    return codec.load(opened.stream, opened.buffers, codec.Realm({}, at_home=True)).values["x"]
+
+
+def is_mapped(array: Any) -> bool:
+    return map_of(memoryview(array).cast("B")) is not None
+
+
+def numpy_array() -> Any:
+    return np.arange(ROWS, dtype="f8")
+
+
+def fortran_array() -> Any:
+    return np.asfortranarray(np.arange(ROWS, dtype="f8").reshape(1000, -1))
+
+
+def tensor() -> Any:
+    return pytest.importorskip("torch").arange(ROWS, dtype=pytest.importorskip("torch").float64)
+
+
+def frame() -> Any:
+    return pytest.importorskip("pandas").DataFrame({"a": np.arange(ROWS), "b": np.arange(ROWS) / 7})
+
+
+def arrow_frame() -> Any:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    numbers = pandas.array(range(ROWS), dtype="int64[pyarrow]")
+    return pandas.DataFrame({"a": numbers, "s": pandas.array([f"text {n}" for n in range(ROWS)], "string[pyarrow]")})
+
+
+def arrow_table() -> Any:
+    return pytest.importorskip("pyarrow").table({"a": np.arange(ROWS), "b": np.arange(ROWS) / 7})
+
+
+MADE: dict[str, tuple[Callable[[], Any], Callable[[Any], list[Any]]]] = {
+    "numpy": (numpy_array, lambda x: [x]),
+    "fortran": (fortran_array, lambda x: [x.T]),
+    "torch": (tensor, lambda x: [x.numpy()]),
+    "pandas": (frame, lambda x: [x["a"].to_numpy(), x["b"].to_numpy()]),
+    "pandas on arrow": (arrow_frame, lambda x: [b for name in x for b in _buffers(x[name].array._pa_array)]),
+    "arrow": (arrow_table, lambda x: [b for name in x.column_names for b in _buffers(x[name])]),
+}
+
+
+def _buffers(column: Any) -> list[Any]:
+    return [b for chunk in column.chunks for b in chunk.buffers() if b is not None and b.size > 1 << 20]
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_it_is_mapped_and_goes_on_without_being_written_or_read(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, memory_of = MADE[kind]
+    path, digest = stored(tmp_path, RUN, make())
+    value = taken(path, digest)
+    assert memory_of(value)
+    assert all(map(is_mapped, memory_of(value)))
+    before = list(BlobStore(tmp_path / "blobs").scan())
+    assert sum(info.bytes for info in before) > 3_000_000
+    with monkeypatch.context() as patch:
+        patch.setattr("jupyter_gpu_release.storage.blobs.digest_of", None)  # whoever hashes, fails
+        again, _ = stored(tmp_path, NEXT, value)
+    assert sorted(blobs_of(again)) == sorted(blobs_of(path))
+    assert {info.digest for info in BlobStore(tmp_path / "blobs").scan()} == {info.digest for info in before}
+
+
+def _add(x: Any) -> Any:
+    x += 1
+    return x
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "numpy": _add,
+    "fortran": _add,
+    "torch": lambda x: x.add_(1),
+    "pandas": _add,
+    "pandas on arrow": lambda x: x.assign(a=x["a"] + 1),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_it_can_be_changed_in_place_and_changes_no_file(tmp_path: Path, kind: str) -> None:
+    path, digest = stored(tmp_path, RUN, MADE[kind][0]())
+    value, other = taken(path, digest), taken(path, digest)
+    blobs = BlobStore(tmp_path / "blobs")
+    changed = CHANGES[kind](value)
+    first = changed["a"] if "pandas" in kind else changed
+    before = other["a"] if "pandas" in kind else other
+    assert int(np.asarray(first).flat[5]) == int(np.asarray(before).flat[5]) + 1
+    for info in blobs.scan():
+        blobs.verify(info.digest)
+    again, new = stored(tmp_path, NEXT, changed)
+    assert set(blobs_of(again)) != set(blobs_of(path))
+    came = taken(again, new)
+    assert int(np.asarray(came["a"] if "pandas" in kind else came).flat[5]) == int(np.asarray(first).flat[5])
+
+
+def test_a_few_rows_of_a_large_arrow_column_travel_alone() -> None:
+    dump = codec.dump({"x": arrow_frame().iloc[10:20]}, codec.Realm({}, at_home=True))
+    assert dump.total_bytes < 100_000
+    rows = codec.load(dump.stream, dump.buffers, codec.Realm({}, at_home=True)).values["x"]
+    assert rows["s"].tolist() == [f"text {n}" for n in range(10, 20)]
+
+
+def test_only_what_is_touched_of_a_cold_file_is_read(tmp_path: Path) -> None:
+    size = 256 << 20
+    path, digest = stored(tmp_path, RUN, np.ones(size, dtype="u1"))
+    blob = BlobStore(tmp_path / "blobs").path_of(blobs_of(path)[0][0])
+    with blob.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before = _read_from_disk()
+    value = taken(path, digest)
+    assert value[size // 2] == 1
+    assert _read_from_disk() - before < 32 << 20
+
+
+def _read_from_disk() -> int:
+    facts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(facts["read_bytes"])
