@@ -1,0 +1,143 @@
+import type { Cell } from '@jupyterlab/cells';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { ReactWidget } from '@jupyterlab/ui-components';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { PanelLayout } from '@lumino/widgets';
+import * as React from 'react';
+import { Deeds, runTarget } from '../deeds';
+import { IRunRow, isTerminal, waits } from '../documents';
+import { RUN_ICONS } from '../icons';
+import { GpuModel } from '../model';
+import { runActions } from '../permitted';
+import { Age, Button, Feedback, Icon } from '../view/parts';
+import { runWord } from '../words';
+
+interface IHintParts {
+  model: GpuModel;
+  deeds: Deeds;
+  trans: TranslationBundle;
+}
+
+/** Below a GPU cell that waits or runs: its state, and Cancel. */
+class Hint extends ReactWidget {
+  constructor(
+    private _parts: IHintParts,
+    run: IRunRow
+  ) {
+    super();
+    this._run = run;
+    this.addClass('jp-GpuRelease-hint');
+  }
+
+  set run(run: IRunRow) {
+    this._run = run;
+    this.update();
+  }
+
+  protected render(): JSX.Element {
+    const { model, deeds, trans } = this._parts;
+    const run = this._run;
+    const target = runTarget(run);
+    const feedback = model.feedback.get(target.key);
+    const seconds = waits(run.state) ? run.queued_s : run.held_s;
+    const gpus = trans._n('%1 GPU', '%1 GPUs', run.gpus);
+    const where = (run.hosts ?? []).join(', ');
+    const place =
+      waits(run.state) && run.position !== null
+        ? trans.__('place %1', run.position)
+        : where;
+    const canCancel = runActions(run, model.snapshot).includes('cancel');
+    return (
+      <>
+        <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
+        <span>
+          {runWord(trans, run.state)}{' '}
+          <Age seconds={seconds} at={model.snapshot.at} />
+          {' · '}
+          {[gpus, place].filter(Boolean).join(' · ')}
+        </span>
+        {feedback ? (
+          <Feedback feedback={feedback} />
+        ) : (
+          canCancel && (
+            <Button
+              label={trans.__('Cancel')}
+              onClick={() => void deeds.run('cancel', target)}
+            />
+          )
+        )}
+      </>
+    );
+  }
+
+  private _run: IRunRow;
+}
+
+/** Keeps the hints of all open notebooks as the model says. */
+export class CellHints {
+  constructor(
+    private _tracker: INotebookTracker,
+    private _parts: IHintParts,
+    private _isWanted: () => boolean
+  ) {
+    _parts.model.stateChanged.connect(this.update, this);
+    _tracker.widgetAdded.connect(this._onNotebook, this);
+  }
+
+  update(): void {
+    const { runs } = this._parts.model.snapshot;
+    const live = this._isWanted()
+      ? runs.filter(run => run.cell && !isTerminal(run.state))
+      : [];
+    const seen = new Set<string>();
+    if (live.length > 0) {
+      this._tracker.forEach(panel => this._show(panel, live, seen));
+    }
+    for (const [key, hint] of this._hints) {
+      if (!seen.has(key)) {
+        hint.dispose();
+        this._hints.delete(key);
+      }
+    }
+  }
+
+  private _onNotebook(_: INotebookTracker, panel: NotebookPanel): void {
+    void panel.revealed.then(() => this.update());
+  }
+
+  private _show(
+    panel: NotebookPanel,
+    live: readonly IRunRow[],
+    seen: Set<string>
+  ): void {
+    const { path } = panel.context;
+    for (const run of live) {
+      const isHere = run.notebook === path || run.notebook.endsWith('/' + path);
+      const cell = isHere
+        ? panel.content.widgets.find(({ model }) => model.id === run.cell)
+        : undefined;
+      if (cell) {
+        const key = `${panel.id}/${run.run}`;
+        seen.add(key);
+        this._place(key, cell, run);
+      }
+    }
+  }
+
+  private _place(key: string, cell: Cell, run: IRunRow): void {
+    const known = this._hints.get(key);
+    if (known && !known.isDisposed) {
+      known.run = run;
+      return;
+    }
+    const hint = new Hint(this._parts, run);
+    const layout = cell.layout as PanelLayout;
+    const wrapper = layout.widgets.findIndex(widget =>
+      widget.hasClass('jp-Cell-inputWrapper')
+    );
+    layout.insertWidget(wrapper + 1, hint);
+    this._hints.set(key, hint);
+  }
+
+  private _hints = new Map<string, Hint>();
+}

@@ -1,0 +1,18 @@
+import { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { cellPlugin } from './plugins/cells';
+import { notificationPlugin } from './plugins/notifications';
+import { panelPlugin } from './plugins/panel';
+import { runningPlugin } from './plugins/running';
+import { statusBarPlugin } from './plugins/statusbar';
+
+export { IGpus } from './tokens';
+
+const plugins: JupyterFrontEndPlugin<unknown>[] = [
+  panelPlugin,
+  statusBarPlugin,
+  runningPlugin,
+  notificationPlugin,
+  cellPlugin
+];
+
+export default plugins;

@@ -1,0 +1,245 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import {
+  filterListIcon,
+  PanelWithToolbar,
+  refreshIcon,
+  SidePanel,
+  ToolbarButton
+} from '@jupyterlab/ui-components';
+import { type AccordionPanel, Widget } from '@lumino/widgets';
+import * as React from 'react';
+import { IArrangement } from './arrange';
+import type { Deeds } from './deeds';
+import { gpuIcon } from './icons';
+import { GpuModel } from './model';
+import { ISnapshot } from './snapshot';
+import { Filter } from './view/filter';
+import { Gpus } from './view/gpus';
+import { Kernels } from './view/kernels';
+import { LiveView, ViewState } from './view/live';
+import { Queue } from './view/queue';
+import { Runs } from './view/runs';
+import { shareOut } from './view/share';
+import { SituationView } from './view/situation';
+import { Summary } from './view/summary';
+import { Usage } from './view/usage';
+
+export const PANEL_ID = 'jupyter-gpu-release-panel';
+const FILTER_FROM_ROWS = 9;
+const TITLE_PX = 32;
+const GROUP_PX = 26;
+const CARD_PX = 46;
+const ROW_PX = 42;
+const USAGE_PX = 72;
+
+/** What the panel is made of. */
+export interface IPanelOptions {
+  model: GpuModel;
+  deeds: Deeds;
+  trans: TranslationBundle;
+  /** shows the menu of arrangements below a button */
+  onArrange: (button: HTMLElement) => void;
+}
+
+interface ISection {
+  widget: PanelWithToolbar;
+  /** how high its content is, in pixels; 0: not shown */
+  wants: (snapshot: ISnapshot) => number;
+  title: (snapshot: ISnapshot) => string;
+}
+
+/** The sidebar. */
+export class GpuPanel extends SidePanel {
+  constructor(private _options: IPanelOptions) {
+    super();
+    const { model, trans } = _options;
+    this.id = PANEL_ID;
+    this.addClass('jp-GpuRelease');
+    this.title.icon = gpuIcon;
+    this.title.caption = trans.__('GPUs');
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', trans.__('GPUs'));
+    this.header.addWidget(
+      new LiveView(model, this._state, () => this._drawHeader())
+    );
+    this._sections = this._makeSections();
+    model.stateChanged.connect(this._arrangeSections, this);
+    this._arrangeSections();
+  }
+
+  set arrangement(arrangement: IArrangement) {
+    this._state.arrangement = arrangement;
+  }
+
+  override dispose(): void {
+    this._options.model.stateChanged.disconnect(this._arrangeSections, this);
+    const hidden = this._sections.filter(({ widget }) => !widget.parent);
+    super.dispose();
+    hidden.forEach(({ widget }) => widget.dispose());
+  }
+
+  private _drawHeader(): JSX.Element {
+    const { model, trans } = this._options;
+    const { snapshot } = model;
+    const cards = snapshot.hosts.flatMap(host => host.cards).length;
+    const rows = Math.max(cards, snapshot.queue.length, snapshot.runs.length);
+    const hasSummary =
+      snapshot.hosts.length > 0 || snapshot.situation === 'ready';
+    return (
+      <>
+        {hasSummary && <Summary snapshot={snapshot} trans={trans} />}
+        <SituationView
+          snapshot={snapshot}
+          trans={trans}
+          onRetry={() => void model.refresh()}
+        />
+        {(rows >= FILTER_FROM_ROWS || this._state.filter) && (
+          <Filter
+            trans={trans}
+            text={this._state.filter}
+            onChange={text => (this._state.filter = text)}
+          />
+        )}
+      </>
+    );
+  }
+
+  private _makeSections(): ISection[] {
+    const { model, deeds, trans } = this._options;
+    const state = this._state;
+    const common = { model, deeds, trans };
+    const gpus = this._section(() => (
+      <Gpus {...common} arrangement={state.arrangement} filter={state.filter} />
+    ));
+    this._addButtons(gpus);
+    const hasCluster = ({ situation }: ISnapshot) => situation === 'ready';
+    return [
+      {
+        widget: gpus,
+        wants: ({ hosts }) =>
+          hosts.reduce(
+            (sum, host) => sum + GROUP_PX + host.cards.length * CARD_PX,
+            0
+          ),
+        title: () => trans.__('GPUs')
+      },
+      {
+        widget: this._section(() => <Runs {...common} filter={state.filter} />),
+        wants: snapshot =>
+          hasCluster(snapshot) || snapshot.runs.length > 0
+            ? rowsPx(snapshot.runs.length)
+            : 0,
+        title: () => trans.__('My runs')
+      },
+      {
+        widget: this._section(() => (
+          <Queue {...common} filter={state.filter} />
+        )),
+        wants: snapshot =>
+          hasCluster(snapshot) ? rowsPx(snapshot.queue.length) : 0,
+        title: ({ queue }) =>
+          trans.__('Queue') + (queue.length ? ` (${queue.length})` : '')
+      },
+      {
+        widget: this._section(() => <Kernels {...common} />),
+        wants: ({ kernels }) => kernels.length * ROW_PX,
+        title: () => trans.__('Kernels with GPU memory')
+      },
+      {
+        widget: this._section(() =>
+          model.snapshot.usage ? (
+            <Usage usage={model.snapshot.usage} trans={trans} />
+          ) : (
+            <></>
+          )
+        ),
+        wants: ({ usage, runs }) => (usage && runs.length > 0 ? USAGE_PX : 0),
+        title: () => trans.__('My GPU-hours')
+      }
+    ];
+  }
+
+  private _section(draw: () => JSX.Element): PanelWithToolbar {
+    const section = new PanelWithToolbar();
+    section.addClass('jp-GpuRelease-section');
+    section.addWidget(new LiveView(this._options.model, this._state, draw));
+    return section;
+  }
+
+  private _addButtons(section: PanelWithToolbar): void {
+    const { model, trans, onArrange } = this._options;
+    const arrangeButton: ToolbarButton = new ToolbarButton({
+      icon: filterListIcon,
+      tooltip: trans.__('Group and sort'),
+      onClick: () => onArrange(arrangeButton.node)
+    });
+    section.toolbar.addItem('arrange', arrangeButton);
+    section.toolbar.addItem(
+      'refresh',
+      new ToolbarButton({
+        icon: refreshIcon,
+        tooltip: trans.__('Look again now'),
+        onClick: () => void model.refresh()
+      })
+    );
+    section.toolbar.node.setAttribute('aria-label', trans.__('GPU list'));
+  }
+
+  protected override onResize(message: Widget.ResizeMessage): void {
+    super.onResize(message);
+    this._shareHeight();
+  }
+
+  /** Show the sections that have something to say. */
+  private _arrangeSections(): void {
+    const { snapshot } = this._options.model;
+    const content = this.content as AccordionPanel;
+    let index = 0;
+    for (const { widget, title, wants } of this._sections) {
+      const label = title(snapshot);
+      if (widget.title.label !== label) {
+        widget.title.label = label;
+      }
+      const isWanted = wants(snapshot) > 0;
+      if (isWanted && widget.parent === null) {
+        content.insertWidget(index, widget);
+      } else if (!isWanted && widget.parent !== null) {
+        widget.parent = null;
+      }
+      index += isWanted ? 1 : 0;
+    }
+    this._shareHeight();
+    content.handles.forEach(handle => {
+      handle.onpointerdown = () => (this._isSized = true);
+    });
+  }
+
+  /** Give each open section the height that its content needs, as far as there is room. */
+  private _shareHeight(): void {
+    const { snapshot } = this._options.model;
+    const content = this.content as AccordionPanel;
+    const shown = this._sections.filter(({ widget }) => widget.parent);
+    const open = shown.filter(({ widget }) => !widget.isHidden);
+    const room = content.node.clientHeight - shown.length * TITLE_PX;
+    const wanted = open.map(({ wants }) => wants(snapshot));
+    const shape = [room, ...wanted].join();
+    if (this._isSized || room <= 0 || shape === this._shape) {
+      return;
+    }
+    this._shape = shape;
+    const shares = shareOut(wanted, room);
+    content.setRelativeSizes(
+      shown.map(section => shares[open.indexOf(section)] ?? 0)
+    );
+  }
+
+  private _state = new ViewState();
+  private _sections: ISection[];
+  private _shape = '';
+  /** the user has moved a border: sizes are his from then on */
+  private _isSized = false;
+}
+
+function rowsPx(rows: number): number {
+  return Math.max(1, rows) * ROW_PX;
+}

@@ -1,0 +1,160 @@
+import {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { KEEP_S } from '../deeds';
+import { ICullEvent, IRunRow } from '../documents';
+import { baseName, formatDuration } from '../format';
+import { IGpus } from '../tokens';
+
+const SHOWN_MS = 10_000;
+
+/** One notification per kernel or lease that is about to be culled, gone when it is kept or culled. */
+class CullNotices {
+  constructor(private _gpus: IGpus) {}
+
+  show(event: ICullEvent): void {
+    const key = event.id;
+    const known = this._shown.get(key);
+    if (event.phase !== 'warning') {
+      if (known) {
+        Notification.dismiss(known);
+        this._shown.delete(key);
+      }
+      if (event.phase === 'done') {
+        const text = doneText(this._gpus.trans, event);
+        Notification.info(text, { autoClose: SHOWN_MS });
+      }
+      return;
+    }
+    const message = warningText(this._gpus.trans, event);
+    if (known && Notification.manager.has(known)) {
+      Notification.update({ id: known, message });
+      return;
+    }
+    const id = Notification.warning(message, {
+      autoClose: false,
+      actions: this._answers(event)
+    });
+    this._shown.set(key, id);
+  }
+
+  private _answers(event: ICullEvent): Notification.IAction[] {
+    const { trans } = this._gpus;
+    const keep: Notification.IAction = {
+      label: trans.__('Keep 30 min'),
+      displayType: 'accent',
+      callback: () => void this._answer(event, 'keep')
+    };
+    const release: Notification.IAction = {
+      label: trans.__('Release now'),
+      callback: () => void this._answer(event, 'release')
+    };
+    return [keep, release];
+  }
+
+  private async _answer(
+    { kind, id }: ICullEvent,
+    answer: 'keep' | 'release'
+  ): Promise<void> {
+    const { api, model, trans } = this._gpus;
+    const isLease = kind === 'lease';
+    const keep = async () => {
+      await (isLease
+        ? api.extendLease(id, KEEP_S)
+        : api.keepKernel(id, KEEP_S));
+      return trans.__('Kept for 30 minutes');
+    };
+    const release = async () => {
+      await (isLease ? api.releaseLease(id) : api.releaseKernel(id));
+      return trans.__('The GPU is released');
+    };
+    const key = `${kind}:${id}`;
+    const work = answer === 'keep' ? keep : release;
+    const isDone = await model.act(key, trans.__('Working…'), work);
+    const text = model.feedback.get(key)?.text ?? '';
+    if (isDone) {
+      Notification.success(text, { autoClose: SHOWN_MS / 2 });
+    } else {
+      Notification.error(text);
+    }
+  }
+
+  private _shown = new Map<string, string>();
+}
+
+/** What the warning before a cull says. */
+export function warningText(
+  trans: TranslationBundle,
+  event: ICullEvent
+): string {
+  const name = event.path ? baseName(event.path) : trans.__('A kernel');
+  const reason = event.reason ? ` (${event.reason})` : '';
+  return event.due_s === null
+    ? trans.__('%1 holds a GPU for nothing%2.', name, reason)
+    : trans.__(
+        '%1 holds a GPU for nothing%2. It is taken in %3.',
+        name,
+        reason,
+        formatDuration(event.due_s)
+      );
+}
+
+function doneText(trans: TranslationBundle, event: ICullEvent): string {
+  const name = event.path ? baseName(event.path) : trans.__('A kernel');
+  const reason = event.reason ? ` (${event.reason})` : '';
+  switch (event.action) {
+    case 'shutdown':
+      return trans.__('The idle kernel of %1 was shut down%2.', name, reason);
+    case 'suspend':
+      return trans.__('The idle kernel of %1 was suspended%2.', name, reason);
+    default:
+      return trans.__('The idle GPU of %1 was released%2.', name, reason);
+  }
+}
+
+function tellEnd(gpus: IGpus, run: IRunRow): void {
+  const { trans, deeds, preferences } = gpus;
+  const after = preferences().notifyAfterS;
+  if (after < 0 || run.held_s < after || run.state === 'cancelled') {
+    return;
+  }
+  const name = run.name || baseName(run.notebook) || run.run;
+  const held = formatDuration(run.held_s);
+  const isGood = run.state === 'succeeded';
+  const message = isGood
+    ? trans.__('%1 is done. It held its GPU for %2.', name, held)
+    : trans.__('%1 failed after %2: %3', name, held, reasonOf(run));
+  const show: Notification.IAction = {
+    label: trans.__('Show cell'),
+    callback: () =>
+      void deeds.run('open', {
+        key: run.run,
+        notebook: run.notebook,
+        cell: run.cell
+      })
+  };
+  const actions = run.notebook && deeds.canOpen ? [show] : [];
+  Notification.emit(message, isGood ? 'success' : 'error', {
+    autoClose: false,
+    actions
+  });
+}
+
+function reasonOf(run: IRunRow): string {
+  return run.error ? `${run.error.ename}: ${run.error.evalue}` : run.reason;
+}
+
+export const notificationPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu-release:notifications',
+  description: 'Tells when a long run ends, and before an idle GPU is taken.',
+  autoStart: true,
+  requires: [IGpus],
+  activate: (_: JupyterFrontEnd, gpus: IGpus) => {
+    const notices = new CullNotices(gpus);
+    gpus.culls.connect((_sender, event) => notices.show(event));
+    gpus.model.ended.connect((_sender, { run }) => tellEnd(gpus, run));
+  }
+};

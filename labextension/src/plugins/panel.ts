@@ -1,0 +1,112 @@
+import {
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { IDocumentManager } from '@jupyterlab/docmanager';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { MenuSvg } from '@jupyterlab/ui-components';
+import { Signal } from '@lumino/signaling';
+import { Api } from '../api';
+import { addCommands } from '../commands';
+import { Deeds } from '../deeds';
+import { EventFeed } from '../events';
+import { GpuModel } from '../model';
+import { Navigator } from '../cells/navigator';
+import { GpuPanel, PANEL_ID } from '../panel';
+import { DEFAULTS, GROUPINGS, readPreferences, SORTINGS } from '../preferences';
+import { CommandIDs, IGpus } from '../tokens';
+
+const ID = 'jupyter-gpu-release:plugin';
+const RANK = 250;
+
+function arrangeMenu(app: JupyterFrontEnd): MenuSvg {
+  const menu = new MenuSvg({ commands: app.commands });
+  for (const by of GROUPINGS) {
+    menu.addItem({ command: CommandIDs.groupBy, args: { by } });
+  }
+  menu.addItem({ type: 'separator' });
+  for (const by of SORTINGS) {
+    menu.addItem({ command: CommandIDs.sortBy, args: { by } });
+  }
+  menu.addItem({ type: 'separator' });
+  menu.addItem({ command: CommandIDs.onlyMine });
+  return menu;
+}
+
+export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
+  id: ID,
+  description: 'The sidebar: who holds which GPU, who waits, and Release.',
+  autoStart: true,
+  provides: IGpus,
+  optional: [
+    ITranslator,
+    ISettingRegistry,
+    ICommandPalette,
+    ILayoutRestorer,
+    IDocumentManager,
+    INotebookTracker
+  ],
+  activate: (
+    app: JupyterFrontEnd,
+    translator: ITranslator | null,
+    registry: ISettingRegistry | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    documents: IDocumentManager | null,
+    tracker: INotebookTracker | null
+  ): IGpus => {
+    const trans = (translator ?? nullTranslator).load('jupyter_gpu_release');
+    const { serviceManager, shell } = app;
+    const api = new Api(serviceManager.serverSettings);
+    const model = new GpuModel(api);
+    const navigator =
+      documents && tracker
+        ? new Navigator(documents, tracker, id => shell.activateById(id))
+        : null;
+    const deeds = new Deeds(model, api, trans, navigator);
+    const feed = new EventFeed(model, serviceManager.events.stream);
+    let preferences = DEFAULTS;
+    const preferencesChanged = new Signal<object, void>(model);
+    const menu = arrangeMenu(app);
+    const panel = new GpuPanel({
+      model,
+      deeds,
+      trans,
+      onArrange: button => {
+        const box = button.getBoundingClientRect();
+        menu.open(box.left, box.bottom);
+      }
+    });
+    shell.add(panel, 'left', { rank: RANK, type: 'GPUs' });
+    restorer?.add(panel, PANEL_ID);
+    const gpus: IGpus = {
+      model,
+      api,
+      deeds,
+      navigator,
+      trans,
+      culls: feed.culls,
+      preferences: () => preferences,
+      preferencesChanged
+    };
+    const settings = registry?.load(ID).then(loaded => {
+      const apply = () => {
+        preferences = readPreferences(loaded);
+        model.interval = preferences.refreshIntervalS * 1000;
+        panel.arrangement = preferences;
+        preferencesChanged.emit();
+      };
+      loaded.changed.connect(apply);
+      apply();
+      return loaded;
+    });
+    settings?.catch(error => console.error('GPU settings', error));
+    addCommands(app, gpus, palette, settings ?? null);
+    model.start();
+    return gpus;
+  }
+};

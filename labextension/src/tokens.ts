@@ -1,0 +1,37 @@
+import { Token } from '@lumino/coreutils';
+import type { ISignal } from '@lumino/signaling';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { IApi } from './api';
+import type { ICullEvent } from './documents';
+import type { Deeds, INavigator } from './deeds';
+import type { GpuModel } from './model';
+import type { IPreferences } from './preferences';
+
+/** What the parts of this extension share. */
+export interface IGpus {
+  model: GpuModel;
+  api: IApi;
+  deeds: Deeds;
+  navigator: INavigator | null;
+  trans: TranslationBundle;
+  /** what the idle policy is about to do, or did */
+  culls: ISignal<unknown, ICullEvent>;
+  preferences: () => IPreferences;
+  preferencesChanged: ISignal<unknown, void>;
+}
+
+export const IGpus = new Token<IGpus>(
+  'jupyter-gpu-release:IGpus',
+  'GPUs of the cluster and of this server: who holds what, who waits, and the actions on them.'
+);
+
+/** Ids of the commands. */
+export namespace CommandIDs {
+  export const open = 'jupyter-gpu-release:open';
+  export const refresh = 'jupyter-gpu-release:refresh';
+  export const groupBy = 'jupyter-gpu-release:group-by';
+  export const sortBy = 'jupyter-gpu-release:sort-by';
+  export const onlyMine = 'jupyter-gpu-release:only-mine';
+  export const releaseMine = 'jupyter-gpu-release:release-mine';
+  export const runOnGpu = 'jupyter-gpu-release:run-on-gpu';
+}

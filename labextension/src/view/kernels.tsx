@@ -1,0 +1,113 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { kernelIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+import { Deeds, kernelTarget } from '../deeds';
+import { IKernelRow } from '../documents';
+import { baseName, formatBytes, formatDuration } from '../format';
+import { GpuModel, IFeedback } from '../model';
+import { Action, kernelActions } from '../permitted';
+import { ISnapshot } from '../snapshot';
+import { feedbackHeight, IconActions, Outcome } from './facts';
+import { Icon } from './parts';
+import { ITreeItem, Tree } from './tree';
+
+const ROW_HEIGHT = 42;
+
+interface IKernelItem extends ITreeItem {
+  kernel: IKernelRow;
+  actions: Action[];
+  feedback: IFeedback | undefined;
+}
+
+interface IKernelsProps {
+  model: GpuModel;
+  deeds: Deeds;
+  trans: TranslationBundle;
+}
+
+/** Kernels of this server that hold GPU memory themselves, outside of any lease. */
+export function Kernels(props: IKernelsProps): React.ReactElement {
+  const { model, trans, deeds } = props;
+  const { snapshot, feedback } = model;
+  const items = React.useMemo(
+    () => kernelItems(snapshot, feedback, trans),
+    [snapshot, feedback, trans]
+  );
+  return (
+    <Tree
+      label={trans.__('Kernels with GPU memory')}
+      items={items}
+      onToggle={() => undefined}
+      draw={(item, isActive) => (
+        <div className="jp-GpuRelease-kernel">
+          <div className="jp-GpuRelease-head">
+            <Icon icon={kernelIcon} />
+            <span
+              className="jp-GpuRelease-title"
+              title={item.kernel.path || item.kernel.name}
+            >
+              {baseName(item.kernel.path) || item.kernel.name}
+            </span>
+            <span className="jp-GpuRelease-when">
+              {formatBytes(item.kernel.used_bytes)}
+            </span>
+            <IconActions
+              trans={trans}
+              deeds={deeds}
+              actions={item.actions}
+              target={kernelTarget(item.kernel)}
+              isActive={isActive}
+              isBusy={item.feedback?.kind === 'busy'}
+            />
+          </div>
+          <div
+            className="jp-GpuRelease-second"
+            title={second(item.kernel, trans)}
+          >
+            {second(item.kernel, trans)}
+          </div>
+          <Outcome feedback={item.feedback} />
+        </div>
+      )}
+    />
+  );
+}
+
+function kernelItems(
+  snapshot: ISnapshot,
+  feedbacks: ReadonlyMap<string, IFeedback>,
+  trans: TranslationBundle
+): IKernelItem[] {
+  return snapshot.kernels.map((kernel, index) => {
+    const key = `kernel:${kernel.id}`;
+    const feedback = feedbacks.get(key);
+    const name = baseName(kernel.path) || kernel.name;
+    const held = formatBytes(kernel.used_bytes);
+    return {
+      key,
+      level: 1,
+      height: ROW_HEIGHT + feedbackHeight(feedback),
+      label: [name, held, second(kernel, trans)].join(', '),
+      setSize: snapshot.kernels.length,
+      posInSet: index + 1,
+      kernel,
+      actions: kernelActions(kernel, snapshot),
+      feedback
+    };
+  });
+}
+
+function second(kernel: IKernelRow, trans: TranslationBundle): string {
+  const gpus = kernel.gpus.map(gpu => gpu.index).join(', ');
+  const state = kernel.busy
+    ? trans.__('busy')
+    : kernel.idle_s === null
+      ? trans.__('idle')
+      : trans.__('idle %1', formatDuration(kernel.idle_s));
+  const due =
+    kernel.due_s === null || kernel.due_s === undefined
+      ? ''
+      : trans.__('%1 in %2', kernel.decision, formatDuration(kernel.due_s));
+  const gpu = trans.__('GPU %1', gpus);
+  return [state, gpu, due].filter(Boolean).join(' · ');
+}

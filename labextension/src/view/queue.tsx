@@ -1,0 +1,120 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import { matches } from '../arrange';
+import { Deeds } from '../deeds';
+import { IQueueRow } from '../documents';
+import { formatEstimate } from '../format';
+import { GpuModel, IFeedback } from '../model';
+import { Action, queueActions } from '../permitted';
+import { ISnapshot } from '../snapshot';
+import { feedbackHeight, IconActions, Outcome } from './facts';
+import { ITreeItem, Tree } from './tree';
+
+const ROW_HEIGHT = 42;
+
+interface IQueueItem extends ITreeItem {
+  row: IQueueRow;
+  mine: boolean;
+  actions: Action[];
+  feedback: IFeedback | undefined;
+}
+
+interface IQueueProps {
+  model: GpuModel;
+  deeds: Deeds;
+  trans: TranslationBundle;
+  filter: string;
+}
+
+/** Who waits, in which order, for what, and until when. */
+export function Queue(props: IQueueProps): React.ReactElement {
+  const { model, trans, filter, deeds } = props;
+  const { snapshot, feedback } = model;
+  const items = React.useMemo(
+    () => queueItems(snapshot, feedback, filter, trans),
+    [snapshot, feedback, filter, trans]
+  );
+  if (items.length === 0) {
+    return (
+      <p className="jp-GpuRelease-empty">
+        {filter && snapshot.queue.length > 0
+          ? trans.__('Nothing in the queue matches the filter.')
+          : trans.__('Nobody waits.')}
+      </p>
+    );
+  }
+  return (
+    <Tree
+      label={trans.__('Queue')}
+      items={items}
+      onToggle={() => undefined}
+      draw={(item, isActive) => (
+        <div className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}`}>
+          <div className="jp-GpuRelease-head">
+            <span className="jp-GpuRelease-position">
+              {item.row.position ?? '–'}
+            </span>
+            <span className="jp-GpuRelease-title" title={item.row.run}>
+              {item.row.user}
+              {item.mine && ` (${trans.__('you')})`}
+            </span>
+            <span className="jp-GpuRelease-when">
+              {trans._n('%1 GPU', '%1 GPUs', item.row.gpus)}
+            </span>
+            <IconActions
+              trans={trans}
+              deeds={deeds}
+              actions={item.actions}
+              target={{ key: item.key, run: item.row.run }}
+              isActive={isActive}
+              isBusy={item.feedback?.kind === 'busy'}
+            />
+          </div>
+          <div className="jp-GpuRelease-second" title={second(item.row, trans)}>
+            {second(item.row, trans)}
+          </div>
+          <Outcome feedback={item.feedback} />
+        </div>
+      )}
+    />
+  );
+}
+
+function queueItems(
+  snapshot: ISnapshot,
+  feedbacks: ReadonlyMap<string, IFeedback>,
+  filter: string,
+  trans: TranslationBundle
+): IQueueItem[] {
+  const rows = snapshot.queue.filter(row =>
+    matches(filter, [row.user, row.queue, row.priority, row.reason, row.run])
+  );
+  return rows.map((row, index) => {
+    const key = `queue:${row.run}`;
+    const feedback = feedbacks.get(key);
+    const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
+    const place = trans.__('place %1', row.position ?? '–');
+    return {
+      key,
+      level: 1,
+      height: ROW_HEIGHT + feedbackHeight(feedback),
+      label: [place, row.user, gpus, second(row, trans)].join(', '),
+      setSize: rows.length,
+      posInSet: index + 1,
+      row,
+      mine: row.user === snapshot.me,
+      actions: queueActions(row, snapshot),
+      feedback
+    };
+  });
+}
+
+function second(row: IQueueRow, trans: TranslationBundle): string {
+  const start =
+    row.start_estimate_s === null || row.start_estimate_s === undefined
+      ? ''
+      : trans.__('starts in %1', formatEstimate(row.start_estimate_s));
+  const queue = row.queue === 'default' ? '' : row.queue;
+  const priority = row.priority === 'normal' ? '' : row.priority;
+  return [start, queue, priority, row.reason].filter(Boolean).join(' · ');
+}

@@ -1,0 +1,259 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import { matches } from '../arrange';
+import { Deeds, runTarget } from '../deeds';
+import { IRunRow, isTerminal, waits } from '../documents';
+import { baseName, formatBytes, formatDuration } from '../format';
+import { RUN_ICONS } from '../icons';
+import { GpuModel, IFeedback } from '../model';
+import { Action, runActions } from '../permitted';
+import { ISnapshot } from '../snapshot';
+import { runWord } from '../words';
+import {
+  Fact,
+  Facts,
+  factsHeight,
+  feedbackHeight,
+  IconActions,
+  Outcome
+} from './facts';
+import { useToggled } from './opened';
+import { Age, Icon } from './parts';
+import { ITreeItem, Tree } from './tree';
+
+const ROW_HEIGHT = 42;
+const RESULTS_SHOWN = 6;
+
+interface IRunItem extends ITreeItem {
+  run: IRunRow;
+  progress: string;
+  actions: Action[];
+  facts: Fact[];
+  feedback: IFeedback | undefined;
+}
+
+interface IRunsProps {
+  model: GpuModel;
+  deeds: Deeds;
+  trans: TranslationBundle;
+  filter: string;
+}
+
+/** My runs: those that go on first, then what ended last. */
+export function Runs(props: IRunsProps): React.ReactElement {
+  const { model, trans, filter, deeds } = props;
+  const { snapshot, feedback } = model;
+  const [opened, toggle] = useToggled();
+  const items = React.useMemo(
+    () => runItems(snapshot, feedback, opened, filter, trans),
+    [snapshot, feedback, opened, filter, trans]
+  );
+  if (items.length === 0) {
+    return (
+      <p className="jp-GpuRelease-empty">
+        {filter && snapshot.runs.length > 0
+          ? trans.__('No run matches the filter.')
+          : trans.__('No runs yet. Begin a cell with %1.', '%%gpu_train')}
+      </p>
+    );
+  }
+  return (
+    <Tree
+      label={trans.__('My runs')}
+      items={items}
+      onToggle={item => toggle(item.key)}
+      draw={(item, isActive) => (
+        <RunRow
+          item={item}
+          at={snapshot.at}
+          isActive={isActive}
+          deeds={deeds}
+          trans={trans}
+          onToggle={() => toggle(item.key)}
+        />
+      )}
+    />
+  );
+}
+
+function runItems(
+  snapshot: ISnapshot,
+  feedbacks: ReadonlyMap<string, IFeedback>,
+  opened: ReadonlySet<string>,
+  filter: string,
+  trans: TranslationBundle
+): IRunItem[] {
+  const progress = new Map(
+    snapshot.active.map(row => [row.run, row.progress ?? ''])
+  );
+  const runs = snapshot.runs.filter(run =>
+    matches(filter, [
+      run.name,
+      run.notebook,
+      run.run,
+      runWord(trans, run.state),
+      run.gpu_name ?? ''
+    ])
+  );
+  return runs.map((run, index) => {
+    const key = `run:${run.run}`;
+    const expanded = opened.has(key);
+    const actions = runActions(run, snapshot);
+    const facts = expanded ? factsOf(run, trans) : [];
+    const feedback = feedbacks.get(key);
+    const extra = expanded ? factsHeight(facts.length, actions.length) : 0;
+    return {
+      key,
+      level: 1,
+      height: ROW_HEIGHT + feedbackHeight(feedback) + extra,
+      expanded,
+      label: `${titleOf(run)}, ${runWord(trans, run.state)}, ${line(run, trans)}`,
+      setSize: runs.length,
+      posInSet: index + 1,
+      run,
+      progress: progress.get(run.run) ?? '',
+      actions,
+      facts,
+      feedback
+    };
+  });
+}
+
+function titleOf(run: IRunRow): string {
+  return run.name || (run.notebook && baseName(run.notebook)) || run.run;
+}
+
+/** The second line: the receipt in short. */
+function line(run: IRunRow, trans: TranslationBundle): string {
+  const gpus = trans._n('%1 GPU', '%1 GPUs', run.gpus);
+  if (waits(run.state)) {
+    const place =
+      run.position !== null ? trans.__('place %1', run.position) : '';
+    return [gpus, place, run.reason].filter(Boolean).join(' · ');
+  }
+  if (!isTerminal(run.state)) {
+    return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');
+  }
+  if (run.state !== 'succeeded') {
+    const error = run.error
+      ? `${run.error.ename}: ${run.error.evalue}`
+      : run.reason;
+    return error || gpus;
+  }
+  const free =
+    run.release_ms !== null
+      ? trans.__('free after %1 ms', Math.round(run.release_ms))
+      : '';
+  const held = trans.__('held %1', formatDuration(run.held_s));
+  return [gpus, held, free].filter(Boolean).join(' · ');
+}
+
+function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
+  const facts: Fact[] = [[trans.__('State'), runWord(trans, run.state)]];
+  const add = (name: string, value: string) => {
+    if (value) {
+      facts.push([name, value]);
+    }
+  };
+  add(trans.__('Notebook'), run.notebook);
+  add(trans.__('Run'), run.run);
+  add(trans.__('Waited'), formatDuration(run.queued_s));
+  add(trans.__('Held'), run.granted_at ? formatDuration(run.held_s) : '');
+  if (run.release_ms !== null) {
+    const ms = `${run.release_ms.toFixed(0)} ms`;
+    add(trans.__('Free after'), ms);
+  }
+  add(trans.__('Card'), run.gpu_name ?? '');
+  add(trans.__('On'), (run.hosts ?? []).join(', '));
+  if (run.error) {
+    add(trans.__('Error'), `${run.error.ename}: ${run.error.evalue}`);
+    add(trans.__('Way out'), run.error.mend ?? '');
+  }
+  for (const verdict of run.verdict ?? []) {
+    add(trans.__('Verdict'), verdict);
+  }
+  for (const note of run.notes ?? []) {
+    add(trans.__('Note'), note);
+  }
+  for (const result of run.results.slice(0, RESULTS_SHOWN)) {
+    const size = result.bytes ? ` · ${formatBytes(result.bytes)}` : '';
+    add(result.name, `${result.type}${size}`);
+  }
+  const more = run.results.length - RESULTS_SHOWN;
+  add(more > 0 ? '…' : '', more > 0 ? trans.__('%1 more results', more) : '');
+  for (const file of run.files.slice(0, RESULTS_SHOWN)) {
+    add(trans.__('File'), `${file.path} · ${formatBytes(file.bytes ?? 0)}`);
+  }
+  return facts;
+}
+
+interface IRunRowProps {
+  item: IRunItem;
+  at: number;
+  isActive: boolean;
+  deeds: Deeds;
+  trans: TranslationBundle;
+  onToggle: () => void;
+}
+
+function RunRow(props: IRunRowProps): React.ReactElement {
+  const { item, trans, deeds, isActive } = props;
+  const { run, actions, feedback, facts, progress } = item;
+  const isBusy = feedback?.kind === 'busy';
+  const target = runTarget(run);
+  const offer = { trans, deeds, target, isBusy, isActive };
+  const second = progress || line(run, trans);
+  return (
+    <div className={`jp-GpuRelease-run jp-mod-${run.state}`}>
+      <div className="jp-GpuRelease-head" onClick={props.onToggle}>
+        <Icon
+          icon={RUN_ICONS[run.state]}
+          label={runWord(trans, run.state)}
+          kind={run.state}
+        />
+        <span className="jp-GpuRelease-title" title={run.notebook || run.run}>
+          {titleOf(run)}
+        </span>
+        <span className="jp-GpuRelease-when">
+          <RunWhen run={run} at={props.at} trans={trans} />
+        </span>
+        <IconActions {...offer} actions={actions} />
+      </div>
+      <div
+        className="jp-GpuRelease-second"
+        title={second}
+        onClick={props.onToggle}
+      >
+        {second}
+      </div>
+      <Outcome feedback={feedback} />
+      {item.expanded && <Facts {...offer} actions={actions} facts={facts} />}
+    </div>
+  );
+}
+
+function RunWhen(props: {
+  run: IRunRow;
+  at: number;
+  trans: TranslationBundle;
+}): React.ReactElement {
+  const { run, at, trans } = props;
+  if (waits(run.state)) {
+    return (
+      <>
+        {runWord(trans, run.state)} <Age seconds={run.queued_s} at={at} />
+      </>
+    );
+  }
+  if (!isTerminal(run.state)) {
+    return (
+      <>
+        {run.state === 'running' ? '' : `${runWord(trans, run.state)} `}
+        <Age seconds={run.held_s} at={at} />
+      </>
+    );
+  }
+  const ended = run.finished_at ?? run.gone_at ?? run.submitted_at;
+  const ago = formatDuration(Math.max(0, at - ended));
+  return <>{trans.__('%1 ago', ago)}</>;
+}

@@ -1,0 +1,106 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import { CardState } from '../documents';
+import { ISnapshot } from '../snapshot';
+import { cardWord } from '../words';
+
+interface ISummaryProps {
+  snapshot: ISnapshot;
+  trans: TranslationBundle;
+}
+
+const SHOWN: readonly CardState[] = [
+  'running',
+  'warm',
+  'idle-kernel',
+  'unattributed',
+  'drained',
+  'free'
+];
+
+/** The whole at a glance: free, in use, waiting; and which cluster this is. */
+export function Summary(props: ISummaryProps): React.ReactElement {
+  const { snapshot, trans } = props;
+  const { counts, queue } = snapshot;
+  const mineWaits = queue.find(row => row.user === snapshot.me);
+  return (
+    <div className="jp-GpuRelease-summary">
+      <ul className="jp-GpuRelease-tiles">
+        <Tile value={counts.free} label={trans.__('free')} kind="free" />
+        <Tile
+          value={counts.held + counts.external}
+          label={trans.__('in use')}
+          note={counts.mine > 0 ? trans.__('%1 yours', counts.mine) : ''}
+        />
+        <Tile
+          value={counts.waiting}
+          label={trans.__('waiting')}
+          note={
+            mineWaits?.position ? trans.__('you: %1', mineWaits.position) : ''
+          }
+        />
+      </ul>
+      <Shares {...props} />
+      <div className="jp-GpuRelease-cluster">
+        <span title={snapshot.cluster}>{snapshot.cluster}</span>
+        {snapshot.simulated && (
+          <span
+            className="jp-GpuRelease-badge"
+            title={trans.__('These GPUs are simulated: cells run on the CPU.')}
+          >
+            {trans.__('simulated')}
+          </span>
+        )}
+        {snapshot.isAdmin && (
+          <span className="jp-GpuRelease-badge">{trans.__('admin')}</span>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Tile(props: {
+  value: number;
+  label: string;
+  note?: string;
+  kind?: string;
+}): React.ReactElement {
+  return (
+    <li className={`jp-GpuRelease-tile jp-mod-${props.kind ?? 'plain'}`}>
+      <span className="jp-GpuRelease-number">{props.value}</span>
+      <span className="jp-GpuRelease-tileLabel">{props.label}</span>
+      <span className="jp-GpuRelease-tileNote">{props.note}</span>
+    </li>
+  );
+}
+
+/** One strip for all cards: how many are in which state. */
+function Shares({ snapshot, trans }: ISummaryProps): React.ReactElement | null {
+  const cards = snapshot.hosts.flatMap(host => host.cards);
+  if (cards.length === 0) {
+    return null;
+  }
+  const parts = SHOWN.map((state): [CardState, number] => [
+    state,
+    cards.filter(card => card.state === state).length
+  ]).filter(([, count]) => count > 0);
+  const words = parts.map(
+    ([state, count]) => `${count} ${cardWord(trans, state)}`
+  );
+  return (
+    <div
+      className="jp-GpuRelease-shares"
+      role="img"
+      aria-label={words.join(', ')}
+      title={words.join(' · ')}
+    >
+      {parts.map(([state, count]) => (
+        <span
+          key={state}
+          className={`jp-mod-${state}`}
+          style={{ flex: count }}
+        />
+      ))}
+    </div>
+  );
+}

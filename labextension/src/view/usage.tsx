@@ -1,0 +1,53 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import { IUsage } from '../documents';
+import { formatGpuHours } from '../format';
+
+interface IUsageProps {
+  usage: { today: IUsage; week: IUsage };
+  trans: TranslationBundle;
+}
+
+/** My GPU-hours: held, used, and saved by giving back between cells. */
+export function Usage({ usage, trans }: IUsageProps): React.ReactElement {
+  const rows: [string, IUsage][] = [
+    [trans.__('Today'), usage.today],
+    [trans.__('7 days'), usage.week]
+  ];
+  return (
+    <table className="jp-GpuRelease-usage">
+      <thead>
+        <tr>
+          <td />
+          <th scope="col" title={trans.__('GPU-hours in which you held GPUs')}>
+            {trans.__('Held')}
+          </th>
+          <th
+            scope="col"
+            title={trans.__('of these, while a cell was running')}
+          >
+            {trans.__('Used')}
+          </th>
+          <th
+            scope="col"
+            title={trans.__(
+              'GPU-hours between your cells that others could use'
+            )}
+          >
+            {trans.__('Saved')}
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(([name, { held_s, used_s, saved_s }]) => (
+          <tr key={name}>
+            <th scope="row">{name}</th>
+            <td>{formatGpuHours(held_s)}</td>
+            <td>{formatGpuHours(used_s)}</td>
+            <td className="jp-mod-saved">{formatGpuHours(saved_s)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,137 @@
+import { ApiError } from '../src/api';
+import { GpuModel } from '../src/model';
+import { active, FakeApi, gpu, run, status } from './samples';
+
+describe('GpuModel', () => {
+  let api: FakeApi;
+  let model: GpuModel;
+  let now = 0;
+
+  beforeEach(() => {
+    now = 1000;
+    api = new FakeApi();
+    model = new GpuModel(api, 5000, () => now);
+  });
+
+  afterEach(() => model.dispose());
+
+  it('knows nothing before the first answer', async () => {
+    expect(model.snapshot.situation).toBe('loading');
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    expect(model.snapshot.situation).toBe('ready');
+    expect(model.snapshot.counts.free).toBe(1);
+  });
+
+  it.each([
+    [403, 'not-permitted'],
+    [404, 'not-enabled'],
+    [500, 'offline'],
+    [0, 'offline']
+  ])('HTTP %d: %s', async (code, situation) => {
+    api.answer = new ApiError(code, 'no');
+    await model.refresh();
+    expect(model.snapshot.situation).toBe(situation);
+  });
+
+  it('keeps what it knew while there is no contact, and comes back', async () => {
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    api.answer = new ApiError(0, 'gone');
+    await model.refresh();
+    expect(model.snapshot).toMatchObject({ situation: 'offline' });
+    expect(model.snapshot.hosts).toHaveLength(1);
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    expect(model.snapshot.situation).toBe('ready');
+  });
+
+  it('shows nothing any more once it may not', async () => {
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    api.answer = new ApiError(403, 'no');
+    await model.refresh();
+    expect(model.snapshot.hosts).toEqual([]);
+  });
+
+  it('asks for runs only when a run changed', async () => {
+    const mine = run('r1');
+    api.rows = [mine];
+    api.answer = status([gpu(0)], {}, [active(mine)]);
+    await model.refresh();
+    await model.refresh();
+    expect(api.calls.filter(call => call === 'runs')).toHaveLength(1);
+    api.answer = status([gpu(0)], {}, []);
+    await model.refresh();
+    expect(api.calls.filter(call => call === 'runs')).toHaveLength(2);
+  });
+
+  it('asks for kernels only where this machine has cards', async () => {
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    expect(api.calls).not.toContain('kernels');
+  });
+
+  it('tells of the end of a run once, and only of one that it saw alive', async () => {
+    const ended: string[] = [];
+    model.ended.connect((_, { run: row }) => ended.push(row.run));
+    const mine = run('r1');
+    api.rows = [mine, run('r0', { state: 'failed' })];
+    api.answer = status([gpu(0)], {}, [active(mine)]);
+    await model.refresh();
+    api.rows = [{ ...mine, state: 'succeeded' }, api.rows[1]];
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    now += 60;
+    await model.refresh();
+    expect(ended).toEqual(['r1']);
+  });
+
+  it('records utilisation for the sparklines', async () => {
+    for (const utilization of [0.1, 0.9]) {
+      api.answer = status([gpu(0, { utilization })]);
+      await model.refresh();
+      now += 5;
+    }
+    expect(model.history.of('n1/0').map(({ value }) => value)).toEqual([
+      0.1, 0.9
+    ]);
+  });
+
+  it('shows progress and result of an action where it was asked for', async () => {
+    const seen: string[] = [];
+    model.stateChanged.connect(() => {
+      const said = model.feedback.get('k');
+      if (said) {
+        seen.push(`${said.kind} ${said.text}`);
+      }
+    });
+    await model.act('k', 'Doing…', () => Promise.resolve('Done'));
+    const refused = new ApiError(409, 'it is gone', 'look again');
+    const isDone = await model.act('k', 'Doing…', () =>
+      Promise.reject(refused)
+    );
+    expect(isDone).toBe(false);
+    expect([...new Set(seen)]).toEqual([
+      'busy Doing…',
+      'ok Done',
+      'error it is gone: look again'
+    ]);
+  });
+
+  it('an event makes it look; many at once make it look once more', async () => {
+    jest.useFakeTimers();
+    try {
+      api.answer = status([gpu(0)]);
+      for (let i = 0; i < 20; i++) {
+        model.nudge();
+      }
+      await jest.advanceTimersByTimeAsync(1000);
+      const looks = api.calls.filter(call => call === 'status').length;
+      expect(looks).toBeGreaterThanOrEqual(1);
+      expect(looks).toBeLessThanOrEqual(3);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+});

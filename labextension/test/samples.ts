@@ -1,0 +1,161 @@
+import { IApi } from '../src/api';
+import {
+  IActiveRow,
+  IGpuRow,
+  IKernelRow,
+  IKernelsDocument,
+  IRunRow,
+  IRunsDocument,
+  IServerStatus
+} from '../src/documents';
+
+export const GIB = 2 ** 30;
+
+export function gpu(index: number, more: Partial<IGpuRow> = {}): IGpuRow {
+  return {
+    index: String(index),
+    uuid: `GPU-${index}`,
+    name: 'H100',
+    memory_bytes: 80 * GIB,
+    used_bytes: 0,
+    utilization: 0,
+    state: 'free',
+    ...more
+  };
+}
+
+export function run(id: string, more: Partial<IRunRow> = {}): IRunRow {
+  return {
+    run: id,
+    user: 'ada',
+    state: 'running',
+    gpus: 1,
+    name: '',
+    notebook: '/home/ada/digits.ipynb',
+    cell: 'c1',
+    submitted_at: 1000,
+    granted_at: 1002,
+    running_at: 1003,
+    gone_at: null,
+    finished_at: null,
+    queued_s: 2,
+    held_s: 60,
+    release_ms: null,
+    position: null,
+    reason: '',
+    results: [],
+    files: [],
+    error: null,
+    ...more
+  };
+}
+
+export function active(
+  row: IRunRow,
+  more: Partial<IActiveRow> = {}
+): IActiveRow {
+  const { run: id, user, state, gpus, notebook, queued_s, held_s } = row;
+  return { run: id, user, state, gpus, notebook, queued_s, held_s, ...more };
+}
+
+export function kernel(more: Partial<IKernelRow> = {}): IKernelRow {
+  return {
+    id: 'k1',
+    name: 'python3',
+    path: 'explore.ipynb',
+    used_bytes: 4 * GIB,
+    gpus: [{ index: 0, uuid: 'GPU-0', used_bytes: 4 * GIB }],
+    busy: false,
+    why: '',
+    idle_s: 600,
+    ...more
+  };
+}
+
+/** A cluster with one node that has these cards. */
+export function status(
+  gpus: IGpuRow[],
+  more: Partial<IServerStatus> = {},
+  runs: IActiveRow[] = []
+): IServerStatus {
+  const free = gpus.filter(({ state }) => state === 'free').length;
+  return {
+    schema_version: 1,
+    version: '0.1.0',
+    gateway: { state: 'connected', url: 'https://gpu.example.org:8265' },
+    cluster: {
+      schema_version: 1,
+      simulated: false,
+      gateway: { url: 'https://gpu.example.org:8265', version: '', up: true },
+      gpus: {
+        total: gpus.length,
+        held: gpus.length - free,
+        free,
+        external: 0
+      },
+      nodes: [{ id: 'n1', host: 'gpu-01', gpus }],
+      queue: [],
+      runs
+    },
+    gpus: [],
+    problems: [],
+    user: 'ada',
+    role: 'user',
+    ...more
+  };
+}
+
+/** A server that answers what it is told to; keeps what was asked. */
+export class FakeApi implements IApi {
+  answer: IServerStatus | Error = status([]);
+  rows: IRunRow[] = [];
+  kernelRows: IKernelRow[] = [];
+  refusal: Error | null = null;
+  calls: string[] = [];
+
+  async status(): Promise<IServerStatus> {
+    this.calls.push('status');
+    if (this.answer instanceof Error) {
+      throw this.answer;
+    }
+    return this.answer;
+  }
+
+  async runs(): Promise<IRunsDocument> {
+    this.calls.push('runs');
+    return { schema_version: 1, runs: this.rows };
+  }
+
+  async kernels(): Promise<IKernelsDocument> {
+    this.calls.push('kernels');
+    return { schema_version: 1, gpus: [], kernels: this.kernelRows };
+  }
+
+  cancelRun(id: string): Promise<void> {
+    return this._post(`cancel ${id}`);
+  }
+
+  releaseLease(id: string): Promise<void> {
+    return this._post(`release ${id}`);
+  }
+
+  extendLease(id: string, keepS: number): Promise<void> {
+    return this._post(`extend ${id} ${keepS}`);
+  }
+
+  async releaseKernel(id: string): Promise<{ freedBytes: number | null }> {
+    await this._post(`release-kernel ${id}`);
+    return { freedBytes: 3 * GIB };
+  }
+
+  keepKernel(id: string, keepS: number): Promise<void> {
+    return this._post(`keep-kernel ${id} ${keepS}`);
+  }
+
+  private async _post(call: string): Promise<void> {
+    this.calls.push(call);
+    if (this.refusal) {
+      throw this.refusal;
+    }
+  }
+}

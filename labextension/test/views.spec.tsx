@@ -1,0 +1,210 @@
+import { fireEvent, render, screen, within } from '@testing-library/react';
+import { nullTranslator } from '@jupyterlab/translation';
+import * as React from 'react';
+import { MagicForm, offerOf } from '../src/cells/form';
+import { NO_OPTIONS } from '../src/cells/magic';
+import { Deeds } from '../src/deeds';
+import { IRunRow } from '../src/documents';
+import { GpuModel } from '../src/model';
+import { NOTHING, Situation } from '../src/snapshot';
+import { Gpus } from '../src/view/gpus';
+import { Queue } from '../src/view/queue';
+import { Runs } from '../src/view/runs';
+import { SituationView } from '../src/view/situation';
+import { Summary } from '../src/view/summary';
+import { active, FakeApi, gpu, run, status } from './samples';
+
+const trans = nullTranslator.load('');
+const arrangement = {
+  grouping: 'node' as const,
+  sorting: 'index' as const,
+  onlyMine: false
+};
+
+async function known(api: FakeApi): Promise<{ model: GpuModel; deeds: Deeds }> {
+  const model = new GpuModel(api);
+  await model.refresh();
+  return { model, deeds: new Deeds(model, api, trans, null) };
+}
+
+describe('Gpus', () => {
+  it('draws only what is seen of 512 cards; keys go everywhere', async () => {
+    const api = new FakeApi();
+    const cards = Array.from({ length: 512 }, (_, n) => gpu(n));
+    api.answer = status(cards);
+    const parts = await known(api);
+    render(
+      <Gpus {...parts} trans={trans} arrangement={arrangement} filter="" />
+    );
+    const items = screen.getAllByRole('treeitem');
+    expect(items.length).toBeLessThan(40);
+    items[0].focus();
+    fireEvent.keyDown(items[0], { key: 'End' });
+    const label = document.activeElement?.getAttribute('aria-label');
+    expect(label).toContain('GPU 511');
+    fireEvent.keyDown(document.activeElement!, { key: 'ArrowLeft' });
+    expect(document.activeElement).toHaveProperty('ariaLevel');
+    expect(document.activeElement?.getAttribute('aria-level')).toBe('1');
+    fireEvent.keyDown(document.activeElement!, { key: 'ArrowLeft' });
+    expect(screen.getAllByRole('treeitem')).toHaveLength(1);
+    parts.model.dispose();
+  });
+
+  it('says state, holder and use in words, and offers Release on my warm card', async () => {
+    const api = new FakeApi();
+    const mine = { user: 'ada', run: 'r1', lease: 'L1', notebook: 'a.ipynb' };
+    api.answer = status([
+      gpu(0, { state: 'warm', ...mine }),
+      gpu(1, { state: 'warm', user: 'bob', run: 'r2' })
+    ]);
+    const parts = await known(api);
+    render(
+      <Gpus {...parts} trans={trans} arrangement={arrangement} filter="" />
+    );
+    const card = screen.getByRole('treeitem', {
+      name: /GPU 0, Kept warm, ada/
+    });
+    fireEvent.click(within(card).getByRole('button', { name: 'Release' }));
+    expect(api.calls).toContain('release L1');
+    const others = screen.getByRole('treeitem', { name: /GPU 1/ });
+    expect(within(others).queryByRole('button')).toBeNull();
+    parts.model.dispose();
+  });
+});
+
+describe('Runs', () => {
+  const shown = async (row: IRunRow) => {
+    const api = new FakeApi();
+    api.rows = [row];
+    api.answer = status([], {}, row.finished_at ? [] : [active(row)]);
+    const parts = await known(api);
+    render(<Runs {...parts} trans={trans} filter="" />);
+    parts.model.dispose();
+    return screen.getByRole('treeitem');
+  };
+
+  it('a receipt: held, free after, and results with sizes when opened', async () => {
+    const item = await shown(
+      run('r1', {
+        state: 'succeeded',
+        gone_at: 1062,
+        finished_at: 1063,
+        release_ms: 31.4,
+        results: [{ name: 'model', type: 'Net', bytes: 2048 }]
+      })
+    );
+    expect(item.textContent).toContain('free after 31 ms');
+    fireEvent.keyDown(item, { key: 'Enter' });
+    expect(item.textContent).toContain('Net · 2 KiB');
+    expect(item.getAttribute('aria-expanded')).toBe('true');
+  });
+
+  it('a failure: the error', async () => {
+    const error = { ename: 'ValueError', evalue: 'no' };
+    const item = await shown(
+      run('r1', { state: 'failed', finished_at: 1063, error })
+    );
+    expect(item.textContent).toContain('ValueError: no');
+  });
+});
+
+describe('Queue', () => {
+  it('position, reason, estimate; Cancel on mine only', async () => {
+    const api = new FakeApi();
+    const row = (user: string, position: number) => ({
+      run: `q${position}`,
+      user,
+      queue: 'default',
+      priority: 'normal',
+      gpus: 2,
+      position,
+      reason: 'waits for 2 GPUs',
+      start_estimate_s: 720
+    });
+    const document = status([gpu(0)]);
+    document.cluster!.queue = [row('bob', 1), row('ada', 2)];
+    api.answer = document;
+    const parts = await known(api);
+    render(<Queue {...parts} trans={trans} filter="" />);
+    const [first, second] = screen.getAllByRole('treeitem');
+    expect(first.textContent).toContain('starts in ~ 12 min');
+    expect(within(first).queryByRole('button')).toBeNull();
+    fireEvent.click(within(second).getByRole('button', { name: 'Cancel' }));
+    expect(api.calls).toContain('cancel q2'); // waits: nothing is lost, so no question
+    parts.model.dispose();
+  });
+});
+
+describe('situations', () => {
+  const all: [Situation, RegExp][] = [
+    ['loading', /Looking/],
+    ['no-cluster', /jupyter gpu start/],
+    ['no-gpu', /no GPUs/],
+    ['gateway-down', /Running cells go on/],
+    ['refused', /refuses/],
+    ['not-permitted', /Not permitted/],
+    ['not-enabled', /server extension enable/],
+    ['offline', /No contact/]
+  ];
+
+  it.each(all)('%s', (situation, words) => {
+    const { container } = render(
+      <SituationView
+        snapshot={{ ...NOTHING, situation }}
+        trans={trans}
+        onRetry={() => undefined}
+      />
+    );
+    expect(container.textContent).toMatch(words);
+  });
+
+  it('none when all is well', () => {
+    const { container } = render(
+      <SituationView
+        snapshot={{ ...NOTHING, situation: 'ready' }}
+        trans={trans}
+        onRetry={() => undefined}
+      />
+    );
+    expect(container.textContent).toBe('');
+  });
+});
+
+describe('Summary', () => {
+  it('says that GPUs are simulated', () => {
+    render(
+      <Summary snapshot={{ ...NOTHING, simulated: true }} trans={trans} />
+    );
+    expect(screen.getByText('simulated')).toBeTruthy();
+  });
+});
+
+describe('the form', () => {
+  it('offers the cluster’s choices, and shows the line that it makes', async () => {
+    const api = new FakeApi();
+    api.answer = status([gpu(0)], {
+      choices: { queues: ['default', 'research'], unavailable: ['keep'] }
+    });
+    const { model } = await known(api);
+    const offer = offerOf(model.snapshot);
+    const line = { options: { ...NO_OPTIONS }, rest: ['--fresh'] };
+    render(
+      <MagicForm
+        line={line}
+        offer={offer}
+        trans={trans}
+        onChange={() => undefined}
+      />
+    );
+    expect(screen.queryByLabelText(/Keep warm/)).toBeNull();
+    fireEvent.change(screen.getByLabelText('Queue'), {
+      target: { value: 'research' }
+    });
+    fireEvent.change(screen.getByLabelText('GPUs'), { target: { value: '1' } });
+    expect(
+      screen.getByText('%%gpu_train --gpus 1 --queue research --fresh')
+    ).toBeTruthy();
+    expect(screen.getByText('1 of 1 free now')).toBeTruthy();
+    model.dispose();
+  });
+});

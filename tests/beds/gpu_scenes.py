@@ -1,0 +1,103 @@
+"""Scenes for the sidebar: what a team's cluster looks like on a busy day, and clusters that are not there."""
+
+from __future__ import annotations
+
+import time
+
+from gpu_api import GIB, Document, GpuApi, active, card, node, run, status, waiting
+
+
+def busy_day(api: GpuApi) -> None:
+    """Two nodes with every state of a card, a queue, and my runs in every state."""
+    mine = run(0, "running", held_s=128.0, name="ResNet, 40 epochs")
+    queued = run(1, "queued", position=2, reason="waits for 2 GPUs on one node", gpus=2, notebook="/home/ada/llm.ipynb")
+    done = run(
+        2, results=[{"name": "model", "type": "DigitNet", "bytes": 431_000}, {"name": "history", "type": "list"}],
+        files=[{"path": "run_dir/best.pt", "bytes": 430_112}],
+    )  # fmt: skip
+    error = {"ename": "OutOfMemoryError", "evalue": "CUDA out of memory. Tried to allocate 2.00 GiB", "mend": ""}
+    failed = run(3, "failed", error=error, notebook="/home/ada/diffusion.ipynb")
+    other = {**active(mine), "run": "20261121-031112-00000001", "user": "grace", "held_s": 7300.0, "notebook": ""}
+    first = node(
+        "gpu-01",
+        card(0, "running", user="ada", run=mine["run"], utilization=0.87, used_bytes=12 * GIB),
+        card(1, "running", user="grace", run=other["run"], utilization=0.64, used_bytes=71 * GIB),
+        card(2, "warm", user="ada", run=done["run"], lease="lease-7", warm_until=time.time() + 245,
+             notebook="/home/ada/digits.ipynb", used_bytes=2 * GIB),
+        card(3),
+    )  # fmt: skip
+    second = node(
+        "gpu-02", card(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), card(1, "unattributed"),
+        card(2, "drained"), card(3),
+    )  # fmt: skip
+    queue = [waiting(1, "lin", gpus=4, start_estimate_s=720.0, priority="high"),
+             {**waiting(2, "ada"), "run": queued["run"], "start_estimate_s": 1500.0}, waiting(3, "grace")]  # fmt: skip
+    live = [active(mine, progress="Epoch 17/40  loss 0.213  acc 0.941"), active(queued), other]
+    hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0}
+    week = {"held_s": 61_000.0, "used_s": 55_100.0, "saved_s": 248_000.0}
+    api.status = status([first, second], queue, live, gpus=LOCAL, usage={"today": hours, "week": week})
+    api.runs = [mine, queued, done, failed]
+    api.kernels = [KERNEL]
+
+
+LOCAL: list[Document] = [
+    {"index": 0, "uuid": "GPU-local", "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 * GIB,
+     "used_bytes": 21 * GIB, "utilization": 0.0, "unattributed_bytes": 0, "temperature_c": 41.0}
+]  # fmt: skip
+KERNEL: Document = {
+    "id": "k-1", "name": "python3", "path": "explore.ipynb", "connections": 1, "used_bytes": 21 * GIB, "busy": False,
+    "gpus": [{"index": 0, "uuid": "GPU-local", "used_bytes": 21 * GIB, "pids": [1]}], "why": "", "idle_s": 2520.0,
+    "decision": "release", "reason": "idle", "due_s": 180.0, "kept_s": None, "suspended": False,
+}  # fmt: skip
+
+
+def no_cluster(api: GpuApi) -> None:
+    """Nothing is configured, nothing runs."""
+    message = "no GPU cluster is configured and none runs on this machine"
+    api.status = {**_without("none"), "gateway": {"state": "none", "message": message, "mend": "run jupyter gpu start"}}
+
+
+def gateway_down(api: GpuApi) -> None:
+    """The gateway does not answer; the machine's own card is still seen."""
+    message = "https://gpu.example.org:8265 does not answer (connection refused)"
+    gateway = {"state": "unreachable", "url": "https://gpu.example.org:8265", "message": message, "next_try_s": 14.0}
+    api.status = {**_without("unreachable"), "gateway": gateway, "gpus": LOCAL}
+    api.kernels = [KERNEL]
+
+
+def no_gpu(api: GpuApi) -> None:
+    """A cluster of CPU nodes."""
+    api.status = status([node("cpu-01")], [], [])
+
+
+def simulated(api: GpuApi) -> None:
+    """The embedded cluster on a machine without a GPU."""
+    cards = [card(n, memory_bytes=0, used_bytes=0, utilization=None, name="simulated", uuid="") for n in range(4)]
+    mine = run(0, "running", simulated=True)
+    cards[0].update(state="running", user="ada", run=mine["run"])
+    document = status([node("laptop", *cards)], [], [active(mine)])
+    document["cluster"]["simulated"] = True
+    document["gateway"]["url"] = "http://127.0.0.1:41231"
+    api.status, api.runs = document, [mine, run(1), run(2)]
+
+
+def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) -> None:
+    """Many nodes of eight cards, many who wait; ``second`` moves their use."""
+    users = ("ada", "grace", "lin", "mary", "katherine")
+    nodes = []
+    for number in range(gpus // 8):
+        cards = [
+            card(index, "running", user=users[(number + index) % 5], run=f"20261121-000000-{number:04x}{index:04x}",
+                 held_s=60.0 * index + second, utilization=((number * 7 + index * 13 + second * 3) % 100) / 100,
+                 used_bytes=((number + index + second) % 80) * GIB) if (number + index + second) % 9 else card(index)
+            for index in range(8)
+        ]  # fmt: skip
+        nodes.append(node(f"gpu-{number + 1:03d}", *cards))
+    queue = [waiting(place + 1, users[place % 5], start_estimate_s=30.0 * place) for place in range(queued)]
+    api.status = status(nodes, queue, [])
+    api.runs = [run(n) for n in range(30)]
+
+
+def _without(state: str) -> Document:
+    return {"schema_version": 1, "version": "0.1.0", "gateway": {"state": state}, "cluster": None, "gpus": [],
+            "problems": [], "user": "ada", "role": "user"}  # fmt: skip

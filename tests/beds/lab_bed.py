@@ -1,0 +1,120 @@
+"""A real JupyterLab in folders of its own, and the system's Chromium that looks at it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, Playwright
+
+_CHROMIUM_ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
+]  # fmt: skip
+_UP_WITHIN_S = 60.0
+_CONFIG = """
+c.LabApp.expose_app_in_browser = True
+c.LabApp.news_url = None
+c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
+c.IdentityProvider.token = {token!r}
+c.ServerApp.root_dir = {root!r}
+c.ServerApp.open_browser = False
+c.ServerApp.allow_root = True
+c.ServerApp.port = {port}
+c.ServerApp.port_retries = 0
+"""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running server: where it is, its token, the folder of its notebooks."""
+
+    url: str
+    token: str
+    root: Path
+
+    def page_url(self, path: str = "lab") -> str:
+        """A page of it, in a workspace that is as new."""
+        return f"{self.url}/{path}?token={self.token}&reset"
+
+
+def chromium() -> str | None:
+    """The system's Chromium."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start Chromium."""
+    return playwright.chromium.launch(executable_path=chromium(), args=_CHROMIUM_ARGUMENTS)
+
+
+@contextlib.contextmanager
+def running_lab(folder: Path, *, app: str = "lab", environment: Mapping[str, str] | None = None) -> Iterator[Lab]:
+    """A server below ``folder`` until the block ends. ``app``: ``lab`` or ``notebook``."""
+    root = folder / "notebooks"
+    root.mkdir(parents=True, exist_ok=True)
+    token, port = secrets.token_hex(16), _free_port()
+    config = folder / "config" / "jupyter_server_config.py"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(_CONFIG.format(token=token, root=str(root), port=port))
+    names = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
+             "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+             "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip
+    own = {name: str(folder / path) for name, path in names.items()}
+    command = [sys.executable, "-m", "jupyter", app, f"--config={config}"]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, **own, **(environment or {})}, stdout=log, stderr=log, cwd=root
+        )
+    try:
+        lab = Lab(f"http://127.0.0.1:{port}", token, root)
+        _wait_up(lab, process, folder / "server.log")
+        yield lab
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def open_lab(page: Page, lab: Lab, path: str = "lab") -> None:
+    """Load the page and wait until it is there."""
+    page.goto(lab.page_url(path))
+    page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
+    page.wait_for_selector(".jp-SideBar.jp-mod-left .lm-TabBar-tab")
+
+
+def execute(page: Page, command: str, arguments: Mapping[str, object] | None = None) -> None:
+    """Execute a command of the front end."""
+    text = json.dumps(dict(arguments or {}))
+    page.evaluate(f"window.jupyterapp.commands.execute({command!r}, {text})")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_up(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _UP_WITHIN_S
+    request = urllib.request.Request(f"{lab.url}/api/status", headers={"Authorization": f"token {lab.token}"})
+    while True:
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the Jupyter server did not start:\n{log.read_text()[-3000:]}")
+        time.sleep(0.1)

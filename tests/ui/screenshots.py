@@ -1,0 +1,80 @@
+"""Pictures of the sidebar for people to look at: ``make screenshots`` (README), ``--all FOLDER`` (every state)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "beds"))
+
+import gpu_scenes
+from gpu_api import GpuApi
+from lab_bed import Lab, execute, launch, open_lab, running_lab
+from playwright.sync_api import Browser, Page, sync_playwright
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
+WIDTHS_PX = (220, 480)
+Scene = Callable[[GpuApi], None]
+SCENES: dict[str, Scene] = {
+    "busy": gpu_scenes.busy_day,
+    "simulated": gpu_scenes.simulated,
+    "crowd": gpu_scenes.crowd,
+    "no-cluster": gpu_scenes.no_cluster,
+    "no-gpu": gpu_scenes.no_gpu,
+    "gateway-down": gpu_scenes.gateway_down,
+    "not-permitted": lambda api: setattr(api, "status", 403),
+}
+
+
+def show_panel(page: Page, width_px: int) -> None:
+    """Open the sidebar, as wide as this."""
+    execute(page, "jupyter-gpu-release:open")
+    page.wait_for_selector(".jp-GpuRelease")
+    handle = page.locator(".jp-LabShell #jp-main-split-panel > .lm-SplitPanel-handle").first
+    box = handle.bounding_box()
+    left = page.locator("#jupyter-gpu-release-panel").bounding_box()
+    assert box is not None
+    assert left is not None
+    page.mouse.move(box["x"] + 1, box["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(left["x"] + width_px, box["y"] + 300)
+    page.mouse.up()
+
+
+def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *, widths: tuple[int, ...]) -> None:
+    """One picture of the panel for each width."""
+    page = browser.new_page(viewport={"width": 1100, "height": 900}, device_scale_factor=2 if len(widths) < 2 else 1)
+    api = GpuApi(page)
+    SCENES[scene](api)
+    open_lab(page, lab)
+    execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
+    for width in widths:
+        show_panel(page, width)
+        page.wait_for_timeout(1500)
+        page.mouse.move(900, 500)
+        page.locator("#jupyter-gpu-release-panel").screenshot(path=target / f"sidebar-{scene}-{theme}-{width}.png")
+    page.close()
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", type=Path, help="every scene, theme and width, into this folder")
+    parser.add_argument("--scene", action="append", help="with --all: only these")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab, sync_playwright() as playwright:
+        browser = launch(playwright)
+        target = asked.all or IMAGES
+        target.mkdir(parents=True, exist_ok=True)
+        for scene in asked.scene or (SCENES if asked.all else ["busy"]):
+            for theme in ("light", "dark"):
+                picture(browser, lab, scene, theme, target, widths=WIDTHS_PX if asked.all else (320,))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
