@@ -6,12 +6,13 @@ cluster (``transfer_cluster``). A part is a function that adds its metrics to th
 
 from __future__ import annotations
 
+from .listing import add_listing
 from .report import Report
 from .transfer_cluster import gpu_to_gpu
 from .transfer_objects import many_names, many_objects
 from .transfer_store import large_in, large_out
 
-PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu)
+PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu, add_listing)
 
 
 def run(*, quick: bool) -> Report:

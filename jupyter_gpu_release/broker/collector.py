@@ -16,11 +16,11 @@ from sqlalchemy.engine import Engine
 
 from ..core.config import RetentionPolicy
 from ..core.documents import DOCUMENT_VERSION, GcDocument, RemovalRow
-from ..core.messages import RunView
+from ..core.messages import Graph, Outcome, RunView
 from ..core.run import RunState
 from ..errors import StoreError
 from ..storage.footprint import Footprint, measure, run_folders
-from ..storage.layout import RunPaths
+from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.retention import Removal, StoredResults, decide, why_kept
 from ..storage.sweep import GRACE_S, store_time_s, sweep_blobs
 from ..storage.trash import Trash
@@ -117,7 +117,7 @@ class Collector:
             partial(keeping.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
         )
         if record.outcome is not None:
-            record.outcome = msgspec.structs.replace(record.outcome, values=None)
+            record.outcome = _without_values(record.outcome)
         done = self._runs.change(record, collected_at=at_s, collected_because=removal.reason, outcome=record.outcome)
         if done is not None:
             await done
@@ -223,6 +223,12 @@ class _Collection:
             DOCUMENT_VERSION, self.dry_run, self.policy.has_limits, removals, freed, self.blobs, self.orphans,
             dict(self._kept), self._notes,
         )  # fmt: skip
+
+
+def _without_values(outcome: Outcome) -> Outcome:
+    """The name of the values stays (it says which they were); small ones that travel inline go, too."""
+    digest = outcome.values.digest if outcome.values is not None else ""
+    return msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
 
 
 def _own_bytes(footprints: Iterable[Footprint], run: str) -> int:

@@ -102,8 +102,13 @@ async def show_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
 
 
 async def show_outcome(broker: Broker, caller: Caller, request: Request) -> RunView:
-    """GET /v1/runs/{run}/outcome."""
+    """GET /v1/runs/{run}/outcome. Who asks for it is about to load the values: they are not collected meanwhile."""
     record = broker.run_for(caller, request.path_params["run"])
+    session = request.query_params.get("session", "")
+    if broker.sessions.belongs_to(session, caller.user):
+        broker.keeping.hold(session, record.run)
+    elif record.view.user == caller.user:
+        broker.keeping.note_load(record.run)
     return broker.visible(caller, record.view)
 
 
@@ -271,7 +276,8 @@ ROUTES: tuple[Route, ...] = (
                  "mine": ("boolean", "the caller's own only; of others' runs less is shown")}),
     Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
     Route("GET", "/v1/runs/{run}/outcome", show_outcome,
-          "One run with what came out: its owner gets the digest of the values, small ones whole", RunView),
+          "One run with what came out: its owner gets the digest of the values, small ones whole", RunView,
+          query={"session": ("string", "the kernel's session: the values are not collected while it is there")}),
     Route("POST", "/v1/runs/{run}/cancel", cancel_run, "Cancel a run: interrupt, the second time kill", RunRow,
           query={"kill": ("boolean", "kill at once")}),
     Route("POST", "/v1/runs/{run}/pin", pin_run, "Keep a run's results for good", RunRow),

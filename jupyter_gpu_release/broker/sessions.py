@@ -103,6 +103,11 @@ class SessionTable:
             if session.state != "ended" and (session.state != "lost" or session.since_s > lost_since_s)
         }
 
+    def belongs_to(self, name: str, user: str) -> bool:
+        """Whether there is such a session, and it is this user's."""
+        session = self._sessions.get(name)
+        return session is not None and session.user == user
+
     def is_live(self, name: str) -> bool:
         """Whether this session's client is connected now."""
         session = self._sessions.get(name)

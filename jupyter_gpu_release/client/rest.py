@@ -84,9 +84,12 @@ class GatewayClient:
         """One run."""
         return self._get(f"/v1/runs/{safe_path(run)}", RunRow)
 
-    def view(self, run: str) -> RunView:
-        """One run with its outcome: the values' digest, and small ones whole (for its owner)."""
-        return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView)
+    def view(self, run: str, *, session: str = "") -> RunView:
+        """One run with its outcome: the values' digest, and small ones whole (for its owner).
+
+        ``session``: the kernel that loads them; they are not collected while it is there.
+        """
+        return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView, **({"session": session} if session else {}))
 
     def newest(self, *, live: bool = False) -> RunRow:
         """What ``last`` means: the caller's newest run; ``live``: the newest that is not over. Raises without one."""

@@ -70,7 +70,7 @@ def reuse(notebook: Notebook, session: GatewaySession, cell: Cell, key: CacheKey
                 notes.append(f"--cache: results of run {candidate.run} are not reused: {changed}")
                 continue
             try:
-                view = gateway.view(candidate.run)
+                view = gateway.view(candidate.run, session=session.session_id)
                 bound = _bind(notebook, session, key, candidate, view)
             except GpuReleaseError as error:
                 notes.append(f"--cache: results of run {candidate.run} are not reused: {error.message}")

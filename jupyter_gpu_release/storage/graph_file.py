@@ -36,7 +36,8 @@ from .graph_index import (
     short_digest,
 )
 from .graph_map import GraphMap
-from .layout import blobs_beside
+from .layout import RunPaths, blobs_beside
+from .runs import why_collected
 
 ALIGNMENT = 64
 VERIFY_BYTES = 16 << 20
@@ -231,4 +232,8 @@ def _map(path: Path) -> GraphMap:
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
+    gone = why_collected(RunPaths(path.parent)) if isinstance(error, FileNotFoundError) else ""
+    if gone:
+        text = f"the results of run {path.parent.name} were removed from the store ({gone})"
+        return StoreError(text, mend="run the cell again; `--pin` keeps a run's results for good")
     return StoreError(f"cannot read {path}: {error.strerror}", mend="is the store mounted here?")

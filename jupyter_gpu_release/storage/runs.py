@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ def read_manifest(paths: RunPaths) -> dict[str, Any]:
             mend="upgrade jupyter_gpu_release",
         )
     return document
+
+
+def why_collected(paths: RunPaths) -> str:
+    """When and why the run's results were removed, in words; empty when they were not (or nobody can tell)."""
+    try:
+        manifest = read_manifest(paths)
+    except StoreError:
+        return ""
+    at_s = manifest.get("collected_at")
+    if not isinstance(at_s, int | float):
+        return ""
+    return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(at_s))}: {manifest.get('collected_because', '')}"
 
 
 def probe_store(store: Path) -> None:

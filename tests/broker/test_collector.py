@@ -72,7 +72,10 @@ def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
             view = broker.runs.find(run).view
             assert (view.collected_because, view.state) == ("not used for 50 days", "succeeded")
             assert view.collected_at > time.time() - 60
-            assert (view.outcome.values, [value.name for value in view.outcome.results]) == (None, ["x"])
+            assert [value.name for value in view.outcome.results] == ["x"]
+            assert not broker.manifests.has_values(run, view.outcome)  # so nothing reuses them
+            with pytest.raises(StoreError, match=rf"results of run {run} were removed .*not used for 50 days"):
+                open_graph(bed.paths(1).folder / view.outcome.values.file, view.outcome.values.digest)
             from jupyter_gpu_release.broker.tokens import Caller
 
             with pytest.raises(ConflictError, match="were removed already: not used for 50 days"):

@@ -74,3 +74,13 @@ def test_who_attaches_a_run_holds_it(
     assert ("made it", run) not in holds_in_ledger(gateway)  # its own session is in the run
     Reading(open_session("attached it").follow(run)).state("succeeded")
     until(lambda: ("attached it", run) in holds_in_ledger(gateway), "the hold in the ledger")
+
+
+def test_who_loads_a_run_holds_it(gateway: GatewayBed, open_session: OpenSession, until: Callable[..., None]) -> None:
+    run = finished(open_session("made this"))
+    open_session("loads it")
+    with gateway.rest() as client:
+        client.view(run, session="loads it")
+        client.view(run, session="nobody")
+    until(lambda: ("loads it", run) in holds_in_ledger(gateway), "the hold in the ledger")
+    assert ("nobody", run) not in holds_in_ledger(gateway)
