@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import msgspec
 
 from ..client.discovery import find_gateway
-from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, RunsDocument, StatusDocument
+from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
+from ..core.open_lineage import lineage_document
 from ..core.run import RunState, is_run_id
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError
 from .gateway import open_gateway as _gateway
+from .lineage import print_lineage
 from .tables import output_console, print_run, print_runs, print_status
 
 #: in place of an id, as in the magics
@@ -76,7 +79,7 @@ def cancel(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_json(document: msgspec.Struct) -> None:
+def print_json(document: msgspec.Struct | dict[str, Any]) -> None:
     """One document on standard output."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
 
@@ -85,10 +88,13 @@ def _show(run: str, *, as_json: bool) -> int:
     _check_named(run)
     with _gateway() as gateway:
         row = gateway.newest() if run == _LAST else gateway.run(run)
+        lineage = gateway.lineage(row.run)
     if as_json:
-        print_json(RunsDocument(DOCUMENT_VERSION, [row]))
+        print_json(lineage_document(row, lineage))
     else:
-        print_run(output_console(), row)
+        console = output_console()
+        print_run(console, row)
+        print_lineage(console, row, lineage)
     return 0
 
 

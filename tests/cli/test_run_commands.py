@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from jupyter_gpu_release.core.documents import (
     RunsDocument,
     StatusDocument,
 )
+from jupyter_gpu_release.core.messages import TrackedFile, UsedInput
+from jupyter_gpu_release.core.provenance import Environment, Lineage, Link, RunFacts, RunSummary
 from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.errors import NoSuchRunError
 
@@ -105,6 +108,19 @@ class Recorded(GatewayClient):
     def run(self, run: str) -> RunRow:
         return next(row for row in self.rows if row.run == run)
 
+    def lineage(self, run: str) -> Lineage:
+        up, down = "20261120-000000-00000001", "20261122-000000-00000002"
+        used = [UsedInput("features", "ndarray", 2048, up, "graph:" + "a" * 64)]
+        facts = RunFacts("model.fit(features)", used=used, environment=Environment("3.11", packages={"numpy": "2.1"}))
+        runs = [
+            RunSummary(run, True, "succeeded"),
+            RunSummary(up, True, "succeeded", "prepare"),
+            RunSummary(down, False),
+        ]
+        links = [Link(run, "features", up), Link(down, "model", run), Link(up, "loop", run)]
+        tracked = [TrackedFile("/data/a.csv", 3, "b" * 64)]
+        return Lineage(run, facts, tracked, runs, links, reused=2, is_reusable=True)
+
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:
         self.cancelled.append(run)
         return self.run(run)
@@ -125,6 +141,39 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 def test_last_is_the_newest_run(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "show", "last"]) == 0
     assert _OVER in capsys.readouterr().out
+
+
+def test_a_run_is_shown_with_what_it_was_made_from(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "show", _OVER]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "model.fit(features)",
+        "from run 20261120-000000-00000001",
+        "/data/a.csv",
+        "numpy 2.1",
+        "not known here",
+    ):
+        assert text in shown
+    assert shown.index("made from\n") < shown.index("prepare") < shown.index("made from it")
+    assert "used again 2 times" in shown
+    assert len(shown.splitlines()) < 60  # links in a circle end
+
+
+def test_lineage_as_open_lineage_events(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "show", _OVER, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["runs"][0]["run"] == _OVER
+    event = document["events"][0]
+    assert event["eventType"] == "COMPLETE"
+    assert event["run"]["runId"] == _OVER
+    assert event["job"]["facets"]["sourceCode"]["sourceCode"] == "model.fit(features)"
+    made, used = event["outputs"], event["inputs"]
+    assert [each["name"] for each in used] == ["20261120-000000-00000001/features", "/data/a.csv"]
+    other = next(each for each in document["events"] if each["run"]["runId"] == "20261120-000000-00000001")
+    assert used[0]["name"] in [each["name"] for each in other["outputs"]]  # the edge: one dataset, two events
+    assert {"eventTime", "producer", "schemaURL"} <= event.keys()
+    assert made is not None
 
 
 def test_the_last_to_cancel_is_one_that_is_not_over(gateway: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
