@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_bed import stand_in_program
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for
 
@@ -150,6 +153,26 @@ def test_suspending_where_it_cannot_be_done_says_why(open_kernel: Open, until: U
     assert "not available because" in tried["result"]
     assert kernel.bed.get("health")["suspend"].startswith("not available because")
     assert "suspend" in [problem["what"] for problem in kernel.bed.get("status")["problems"]]
+
+
+def test_a_suspended_kernel_is_restored_when_a_cell_begins(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    stand_in_program(folder)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    kernel = ServerKernel(*start_server(action="suspend"))
+    pid = kernel.holds()
+    done = _wait(until, kernel.bed, "suspend")
+    assert done["done"], done
+    assert (folder / str(pid)).exists()
+    until(lambda: kernel.row()["suspended"], "the row to say so")
+    kernel.run("answer = None")
+    assert _wait(until, kernel.bed, "restore")["done"]
+    assert not (folder / str(pid)).exists()
+    until(lambda: not kernel.row()["suspended"], "the row to say so")
+    kernel.close()
 
 
 def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kernel: Open, until: Until) -> None:
