@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traitlets import Float, Unicode
+from traitlets import Any, Float, Unicode
 from traitlets.config import LoggingConfigurable
 
 FILE_NAME = "jupyter_gpu_release_config"
@@ -22,6 +22,9 @@ class GpuRelease(LoggingConfigurable):
         "the one of this machine's own cluster. JUPYTER_GPU_TOKEN wins.",
     ).tag(config=True)
     store = Unicode("", help="Root of the shared filesystem. Empty: the path that the gateway names.").tag(config=True)
+    auto_start = Any(help="For kernels; the server never starts a cluster.").tag(config=True)
+    start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
+    defaults = Any(help="For kernels: default options of %%gpu_train.").tag(config=True)
     poll_interval = Float(
         2.0, min=0.2, help="Seconds between two looks at the gateway while it answers. At least 0.2."
     ).tag(config=True)
