@@ -65,6 +65,9 @@ def print_status(console: Console, status: StatusDocument) -> None:
         times = (format_seconds(row.queued_s), format_seconds(row.held_s))
         running.add_row(row.run, row.user, _state(row.state), str(row.gpus), row.notebook or row.name, *times)
     _show(console, running)
+    for row in status.runs:
+        if row.waits_for:
+            console.print(f"  · {row.run}: {row.waits_for}", markup=False)
     waiting = _table("waiting run", "user", "queue", "priority", "GPUs", "place", "why it waits")
     for queued in status.queue:
         place = "" if queued.position is None else str(queued.position)
@@ -125,6 +128,7 @@ def print_run(console: Console, run: RunRow) -> None:
         "submitted": _when(run.submitted_at),
         "queued, held": f"{format_seconds(run.queued_s)}, {format_seconds(run.held_s)}",
         "free after": "" if run.release_ms is None else format_seconds(run.release_ms / 1000),
+        "waits for": run.waits_for,
         "results": ", ".join(f"{value.name} ({value.type}, {format_bytes(value.bytes)})" for value in run.results),
         "files": ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in run.files),
         "error": f"{run.error.ename}: {run.error.evalue}" if run.error else "",

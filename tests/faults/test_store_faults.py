@@ -1,0 +1,129 @@
+"""The store vanishes while results are being written: no GPU is held, no byte is lost, everybody is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fault_bed import Cluster
+from kernel_bed import Notebook
+
+from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.node.process import PERSISTER
+
+Open = Callable[[Cluster], Notebook]
+Until = Callable[[Callable[[], object], str], None]
+#: 16 MiB, made while the store goes away
+_LARGE = (
+    "%%gpu_train\nimport pathlib, time\nimport numpy as np\ntable = np.arange(1 << 21)\nprint('made', flush=True)\n"
+    "while not pathlib.Path('go').exists():\n    time.sleep(0.02)"
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HomePaths]:
+    """Of a cluster that is stopped and started again."""
+    home = HomePaths(tmp_path_factory.mktemp("home"))
+    yield home
+    stop_embedded(home)
+
+
+@pytest.fixture
+def cluster(home: HomePaths) -> Cluster:
+    return Cluster(start_embedded(home=home, simulated=2, progress=print))
+
+
+def _persisting(cluster: Cluster, notebook: Notebook, until: Until) -> tuple[str, Path]:
+    """A cell whose store is renamed before its results are written; returns it once the run is persisting."""
+    cell = notebook.begin(_LARGE)
+    notebook.until(lambda shown: "made" in shown.text())
+    away = cluster.home / "store-away"
+    (cluster.home / "store").rename(away)
+    (notebook.folder / "go").touch()
+    until(lambda: "next try" in cluster.last_run()["waits_for"], "the run says why it is persisting")
+    (notebook.folder / "go").unlink()
+    return cell, away
+
+
+def _persisters(cluster: Cluster) -> list[psutil.Process]:
+    return [found for found in cluster.find("") if found.name() == PERSISTER]
+
+
+def _shown_run(cluster: Cluster, run: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = json.loads(cluster.cli("runs", "show", run, "--json"))["runs"]
+    return rows[0]
+
+
+def test_agent_and_gateway_are_killed_while_the_store_is_away(
+    cluster: Cluster, open_notebook: Open, until: Until
+) -> None:
+    notebook = open_notebook(cluster)
+    cell, away = _persisting(cluster, notebook, until)
+    run = cluster.last_run()
+    assert run["state"] == "persisting"
+    assert str(cluster.home / "store") in run["waits_for"]
+    assert "16.0 MiB of results cannot be written" in run["waits_for"]
+    assert cluster.status()["gpus"]["held"] == 0
+    assert cluster.placement_groups() == []
+    assert "is not there" in cluster.cli("status")
+    notebook.until(lambda shown: any("is not there" in text for text in shown.displays()))
+    (keeper,) = _persisters(cluster)
+    cluster.kill("ray::NodeAgent")
+    until(lambda: cluster.find("ray::NodeAgent"), "the node agent is back")
+    cluster.kill("ray::Gateway")
+    until(lambda: "next try" in _quietly(cluster), "the gateway is back and knows what the run waits for")
+    assert keeper.is_running() or "own disk" in cluster.last_run()["waits_for"]
+    assert not (cluster.home / "store").exists()
+    away.rename(cluster.home / "store")
+    shown = notebook.end(cell, 120)
+    assert shown.status == "ok", shown.traceback
+    assert notebook.value("[int(table[-1]), len(table)]") == [(1 << 21) - 1, 1 << 21]
+    until(lambda: cluster.last_run()["state"] == "succeeded", "the run has succeeded")
+    assert cluster.last_run()["waits_for"] == ""
+    until(lambda: not any(cluster.home.glob("spool/*/2*")), "nothing is left in the spool")
+
+
+def _quietly(cluster: Cluster) -> str:
+    try:
+        return str(cluster.last_run()["waits_for"])
+    except AssertionError:  # the gateway is being restarted
+        return ""
+
+
+def test_cancelling_gives_the_results_up_and_says_so(cluster: Cluster, open_notebook: Open, until: Until) -> None:
+    notebook = open_notebook(cluster)
+    cell, away = _persisting(cluster, notebook, until)
+    notebook.interrupt()  # the cell does not wait any longer, the run does
+    shown = notebook.end(cell)
+    assert "they are kept with run" in shown.traceback
+    run = cluster.last_run()
+    assert run["state"] == "persisting"
+    cluster.cli("cancel", run["run"])
+    until(lambda: _shown_run(cluster, run["run"])["state"] == "cancelled", "the run is cancelled")
+    assert "given up" in _shown_run(cluster, run["run"])["reason"]
+    assert "table" in _shown_run(cluster, run["run"])["reason"]
+    until(lambda: not _persisters(cluster), "nobody keeps them any more")
+    away.rename(cluster.home / "store")
+
+
+def test_what_a_stopped_cluster_kept_is_written_by_the_next(
+    cluster: Cluster, open_notebook: Open, until: Until, home: HomePaths
+) -> None:
+    notebook = open_notebook(cluster)
+    _cell, away = _persisting(cluster, notebook, until)
+    run = cluster.last_run()["run"]
+    stop_embedded(home)
+    assert cluster.find("") == []
+    notebook.close()
+    (spilled,) = cluster.home.glob(f"spool/*/{run}/store/runs/{run}/values.graph")
+    away.rename(cluster.home / "store")
+    again = Cluster(start_embedded(home=home, simulated=2, progress=print))
+    until(lambda: _shown_run(again, run)["state"] == "succeeded", "the run has succeeded")
+    assert [row["name"] for row in _shown_run(again, run)["results"] if row["name"] == "table"] == ["table"]
+    assert (cluster.home / "store" / "runs" / run / "values.graph").exists()
+    until(lambda: not spilled.exists(), "the spool is empty")
