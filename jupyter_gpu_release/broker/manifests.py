@@ -13,6 +13,7 @@ from ..core.messages import Outcome, RunRequest, RunView
 from ..core.provenance import Environment
 from ..core.run import RunState
 from ..errors import StoreError
+from ..storage.atomic import make_private_folder
 from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.runs import create_run_folder, write_manifest
 
@@ -31,7 +32,17 @@ class Manifests:
 
     def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
         """Make the run's folder, beginning now, in a thread; the future raises :class:`StoreError`."""
-        return asyncio.get_running_loop().run_in_executor(None, create_run_folder, self._store, run)
+        return asyncio.get_running_loop().run_in_executor(None, self._create, run)
+
+    def _create(self, run: str) -> RunPaths:
+        """A store that is away is not made anew: what is written there would be hidden when it comes back."""
+        if not (self._store / "runs").is_dir():
+            raise StoreError(f"the store {self._store} is not there", mend="is it mounted?")
+        return create_run_folder(self._store, run)
+
+    def make_store(self) -> None:
+        """Make the store's folders, when the gateway sees this store for the first time."""
+        make_private_folder(self._store / "runs")
 
     def folder(self, run: str) -> str:
         """The run's folder as the nodes see it."""
@@ -75,20 +86,13 @@ class Manifests:
             self._writing.pop(run, None)
 
     def _write_now(self, paths: RunPaths, manifest: dict[str, Any]) -> None:
-        if not paths.folder.parent.is_dir() and _had_its_folder(manifest):
-            raise StoreError(f"the store {self._store} is not there", mend="is it mounted?")
         if not paths.folder.is_dir():
-            create_run_folder(self._store, manifest["run"])
+            self._create(manifest["run"])
         write_manifest(paths, manifest, durable=_is_final(manifest))
 
 
 def _is_final(manifest: dict[str, Any]) -> bool:
     return RunState.of(manifest["state"]).is_terminal
-
-
-def _had_its_folder(manifest: dict[str, Any]) -> bool:
-    """A store made anew would hide the one that comes back."""
-    return manifest.get("running_at") is not None
 
 
 def manifest_of(

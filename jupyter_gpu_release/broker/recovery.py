@@ -56,6 +56,9 @@ def restore(broker: Broker) -> Remembered:
         broker.tokens = token_store.read_book(connection, broker.journal, time.time())
         fresh = ledger.read_meta(connection, "cluster") != config.cluster
         ledger.write_meta(connection, "cluster", config.cluster)
+        if ledger.read_meta(connection, "store") != config.store:
+            broker.manifests.make_store()
+            ledger.write_meta(connection, "store", config.store)
         stored = ledger.live_runs(connection)
         sessions = ledger.open_sessions(connection)
         leases = {lease.run: lease for lease in ledger.all_leases(connection)}

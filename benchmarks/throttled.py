@@ -1,0 +1,63 @@
+"""Part of ``transfer``: a store that writes 20 MB/s does not hold a GPU until 1 GiB of results is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .bed import Bed, Kernel, bed, kernel
+from .report import Report
+
+_RATE = "20MB"
+_CELL = "%%gpu_train --gpus 1\nimport numpy as np\ntable = np.full(1 << 27, 0.5)"
+_LIMIT_S = 120.0
+
+
+def lease_gone_throttled(report: Report, *, quick: bool) -> None:
+    """Add ``lease_gone_throttled_1gib``: from the results in host memory to the lease's end.
+
+    Starts a cluster of its own, whose writes of results are limited (``JUPYTER_GPU_PERSIST_RATE``). The results
+    are given up as soon as the lease is gone: writing them would take 54 s each.
+    """
+    os.environ["JUPYTER_GPU_PERSIST_RATE"] = _RATE
+    try:
+        with bed() as cluster, kernel(cluster.work) as notebook:
+            notebook.run("%%gpu_train --gpus 1\nimport numpy as np")
+            found = [_gone_ms(cluster, notebook) for _ in range(1 if quick else 5)]
+    finally:
+        del os.environ["JUPYTER_GPU_PERSIST_RATE"]
+    report.add("lease_gone_throttled_1gib", found)
+
+
+def _gone_ms(cluster: Bed, notebook: Kernel) -> float:
+    notebook.client.execute(_CELL)
+    row = _until_persisting(cluster)
+    manifest = _manifest(cluster, row["run"])
+    cluster._cli("cancel", row["run"])
+    notebook.client.get_shell_msg(timeout=_LIMIT_S)
+    return float((manifest["gone_at"] - manifest["outcome"]["collected_s"]) * 1000)
+
+
+def _until_persisting(cluster: Bed) -> dict[str, Any]:
+    deadline = time.monotonic() + _LIMIT_S
+    while time.monotonic() < deadline:
+        row: dict[str, Any] = json.loads(cluster._cli("runs", "--json"))["runs"][0]
+        if row["state"] == "persisting":
+            return row
+        time.sleep(0.1)
+    raise TimeoutError("the run with 1 GiB of results was never persisting")
+
+
+def _manifest(cluster: Bed, run: str) -> dict[str, Any]:
+    """The manifest once it is that of a released run (it is written a moment later)."""
+    path = Path(cluster.connection()["store"]) / "runs" / run / "manifest.json"
+    deadline = time.monotonic() + _LIMIT_S
+    while time.monotonic() < deadline:
+        document: dict[str, Any] = json.loads(path.read_text())
+        if document.get("gone_at") and document.get("outcome"):
+            return document
+        time.sleep(0.05)
+    raise TimeoutError(f"{path} does not say that the lease is gone")
