@@ -1,7 +1,7 @@
 """Values on their way through the store: against ``numpy.save``/``load``, torch and cloudpickle in the same run.
 
 One module a part: the store alone (``transfer_store``), small objects (``transfer_objects``), and what needs a
-cluster (``transfer_cluster``). A part is a function that adds its metrics to the report.
+cluster (``transfer_cluster``, ``throttled``). A part is a function that adds its metrics to the report.
 """
 
 from __future__ import annotations
