@@ -1,0 +1,54 @@
+"""A real cell's run, exported and imported by the command line of a real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from feeds import Reading
+
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.discovery import find_gateway
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.messages import CellPayload, RunRequest, encode
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.run import new_run_id
+from jupyter_gpu_release.storage.bundle import BundleReader
+from jupyter_gpu_release.storage.unbundle import incoming_folder, unpack
+
+_CELL = (
+    "import os\nbig = bytearray(3 << 20)\nopen(os.environ['GPU_RUN_DIR'] + '/log.txt', 'w').write('hi')\nprint('said')"
+)
+
+
+@pytest.mark.parametrize("cell", [_CELL, "x = 1"], ids=["large values", "small values"])
+def test_a_real_run(
+    cluster: Ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cell: str
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
+    monkeypatch.chdir(tmp_path)
+    target = find_gateway()
+    assert target is not None
+    session = GatewaySession(target, f"exports {len(cell)}")
+    session.connect(10.0)
+    run = new_run_id()
+    payload = encode(CellPayload(source=cell))
+    try:
+        view = Reading(session.submit(RunRequest(run, session.session_id, ResourceAsk(), payload, code=cell))).end()
+        assert view.state == "succeeded", view
+        assert main(["runs", "export", run]) == 0
+        other = tmp_path / "other store"
+        with Path(f"{run}.jgr.tar").open("rb") as file:
+            reader = BundleReader(file, run)
+            assert reader.is_proved(target.token)
+            folder = incoming_folder(other, unpack(other, reader))
+        assert (folder / "values.graph").exists()
+        assert (folder / "events.log").exists() == ("print" in cell)
+        assert main(["runs", "import", f"{run}.jgr.tar"]) == 0  # it is here: nothing changes
+        assert main(["gc", "--dry-run", "--older-than", "1s"]) == 0
+        said = capsys.readouterr().out
+        assert f"{run} is here" in said
+        assert "held by a connected kernel" in said
+    finally:
+        session.close()
