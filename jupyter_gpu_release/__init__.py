@@ -9,15 +9,79 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from IPython.core.interactiveshell import InteractiveShell
+
+    from .client.results import Results
 
 __version__ = "0.1.0"
 
 run_dir: Path
 
 #: part of the fixed interface, built in later milestones
-_LATER = frozenset({"launch", "gpu", "load", "sweep", "checkpoint", "restore", "ranks", "publish"})
+_LATER = frozenset({"launch", "gpu", "sweep", "checkpoint", "restore", "ranks"})
+
+
+def load(run: str) -> Results:
+    """Results of a run by reference: a mapping from names to values; large arrays are mapped, not copied.
+
+    Works in any notebook, in scripts and in GPU cells. Used as input of a GPU cell a result is not written again.
+    Without a gateway the store is read alone, where its files are nobody else's, with a warning.
+
+    Parameters
+    ----------
+    run : str
+        The run's id, as ``%gpu_runs`` (``jupyter gpu runs``) lists it.
+
+    Raises
+    ------
+    NoSuchRunError
+        There is no such run, or it is another user's.
+    StillTrainingError
+        It is not over.
+    RunFailedError
+        It left no results.
+    StoreError
+        The store cannot be seen, or what lies there is damaged.
+    """
+    from .client.loading import load_results
+
+    return load_results(run)
+
+
+def publish(**values: Any) -> None:
+    """Show values of a running GPU cell to its notebook: ``publish(loss=loss, history=history)``.
+
+    The notebook reads the latest with :func:`published`; names that ``--async`` awaits are bound to it before each
+    of its cells runs. Call it as often as you like: only the latest counts, and at most a few a second are sent.
+    Never fails the cell. With several ranks the first one publishes. Outside of a GPU cell it does nothing.
+    """
+    from .core.surroundings import current
+
+    around = current()
+    if around is not None:
+        around.publish(values)
+
+
+def published(name: str, run: str | None = None) -> Any:
+    """The latest value of ``name`` that a run has published.
+
+    Parameters
+    ----------
+    name : str
+        As in ``publish(name=value)``.
+    run : str, optional
+        The run's id. Without it: the run of this notebook that published ``name`` last.
+
+    Raises
+    ------
+    NothingPublishedError
+        No run has published it (yet).
+    """
+    from .client.published import latest_published
+
+    return latest_published(name, run)
 
 
 def __getattr__(name: str) -> object:

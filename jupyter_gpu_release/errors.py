@@ -157,6 +157,20 @@ class RunCancelledError(GpuReleaseError):
     http_status = 410
 
 
+class NothingPublishedError(GpuReleaseError):
+    """A value is asked for that no run has published."""
+
+    code = "nothing_published"
+    http_status = 404
+
+
+class StillTrainingError(GpuReleaseError):
+    """A value is used that a run in the background is still making."""
+
+    code = "still_training"
+    http_status = 409
+
+
 BY_CODE: dict[str, type[GpuReleaseError]] = {
     cls.code: cls
     for cls in (
@@ -164,6 +178,7 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
         NoSuchTokenError, TooManyAttemptsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
+        StillTrainingError, NothingPublishedError,
     )
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ from .token_arguments import add_token_commands
 
 #: commands and options whose names are fixed already and whose capability comes later
 _LATER_COMMANDS = {
-    "attach": "following a run from the command line",
     "nodes": "draining nodes",
     "report": "the report of GPU-hours",
     "simulate": "simulating a trace",
@@ -92,6 +91,9 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
     )
     commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
     _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
+    add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
+        "run", metavar="RUN", help="its id, or `last`: the newest"
+    )
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..client.discovery import find_gateway
+from ..client.discovery import Target, find_gateway
 from ..client.home import HomePaths
 from ..client.rest import GatewayClient
 from ..errors import GatewayUnavailableError
@@ -10,6 +10,11 @@ from .embedded import running_connection
 
 
 def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
+    """A client for :func:`reachable_gateway`."""
+    return GatewayClient.of(reachable_gateway(), timeout_s=timeout_s)
+
+
+def reachable_gateway() -> Target:
     """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
     target = find_gateway()
     if target is None:
@@ -22,4 +27,4 @@ def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
             "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
             mend="`jupyter gpu start` clears it away and starts a new one",
         )
-    return GatewayClient.of(target, timeout_s=timeout_s)
+    return target

@@ -51,6 +51,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import collect
 
         return collect.run
+    if name == "attach":
+        from . import follow_run
+
+        return follow_run.attach
     from . import run_commands
 
     return {"status": run_commands.status, "runs": run_commands.runs, "cancel": run_commands.cancel}[name]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..client.discovery import find_gateway
+from ..client.rest import GatewayClient
 from ..core.documents import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..core.open_lineage import lineage_document
 from ..core.run import RunState, is_run_id
@@ -112,6 +113,12 @@ def _check_named(run: str) -> None:
         raise NoSuchRunError(
             f"{run} is not the id of a run", mend=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
         )
+
+
+def resolve(gateway: GatewayClient, run: str) -> str:
+    """The id that was named; ``last`` is the newest run."""
+    _check_named(run)
+    return (gateway.newest() if run == _LAST else gateway.run(run)).run
 
 
 def _down(url: str) -> StatusDocument:

@@ -41,6 +41,10 @@ class RunOptions:
     pin: bool = False
     estimate: bool = False
     cache: bool = False
+    #: ``--async`` or ``--detach``: the cell returns at once
+    in_background: bool = False
+    #: the run goes on without this kernel
+    detach: bool = False
 
 
 def build_options(written: Written) -> RunOptions:
@@ -69,6 +73,8 @@ def build_options(written: Written) -> RunOptions:
         pin="pin" in written,
         estimate="estimate" in written,
         cache="cache" in written,
+        in_background="async" in written or "detach" in written,
+        detach="detach" in written,
     )
 
 

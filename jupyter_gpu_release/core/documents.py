@@ -162,6 +162,8 @@ class Health(msgspec.Struct, frozen=True):
     gpus_total: int
     simulated: bool
     problems: list[str] = msgspec.field(default_factory=list)
+    #: root of the store as the nodes see it
+    store: str = ""
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
-from ..core.documents import RunRow
-from ..core.messages import Accepted, Events, Refused, RunView, Update
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
-from ..core.run import RunState, is_run_id
-from ..errors import GatewayUnavailableError, OptionError, from_code
+from ..errors import OptionError
 from .place import locate
-from .relay import Relay
 from .submission import Cell
-from .tables import Table, runs_table, status_tables
+from .tables import Table, status_tables
 from .training import train
 
 if TYPE_CHECKING:
     from ..client.rest import GatewayClient
-    from ..client.session import RunFeed
     from .notebook import Notebook
-
-_MOST_RUNS = 1000
-_SILENT_S = 10.0
 
 #: options whose values may hold braces and dollars of their own
 _FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
@@ -102,87 +92,17 @@ def _settings_table(notebook: Notebook) -> Table:
 def show_status(notebook: Notebook, line: str) -> None:
     """``%gpu_status``."""
     _refuse_words("gpu_status", line)
-    with _rest(notebook) as gateway:
+    with rest(notebook) as gateway:
         tables = status_tables(gateway.status())
     for table in tables:
         display(table)
 
 
-def show_runs(notebook: Notebook, line: str) -> None:
-    """``%gpu_runs [N]``."""
-    word = line.strip() or "20"
-    if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
-        raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
-    with _rest(notebook) as gateway:
-        display(runs_table(gateway.runs(int(word), mine=True), int(word)))
-
-
-def cancel_run(notebook: Notebook, line: str) -> None:
-    """``%gpu_cancel RUN``."""
-    run = _run_named(notebook, "gpu_cancel", line, live=True)
-    with _rest(notebook) as gateway:
-        row = gateway.cancel(run)
-    sys.stdout.write(f"run {run}: {row.state}{_how_it_ends(row)}\n")
-
-
-def _how_it_ends(row: RunRow) -> str:
-    if row.state == RunState.PERSISTING.word:
-        return ": its results are being given up"
-    return (f": {row.reason}" if row.reason else "") if RunState.of(row.state).is_terminal else ", ending"
-
-
-def replay(notebook: Notebook, line: str) -> None:
-    """``%gpu_logs RUN``: what is recorded up to now, shown again."""
-    run = _run_named(notebook, "gpu_logs", line)
-    session = notebook.link.session(notebook.settings)
-    feed = session.follow(run)
-    try:
-        _show_recorded(notebook, feed)
-    finally:
-        session.drop(feed)
-
-
-def _show_recorded(notebook: Notebook, feed: RunFeed) -> None:
-    """The gateway sends all events that it knows before the run's view."""
-    relay = Relay(notebook.shell)
-    silent_since = time.monotonic()
-    while time.monotonic() - silent_since < _SILENT_S:
-        item = feed.get(0.25)
-        if item is None:
-            continue
-        silent_since = time.monotonic()
-        if isinstance(item, Events):
-            relay.show(item.events)
-        elif isinstance(item, Refused):
-            raise from_code(item.code, item.message, item.mend)
-        elif isinstance(item, Update | Accepted):
-            _show_end(relay, item.view)
-            return
-    raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
-
-
-def _show_end(relay: Relay, view: RunView) -> None:
-    for error in relay.errors:
-        sys.stderr.write("\n".join([*(error.get("traceback") or []), ""]))
-    state = view.state if RunState.of(view.state).is_terminal else f"{view.state}: there may be more to come"
-    sys.stderr.write(f"[run {view.run}: {state}]\n")
-
-
-def _rest(notebook: Notebook) -> GatewayClient:
+def rest(notebook: Notebook) -> GatewayClient:
+    """A client for questions to the gateway that is there; starts nothing."""
     from ..client.rest import GatewayClient
 
     return GatewayClient.of(notebook.link.target(notebook.settings))
-
-
-def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False) -> str:
-    word = line.strip()
-    if word == "last":
-        with _rest(notebook) as gateway:
-            return gateway.newest(live=live).run
-    if not is_run_id(word):
-        given = f"{word!r} is not a run" if word else "no run is named"
-        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs")
-    return word
 
 
 def _refuse_words(magic: str, line: str) -> None:

@@ -13,6 +13,7 @@ from ..client.session import GatewaySession
 from ..client.unreachable import WrongAddressError, is_refused
 from ..core.messages import Welcome
 from ..errors import GatewayUnavailableError
+from .cell_output import CellOutput
 from .receipt import boxed, bundle_of
 from .settings import GpuRelease
 from .status_line import StatusLine
@@ -77,7 +78,7 @@ class ClusterLink:
             self.close()
         if self._session is None:
             self._session = GatewaySession(target, self._session_id)
-        line = StatusLine(self._shell)
+        line = StatusLine(CellOutput(self._shell))
         try:
             self._wait_for(self._session, line)
         except BaseException as error:
@@ -113,7 +114,7 @@ class ClusterLink:
                 "no cluster is running here, no gateway is configured, and auto_start is 'never'",
                 mend="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
             )
-        line = StatusLine(self._shell)
+        line = StatusLine(CellOutput(self._shell))
         why = "starting this machine's own cluster" + (" anew (it had ended)" if had_ended else "")
         line.say(f"{why} …")
         try:
@@ -138,7 +139,7 @@ class ClusterLink:
             return
         self._has_said_which = True
         if session.welcome.embedded and not session.target.configured:
-            StatusLine(self._shell).finish(describe_cluster(session.welcome), {})
+            StatusLine(CellOutput(self._shell)).finish(describe_cluster(session.welcome), {})
 
 
 def find_target(settings: GpuRelease) -> Target | None:

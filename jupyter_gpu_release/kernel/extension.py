@@ -6,6 +6,7 @@ import atexit
 import os
 from typing import Any
 
+from ..core.surroundings import Surroundings, enter
 from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
 
 _loaded: dict[int, GpuMagics] = {}
@@ -22,6 +23,7 @@ def load(shell: Any) -> None:
     for name in UNBUILT_CELLS:
         shell.register_magic_function(unbuilt(name, "%%"), "cell", name)
     _loaded[id(shell)] = magics
+    enter(surroundings_of(magics))
 
 
 def unload(shell: Any) -> None:
@@ -35,6 +37,17 @@ def unload(shell: Any) -> None:
         for name in ours:
             table[kind].pop(name, None)
     magics.close()
+    enter(None)
+
+
+def surroundings_of(magics: GpuMagics) -> Surroundings:
+    """What ``load`` and ``published`` find around them in this kernel; nothing is imported before they are used."""
+    return Surroundings(
+        realm=lambda: magics.notebook.names.realm,
+        find_target=lambda: magics.notebook.link.target(magics.notebook.settings),
+        store=lambda: magics.notebook.settings.store,
+        published=lambda name, run: magics.notebook.published.find(name, run),
+    )
 
 
 _pid = os.getpid()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.messages import Accepted, Events, Refused, RunView, Update
+from ..core.folding import Folding
+from ..core.messages import Accepted, Event, Events, Refused, RunView, Update
 from ..core.run import RunState
 from ..core.waits import sentence
 from ..errors import GatewayUnavailableError, RunLostError, from_code
+from .cell_output import CellOutput
 from .interrupts import Interrupts
 from .receipt import name_gpus
 from .relay import Relay
@@ -24,21 +28,49 @@ _GIVE_UP_S = 60.0
 _LOST = "connection to the gateway lost, the run goes on; reconnecting …"
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a run is followed: a cell that waits for its own run, by default."""
+
+    #: an interrupt ends the following, not the run
+    leaves: bool = False
+    #: a gateway that stays away is waited for without end (nobody else waits)
+    patient: bool = False
+    #: what was recorded before is shown folded: of a progress bar its last state
+    replays: bool = False
+    #: behind what the status line says
+    suffix: str = ""
+
+
+_OWN_CELL = Manner()
+
+
 class Following:
     """Shows what a run does and passes interrupts on; ends when its names can be used and its lease is gone."""
 
-    def __init__(self, shell: Any, session: GatewaySession, feed: RunFeed, interrupts: Interrupts) -> None:
-        self.line = StatusLine(shell)
-        self._shell = shell
+    def __init__(
+        self,
+        output: CellOutput,
+        session: GatewaySession,
+        feed: RunFeed,
+        interrupts: Interrupts,
+        manner: Manner = _OWN_CELL,
+        on_events: Callable[[Iterable[Event]], None] = lambda _events: None,
+    ) -> None:
+        self.output = output
+        self.line = StatusLine(output)
+        self.manner = manner
+        self._on_events = on_events
+        self._folding = Folding() if manner.replays else None
         self._is_settled = False
-        self.relay = Relay(shell, self._before_output)
+        self.relay = Relay(output, self._before_output)
         self._session = session
         self._feed = feed
         self._interrupts = interrupts
         self._passed_on = 0
         self._is_accepted = False
         self._lost_at: float | None = None
-        self._stage, self._stage_begun_at = "", 0.0
+        self._stage, self._stage_begun_at = "", time.monotonic()
         self.view = RunView(run=feed.run, user="", state="submitted")
 
     @property
@@ -53,25 +85,37 @@ class Following:
         :class:`GatewayUnavailableError` when the gateway stays away too long (the run may go on).
         """
         try:
-            while True:
-                item = self._feed.get(TICK_S)
-                if item is not None:
-                    self._take(item)
-                self._pass_interrupts_on()
-                self._watch_connection()
-                if is_usable(self.view) or self._has_given_up_waiting():
-                    break
+            while not (is_usable(self.view) or self._has_given_up_waiting()):
                 self._say_state()
+                self._step()
         finally:
             self._session.drop(self._feed)
         return self.view
 
+    def until_accepted(self) -> None:
+        """Block until the gateway has committed the run; raises what it is refused with."""
+        try:
+            while not self._is_accepted:
+                self._step()
+        except BaseException:
+            self._session.drop(self._feed)
+            raise
+
+    def _step(self) -> None:
+        item = self._feed.get(TICK_S)
+        if item is not None:
+            self._take(item)
+        self._pass_interrupts_on()
+        self._watch_connection()
+
     def _take(self, item: FeedItem) -> None:
         if isinstance(item, Events):
-            self.relay.show(item.events)
-            if self.relay.cleared:
-                self.line.forget()
+            self._on_events(item.events)
+            self._show(item.events if self._folding is None else self._folding.feed(item.events))
         elif isinstance(item, Accepted | Update):
+            if self._folding is not None:  # what was recorded comes before the first view
+                self._show(self._folding.rest())
+                self._folding = None
             self.view = item.view
             self._is_accepted = True
             self._lost_at = None
@@ -80,6 +124,11 @@ class Following:
             raise RunLostError(item.message, mend=item.mend) if self._is_accepted else error
         else:
             self._take_connection(item)
+
+    def _show(self, events: Iterable[Event]) -> None:
+        self.relay.show(events)
+        if self.relay.cleared:
+            self.line.forget()
 
     def _take_connection(self, item: FeedItem) -> None:
         from ..client.session import ConnectionLost
@@ -94,12 +143,12 @@ class Following:
     def _pass_interrupts_on(self) -> None:
         while self._passed_on < self._interrupts.count:
             self._passed_on += 1
-            if self.view.gone_at is None:
+            if self.view.gone_at is None and not self.manner.leaves:
                 self._session.signal(self._feed.run, "interrupt" if self._passed_on == 1 else "kill")
 
     def _has_given_up_waiting(self) -> bool:
         """An interrupt ends the wait for the results' writing; while contact is lost, a second one ends any wait."""
-        if self.view.gone_at is not None and self._interrupts.count:
+        if self._interrupts.count and (self.manner.leaves or self.view.gone_at is not None):
             return True
         return self._lost_at is not None and self._interrupts.count > 1
 
@@ -114,7 +163,7 @@ class Following:
                 f"this machine's own cluster ended while run {run} was {self.view.state}; your variables are as before",
                 mend="run the cell again: that starts the cluster anew",
             )
-        if time.monotonic() - self._lost_at > _GIVE_UP_S:
+        if time.monotonic() - self._lost_at > _GIVE_UP_S and not self.manner.patient:
             raise GatewayUnavailableError(
                 f"the gateway {self._session.target.url} has not answered for {_GIVE_UP_S:.0f} s; "
                 f"run {run} may still go on, your variables are as before",
@@ -124,7 +173,7 @@ class Following:
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
-        text = describe(self.view)
+        text = describe(self.view) + self.manner.suffix
         now = time.monotonic()
         if text != self._stage:
             self._stage, self._stage_begun_at = text, now
@@ -144,7 +193,7 @@ class Following:
         """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
         if self.line.is_shown and (failed or self.relay.has_shown):
             self.line.finish_plain(describe_past(self.view), metadata)
-            self.line = StatusLine(self._shell)
+            self.line = StatusLine(self.output)
             self._is_settled = True
 
     def _before_output(self) -> None:
@@ -152,7 +201,7 @@ class Following:
         if self.relay.cleared or self._is_settled:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
-            self.line.say(describe(self.view))
+            self.line.say(describe(self.view) + self.manner.suffix)
         self.line.step_aside()
 
 

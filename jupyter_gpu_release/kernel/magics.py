@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .notebook import Notebook
 
 #: promised names whose capability is not built yet
-UNBUILT_LINES = ("gpu_queue", "gpu_wait", "gpu_attach", "gpu_detach", "gpu_release")
+UNBUILT_LINES = ("gpu_queue", "gpu_release")
 UNBUILT_CELLS = ("gpu_sweep",)
 _Magic = TypeVar("_Magic", bound=Callable[..., Any])
 
@@ -80,7 +80,7 @@ class GpuMagics(Magics):
     @_in_our_words
     def gpu_runs(self, line: str) -> None:
         """List your newest runs; ``%gpu_runs 50`` shows more of them."""
-        from .commands import show_runs
+        from .run_commands import show_runs
 
         show_runs(self.notebook, line)
 
@@ -88,17 +88,51 @@ class GpuMagics(Magics):
     @_in_our_words
     def gpu_cancel(self, line: str) -> None:
         """End a run: ``%gpu_cancel RUN`` (a waiting one leaves the queue, a running one is interrupted)."""
-        from .commands import cancel_run
+        from .run_commands import cancel_run
 
         cancel_run(self.notebook, line)
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
     def gpu_logs(self, line: str) -> None:
-        """Show a run's recorded output again, text and displays: ``%gpu_logs RUN`` or ``%gpu_logs last``."""
-        from .commands import replay
+        """Show a run's recorded output again, text and displays: ``%gpu_logs RUN`` or ``%gpu_logs last``.
+
+        Binds nothing; of a progress bar its last state is shown.
+        """
+        from .run_commands import replay
 
         replay(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_wait(self, line: str) -> None:
+        """Wait for runs in the background and bind their names: ``%gpu_wait`` for all, ``%gpu_wait RUN`` for one.
+
+        Raises the run's own error. An interrupt ends the waiting, not the run.
+        """
+        from .run_commands import wait
+
+        wait(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_attach(self, line: str) -> None:
+        """Bring a run back: ``%gpu_attach RUN`` or ``%gpu_attach last``, also in another kernel or days later.
+
+        Its output plays back into the cell, goes on live, then its names are bound (or its error is raised). An
+        interrupt ends the following, not the run.
+        """
+        from .run_commands import attach
+
+        attach(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_detach(self, line: str) -> None:
+        """Let a run in the background go on without this kernel: ``%gpu_detach`` for all, ``%gpu_detach RUN``."""
+        from .run_commands import detach
+
+        detach(self.notebook, line)
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words

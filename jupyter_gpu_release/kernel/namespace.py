@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.cell import CellFacts, analyse, parse_cell
+from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, UsedInput, ValueInfo
 from ..errors import CannotSendError
 from ..storage import ambient, codec, settings
@@ -59,6 +61,8 @@ class Prepared:
     asks_input: bool = False
     #: name -> object that was sent
     originals: dict[str, Any] = field(default_factory=dict)
+    #: names that the cell is going to bind
+    binds: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
     memo: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
@@ -75,6 +79,13 @@ class Namespace:
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: ambient.Rng = {}
         self._notes: list[str] = []
+        #: what came back with the last :meth:`apply`, by name, also what was not bound
+        self.values_of_last: dict[str, Any] = {}
+
+    @property
+    def realm(self) -> Realm:
+        """Whose names these are."""
+        return self._realm
 
     @property
     def notes(self) -> list[str]:
@@ -101,7 +112,9 @@ class Namespace:
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection)
-        return self._prepared(facts, choice, selection, dump)
+        prepared = self._prepared(facts, choice, selection, dump)
+        prepared.binds = _bound_by(tree, facts, choice)
+        return prepared
 
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection) -> None:
         needed = [name for name in failed if not selection.is_optional(name)]
@@ -171,22 +184,42 @@ class Namespace:
         *,
         run: str = "",
         aliases: dict[str, str] | None = None,
+        leave: Callable[[Iterable[str]], set[str]] = lambda _names: set(),
+        in_turn: bool = True,
     ) -> list[ValueInfo]:
         """Bind the names that came back (``buffers``: bytes of an inline graph or those of ``open_graph``).
 
         Returns what was bound. Names that could not be loaded here are bound to placeholders and said in
         :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later); ``run``: whose
         values they are; ``aliases``: ids of classes and functions there → those here (results of another kernel's run).
+        ``leave`` says which of the names are not to be bound after all. ``in_turn``: the run was this notebook's latest
+        step, so that its random states are the notebook's.
         """
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}))
+        self.values_of_last = dict(loaded.values)
+        for name in leave([*loaded.values, *loaded.modules]):
+            loaded.values.pop(name, None)
+            loaded.modules.pop(name, None)
         originals, memo = (prepared.originals, prepared.memo) if prepared is not None else ({}, {})
         Arrival(self._shell.user_ns, loaded, originals, memo).bind()
-        self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
+        namespace = self._shell.user_ns
+        self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
+        if in_turn:
+            self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
         self._history.came_home(loaded.facts.get("devices", {}))
         if run:
             self._origins.note(run, loaded.values, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+
+def _bound_by(tree: ast.Module, facts: CellFacts, choice: Choice) -> list[str]:
+    """Names that will hold something new after the cell; what it only imports is no such thing."""
+    names = facts.bound if choice.out is None else set(choice.out)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
+    own = {name for name in names if not is_machinery(name) and not is_last_output(name)}
+    return sorted(own - imported - set(choice.skip))
 
 
 def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:

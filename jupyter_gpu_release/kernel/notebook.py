@@ -7,8 +7,10 @@ from typing import Any
 
 from ..core.choices import RunOptions, build_options
 from ..core.options import Written, from_mapping, overlay
+from .background import Background
 from .connection import ClusterLink
 from .namespace import Namespace
+from .published import PublishedValues
 from .settings import GpuRelease, NotebookDefaults, load_settings
 
 
@@ -19,6 +21,8 @@ class Notebook:
         self.shell = shell
         self.defaults = NotebookDefaults()
         self.link = ClusterLink(shell)
+        self.published = PublishedValues(self)
+        self.background = Background(self)
 
     @cached_property
     def settings(self) -> GpuRelease:
@@ -43,6 +47,7 @@ class Notebook:
 
     def close(self) -> None:
         """End the connection (attached runs end with it) and forget the settings."""
+        self.background.close()
         self.link.close()
         if "settings" in self.__dict__ and self.settings in self.shell.configurables:
             self.shell.configurables.remove(self.settings)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..core.messages import Event
+from .cell_output import CellOutput
 
 _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 
@@ -15,13 +15,12 @@ _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 class Relay:
     """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch."""
 
-    def __init__(self, shell: Any, before_output: Callable[[], None] = lambda: None) -> None:
-        self._shell = shell
+    def __init__(self, output: CellOutput, before_output: Callable[[], None] = lambda: None) -> None:
+        self._output = output
         self._before_output = before_output
         #: by stream: the rank whose line is not ended yet
         self._mid_line: dict[str, int] = {}
         self._clear_next = False
-        self._latest = "stdout"
         #: a ``clear_output`` took away what was shown before it, a status line too
         self.cleared = False
         #: whether anything was shown
@@ -34,6 +33,8 @@ class Relay:
         for kind, data in _merged(events):
             if kind == "error":
                 self.errors.append(data)
+                continue
+            if kind == "published":  # for programs, not for eyes
                 continue
             if kind == "clear_output" and data.get("wait"):
                 self._clear_next = True  # held back until more comes: our own receipt must not be what clears
@@ -53,21 +54,17 @@ class Relay:
         elif kind == "clear_output":
             self._clear(wait=False)
         elif kind == "comm":
-            self._comm(data)
+            self._output.send_comm(data)
         elif kind == "note":
-            sys.stderr.write(f"{data.get('text', '')}\n")
+            self._output.write("stderr", f"{data.get('text', '')}\n")
 
     def _clear(self, *, wait: bool) -> None:
         self.cleared, self._clear_next = True, False
-        self._shell.display_pub.clear_output(wait=wait)
+        self._output.clear(wait=wait)
 
     def _write(self, data: dict[str, Any]) -> None:
         name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)
-        target = sys.stderr if name == "stderr" else sys.stdout
-        if name != self._latest:  # a kernel sends its streams at its leisure, each by itself
-            (sys.stdout if name == "stderr" else sys.stderr).flush()
-            self._latest = name
-        target.write(self._prefixed(text, rank, name))
+        self._output.write("stderr" if name == "stderr" else "stdout", self._prefixed(text, rank, name))
 
     def _prefixed(self, text: str, rank: int, name: str) -> str:
         """Lines of ranks above 0 say whose they are; a rank that speaks into another's line begins a new one."""
@@ -84,27 +81,8 @@ class Relay:
         return break_ + head + _LINE_STARTS.sub(prefix, text)
 
     def _display(self, data: dict[str, Any], *, update: bool) -> None:
-        self._shell.display_pub.publish(
-            data=data.get("data") or {},
-            metadata=data.get("metadata") or {},
-            transient=data.get("transient") or {},
-            update=update,
-        )
-
-    def _comm(self, data: dict[str, Any]) -> None:
-        """Send a widget's message on as this kernel's own (its metadata names the widget protocol's version)."""
-        kernel = getattr(self._shell, "kernel", None)
-        if kernel is None:
-            return
-        content = data.get("content") or {}
-        kernel.session.send(
-            kernel.iopub_socket,
-            data["msg_type"],
-            content,
-            metadata=data.get("metadata") or {},
-            parent=kernel.get_parent(),
-            ident=f"comm-{content.get('comm_id', '')}".encode(),
-            buffers=data.get("buffers") or None,
+        self._output.publish(
+            data.get("data") or {}, data.get("metadata") or {}, data.get("transient") or {}, update=update
         )
 
     def show_other_errors(self, ename: str, evalue: str) -> None:
@@ -112,7 +90,7 @@ class Relay:
         for error in self.errors:
             if error.get("rank") and (error.get("ename"), error.get("evalue")) != (ename, evalue):
                 lines = "\n".join(error.get("traceback") or [f"{error.get('ename')}: {error.get('evalue')}"])
-                sys.stderr.write(self._prefixed(f"{lines}\n", error["rank"], "stderr"))
+                self._output.write("stderr", self._prefixed(f"{lines}\n", error["rank"], "stderr"))
 
 
 def _merged(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from ..core.cache import CacheCandidate, CacheQuestion, CacheUse
 from ..core.messages import Accepted, Events, Refused, RunView, Update, ValueInfo
 from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from ..storage.tracking import FileDigests
+from .cell_output import CellOutput
 from .cache_key import CacheKey, NoKeyError, cache_key
 from .receipt import Receipt, list_names
 from .relay import Relay
@@ -104,12 +105,12 @@ def _show(notebook: Notebook, session: GatewaySession, view: RunView, bound: Seq
     facts = {"run": view.run, "status": "ok", "reused": True, "gpus": 0, "held_s": 0.0}
     facts |= {"results": [{"name": each.name, "type": each.type, "bytes": each.bytes} for each in bound]}
     receipt = Receipt("✓", (head, *names), notes=tuple(dict.fromkeys(notes)), facts=facts)
-    StatusLine(notebook.shell).finish(receipt.bundle(), receipt.metadata())
+    StatusLine(CellOutput(notebook.shell)).finish(receipt.bundle(), receipt.metadata())
 
 
 def _replay(notebook: Notebook, session: GatewaySession, run: str) -> None:
     """The gateway sends all recorded events before the run's view."""
-    relay = Relay(notebook.shell)
+    relay = Relay(CellOutput(notebook.shell))
     feed = session.follow(run)
     silent_since = time.monotonic()
     try:

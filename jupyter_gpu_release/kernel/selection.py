@@ -13,6 +13,7 @@ from ..core.machinery import HISTORY, is_last_output, is_machinery
 from ..core.secrets import looks_secret
 from ..errors import CannotSendError, OptionError
 from ..storage.views import is_partial_view
+from .pending import NeedsRunError, Pending
 from .placing import follow_placement, is_device_choice
 
 
@@ -114,6 +115,8 @@ class Selection:
     def _take(self, name: str) -> dict[str, Any]:
         if name in self.sent:
             return {name: self.sent[name]}
+        if name not in self._skipped and isinstance(pending := self._namespace.get(name), Pending):
+            raise NeedsRunError(name, pending)
         if not self._may_go(name):
             return {}
         value = self.sent[name] = self._namespace[name]

@@ -7,16 +7,17 @@ import secrets
 import sys
 from typing import Any
 
+from .cell_output import CellOutput
 from .receipt import boxed, bundle_of
 
 
 class StatusLine:
     """A display that is updated in place; in a terminal, a line on stderr."""
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
+    def __init__(self, output: CellOutput) -> None:
+        self._output = output
         self._display_id = f"jgr-{secrets.token_hex(8)}"
-        self.is_in_notebook = getattr(shell, "kernel", None) is not None
+        self.is_in_notebook = output.is_in_notebook
         self._text = ""
         self._is_open = False
 
@@ -59,7 +60,7 @@ class StatusLine:
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}
-        self._shell.display_pub.publish(data=bundle, metadata=metadata, transient=transient, update=update)
+        self._output.publish(bundle, metadata, transient, update=update)
 
     def _say_in_terminal(self, text: str) -> None:
         if sys.stderr.isatty():

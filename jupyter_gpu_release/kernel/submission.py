@@ -164,6 +164,7 @@ def _request(
         timeout_s=options.timeout_s,
         wait_s=options.wait_s,
         on_disconnect=options.on_disconnect,
+        detach=options.detach,
         fresh=options.fresh,
         pin=options.pin,
         used=prepared.used,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..core.documents import GpuRow, NodeRow, RunError, RunsDocument, StatusDocument
+from ..core.documents import GpuRow, NodeRow, RunError, RunRow, RunsDocument, StatusDocument
 from ..core.resources import format_bytes, format_seconds
+from ..core.run import RunState
 
 
 @dataclass(frozen=True)
@@ -83,19 +84,33 @@ def _waiting(document: StatusDocument) -> Table:
     return Table("Waiting", ("position", "run", "user", "GPUs", "reason", "starts in"), rows)
 
 
-def runs_table(document: RunsDocument, most: int = 20) -> Table:
-    """``%gpu_runs``: the newest runs."""
+def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()) -> Table:
+    """``%gpu_runs``: the newest runs; ``own``: those of this kernel whose names are awaited."""
     runs = document.runs
     rows = [
         (
-            row.run, row.state, str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
+            row.run, _state(row, own), str(row.gpus), _when(row.submitted_at), format_seconds(row.queued_s),
             format_seconds(row.held_s) if row.granted_at else "", ", ".join(value.name for value in row.results),
-            row.name or _notebook(row.notebook), _error(row.error) or row.waits_for,
+            row.name or _notebook(row.notebook), _error(row.error) or row.waits_for or _to_do(row, own),
         )
         for row in runs[:most]
     ]  # fmt: skip
     title = f"{len(runs)} run{'' if len(runs) == 1 else 's'}" if len(runs) <= most else f"the newest {most} runs"
-    return Table(title, ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error"), rows)
+    return Table(
+        title, ("run", "state", "GPUs", "submitted", "queued", "held", "results", "name", "error, or what to do"), rows
+    )
+
+
+def _state(row: RunRow, own: Collection[str]) -> str:
+    how = "detached" if row.detached else "async" if row.run in own else ""
+    return f"{row.state} ({how})" if how else row.state
+
+
+def _to_do(row: RunRow, own: Collection[str]) -> str:
+    if row.run in own:
+        return f"%gpu_wait {row.run}"
+    is_over = RunState.of(row.state).is_terminal
+    return f"%gpu_attach {row.run}" if row.detached and not is_over else ""
 
 
 def _seconds(seconds: float | None) -> str:

@@ -20,6 +20,7 @@ import msgspec
 
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
+from ..core.surroundings import Surroundings, enter
 from ..errors import GpuReleaseError, StoreError
 from ..storage import tracking
 from ..storage.graph_file import open_graph
@@ -30,6 +31,7 @@ from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
 from .plain import plain_outcome
+from .publishing import Publisher
 from .rehearsal import rehearse
 from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
 from .text_journal import TextJournal
@@ -81,6 +83,7 @@ class _Rank:
         self._granted_s: float | None = None
         self._started: float | None = None
         self._files: WrittenFiles | None = None
+        self._publisher: Publisher | None = None
 
     def run(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -132,6 +135,16 @@ class _Rank:
         stream, buffers = self._inputs
         self._values = RankValues(self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
         self._notes += self._values.load()
+        folder = RunPaths(Path(self._order.folder))
+        self._publisher = Publisher(self._outlet, self._values.realm, folder.published, self._order.rank)
+        enter(
+            Surroundings(
+                realm=lambda: self._values.realm,
+                find_target=None,
+                store=lambda: str(folder.folder.parent.parent),
+                publish=self._publisher.publish,
+            )
+        )
         use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
         self._files = WrittenFiles()
@@ -166,6 +179,8 @@ class _Rank:
 
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
         _flush_open_files()
+        if self._publisher is not None:
+            self._publisher.finish()
         outcome_facts: dict[str, Any] = {
             "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
             "ended_s": ended_s, "files": self._written(), "tracked": tracking.HERE.found(),

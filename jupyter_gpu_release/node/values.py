@@ -56,6 +56,11 @@ class RankValues:
         self._inputs: dict[str, Fingerprint | None] = {}
         self._choices: set[str] = set(payload.reevaluate)
 
+    @property
+    def realm(self) -> Realm:
+        """Whose names these are."""
+        return self._realm
+
     # ---------------------------------------------------------------------------------- before
     def load(self) -> list[str]:
         """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""

@@ -34,7 +34,6 @@ from jupyter_gpu_release.errors import OptionError
         ("runs shwo x", "runs shwo: no such command", "did you mean `jupyter gpu runs show RUN`?"),
         ("start --tls-cert c.pem", "--tls-cert is not built yet (TLS)", "leave it out"),
         ("start --queues q.yaml", "--queues is not built yet (queues", "leave it out"),
-        ("attach RUN", "attach is not built yet", "leave it out"),
         ("token", "create|list|revoke", "--help"),
         ("token create", "--user", "--help"),
         ("token create --user ann --expire 1d", "--expire: no such option", "did you mean --expires?"),

@@ -201,7 +201,7 @@ def test_other_ranks_errors_are_shown_once(kernel: Kernel, gateway: FakeGateway)
         ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
         ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),
         ("%%gpu_train 2\n1", "did you mean --gpus 2?"),
-        ("%%gpu_train --async\n1", "cannot do that yet"),
+        ("%%gpu_train --restartable\n1", "cannot do that yet"),
         ("%%gpu_train --export NOT_SET_ANYWHERE\n1", "no such environment variable"),
         ("%%gpu_train --export HOME,JUPYTER_GPU_TOKEN\n1", "does not get your token"),
         ("%%gpu_train\n   \n", "nothing to run"),

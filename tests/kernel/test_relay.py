@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.core.messages import Event
+from jupyter_gpu_release.kernel.cell_output import CellOutput
 from jupyter_gpu_release.kernel.relay import Relay
 
 
@@ -37,7 +38,7 @@ def publisher() -> RecordingPublisher:
 
 @pytest.fixture
 def relay(publisher: RecordingPublisher) -> Relay:
-    return Relay(SimpleNamespace(display_pub=publisher))
+    return Relay(CellOutput(SimpleNamespace(display_pub=publisher)))
 
 
 def test_text_goes_to_its_stream(relay: Relay, capsys: pytest.CaptureFixture[str]):
@@ -77,7 +78,7 @@ def test_text_is_not_joined_across_a_display(relay: Relay, capsys: pytest.Captur
         def publish(self, data: Any, metadata: Any = None, **_: Any) -> None:
             order.append(capsys.readouterr().out + "|" + data["text/plain"])
 
-    Relay(SimpleNamespace(display_pub=Publisher())).show(
+    Relay(CellOutput(SimpleNamespace(display_pub=Publisher()))).show(
         events(text("1"), ("display", {"data": {"text/plain": "D"}}), text("2"))
     )
     assert order == ["1|D"]
@@ -113,7 +114,7 @@ def test_errors_are_kept_for_the_end(relay: Relay, capsys: pytest.CaptureFixture
 
 def test_says_before_it_shows(capsys: pytest.CaptureFixture[str]):
     said: list[int] = []
-    relay = Relay(SimpleNamespace(display_pub=RecordingPublisher()), lambda: said.append(1))
+    relay = Relay(CellOutput(SimpleNamespace(display_pub=RecordingPublisher())), lambda: said.append(1))
     relay.show(events(("comm", {"msg_type": "comm_open", "content": {}})))
     assert (said, relay.has_shown) == ([], False)
     relay.show(events(text("a")))

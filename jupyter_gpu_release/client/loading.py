@@ -1,0 +1,174 @@
+"""``gpu_release.load(run)``: the results of a run by reference, in a notebook, a GPU cell or a script."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..core import surroundings
+from ..core.messages import Graph, RunView, ValueInfo
+from ..core.run import RunState, is_run_id
+from ..core.surroundings import Surroundings
+from ..errors import (
+    ForbiddenError,
+    GatewayUnavailableError,
+    NoSuchRunError,
+    RunFailedError,
+    StillTrainingError,
+    StoreError,
+)
+from ..storage import codec
+from ..storage.layout import VALUES_FILE, RunPaths
+from ..storage.rebuild import Realm
+from ..storage.runs import read_manifest
+from .discovery import Target, find_gateway
+from .home import HomePaths
+from .rest import GatewayClient
+from .results import Results, open_values
+
+
+def here() -> Surroundings:
+    """Where this code runs."""
+    return surroundings.current() or Surroundings(
+        realm=lambda: Realm(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
+    )
+
+
+def load_results(run: str) -> Results:
+    """Find the run's results through the gateway (which knows their digest), else in the store itself.
+
+    Raises
+    ------
+    NoSuchRunError
+        No such run, or another user's.
+    StillTrainingError
+        It is not over.
+    RunFailedError
+        It left no results.
+    StoreError
+        The store cannot be seen, or what lies there is damaged.
+    """
+    if not is_run_id(str(run)):
+        raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
+    around = here()
+    if around.find_target is None:
+        return _from_store(run, Path(around.store()), around)
+    try:
+        target = around.find_target()
+        if target is None:
+            raise GatewayUnavailableError(
+                "no cluster is running here and no gateway is configured", mend="JUPYTER_GPU_URL names the team's"
+            )
+        with GatewayClient.of(target) as gateway:
+            view = gateway.view(run)
+    except GatewayUnavailableError as error:
+        return _without_gateway(run, around, error)
+    return _from_view(view, target, around)
+
+
+# -------------------------------------------------------------------------------------- by the gateway
+def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
+    outcome = view.outcome
+    graph = outcome.values if outcome is not None else None
+    if not RunState.of(view.state).is_terminal and (graph is None or graph.file):
+        raise _unfinished(view.run, view.state)
+    if outcome is None:
+        raise NoSuchRunError(f"run {view.run} belongs to {view.user}, and so do its results")
+    if graph is None:
+        _refuse_empty(view.run, view.state, view.reason, outcome.results)
+        return Results(view.run, view.state, {})
+    stream, buffers = open_values(view.run, graph, lambda: store_of(target), "the store of the cluster")
+    return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
+
+
+def store_of(target: Target) -> Path:
+    """The store's root as it is seen here."""
+    if target.store:
+        return Path(target.store).expanduser()
+    with GatewayClient.of(target) as gateway:
+        return Path(gateway.health().store)
+
+
+# -------------------------------------------------------------------------------------- by the store alone
+def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableError) -> Results:
+    named = around.store() or os.environ.get("JUPYTER_GPU_STORE", "")
+    own = HomePaths.from_environment().store
+    store = Path(named).expanduser() if named else own
+    if not store.is_dir():
+        raise error
+    found = _from_store(run, store, around)
+    warnings.warn(
+        f"{error.message}: run {run} was read by the manifest in the store {store} alone", UserWarning, stacklevel=4
+    )
+    return found
+
+
+def _from_store(run: str, store: Path, around: Surroundings) -> Results:
+    """Only what nobody but this user can have written: results are unpickled, and that runs code."""
+    paths = RunPaths.of(store, run)
+    if not os.path.lexists(paths.folder):
+        raise NoSuchRunError(f"there is no run {run} in the store {store}")
+    for path, is_kind in ((paths.folder, stat.S_ISDIR), (paths.manifest, stat.S_ISREG)):
+        _refuse_foreign(path, is_kind)
+    manifest = read_manifest(paths)
+    state, outcome = str(manifest.get("state", "")), manifest.get("outcome") or {}
+    if not _is_over(state):
+        raise _unfinished(run, state)
+    results = [ValueInfo(str(each["name"]), str(each["type"]), each.get("bytes", 0)) for each in _listed(outcome)]
+    values = outcome.get("values")
+    if not isinstance(values, dict):
+        _refuse_empty(run, state, str(manifest.get("reason", "")), results)
+        return Results(run, state, {})
+    graph = Graph(file=str(values.get("file", VALUES_FILE)), digest=str(values.get("digest", "")))
+    _refuse_foreign(paths.folder / Path(graph.file).name, stat.S_ISREG)
+    stream, buffers = open_values(run, graph, lambda: store, str(store))
+    return _rebuilt(run, state, stream, buffers, results, around)
+
+
+def _is_over(state: str) -> bool:
+    try:
+        return RunState.of(state).is_terminal
+    except KeyError:
+        return False
+
+
+def _listed(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in outcome.get("results", ()) if isinstance(each, dict) and {"name", "type"} <= each.keys()]
+
+
+def _refuse_foreign(path: Path, is_kind: Any) -> None:
+    try:
+        facts = path.lstat()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    if not is_kind(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise ForbiddenError(
+            f"{path} does not belong to you alone, so it is not loaded (loading runs code)",
+            mend="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
+        )
+
+
+# ------------------------------------------------------------------------------------------------- shared
+def _rebuilt(
+    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: Surroundings
+) -> Results:
+    loaded = codec.load(stream, buffers, around.realm())
+    notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+    return Results(run, state, loaded.values, facts, notes)
+
+
+def _unfinished(run: str, state: str) -> StillTrainingError:
+    return StillTrainingError(
+        f"run {run} is not over ({state}): it has no results yet", mend=f"%gpu_attach {run} waits for them"
+    )
+
+
+def _refuse_empty(run: str, state: str, reason: str, results: list[ValueInfo]) -> None:
+    if results:
+        raise StoreError(f"the results of run {run} are not kept any more", mend="run the cell again")
+    if state != RunState.SUCCEEDED.word:
+        raise RunFailedError(f"run {run} {state} and left no results{f': {reason}' if reason else ''}")

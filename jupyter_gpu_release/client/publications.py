@@ -1,0 +1,48 @@
+"""A published value: from its event, or from the file that the event names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core.messages import Graph, decode
+from ..core.publication import Publication
+from ..errors import StoreError
+from ..storage import codec
+from ..storage.layout import RunPaths
+from ..storage.rebuild import Realm
+
+
+class ReplacedError(Exception):
+    """The file belongs to a newer publication already, whose event is on its way."""
+
+
+def value_of(found: Publication, run: str, realm: Realm, find_store: Callable[[], Path]) -> Any:
+    """The published value; raises :class:`ReplacedError`, or :class:`StoreError` where the file cannot be read."""
+    graph = found.graph
+    if found.file:
+        graph = _read(found, run, find_store())
+    if graph is None:
+        return found.value
+    return codec.load(graph.stream, [bytearray(buffer) for buffer in graph.buffers], realm).values[found.name]
+
+
+def _read(found: Publication, run: str, store: Path) -> Graph:
+    if Path(found.file).name != found.file:
+        raise StoreError(f"{found.file!r} is no file name of a run folder")
+    path = RunPaths.of(store, run).published / found.file
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    if hashlib.blake2b(body, digest_size=16).hexdigest() != found.digest:
+        raise ReplacedError(found.name)
+    try:
+        graph: Graph = decode(body, Graph)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path} is damaged: {error}") from error
+    return graph

@@ -1,0 +1,62 @@
+"""``gpu_release.published``: the latest value that a running cell has published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import surroundings
+from ..core.publication import Publication, publication_of
+from ..core.run import is_run_id
+from ..errors import GatewayUnavailableError, NoSuchRunError, NothingPublishedError, StoreError
+from .loading import here, store_of
+from .publications import ReplacedError, value_of
+from .rest import GatewayClient
+
+_ATTEMPTS = 20
+#: run → (number of the last event read, name → latest), so that asking again costs only what is new
+_read_so_far: dict[str, tuple[int, dict[str, Publication]]] = {}
+
+
+def latest_published(name: str, run: str | None) -> Any:
+    """The latest value of ``name``: what this notebook has heard, else (with ``run``) what the gateway has recorded."""
+    around = here()
+    known = around.published(name, run)
+    if known is not None:
+        return known[0]
+    if run is None:
+        raise NothingPublishedError(
+            f"no run of this notebook has published `{name}` yet", mend=f"name the run: published({name!r}, run=…)"
+        )
+    if not is_run_id(run):
+        raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
+    return _from_gateway(name, run, around)
+
+
+def _from_gateway(name: str, run: str, around: surroundings.Surroundings) -> Any:
+    target = around.find_target() if around.find_target is not None else None
+    if target is None:
+        raise GatewayUnavailableError("what another run has published cannot be read here: there is no gateway")
+    for _ in range(_ATTEMPTS):
+        with GatewayClient.of(target) as gateway:
+            found = _catch_up(gateway, run).get(name)
+        if found is None:
+            raise NothingPublishedError(f"run {run} has not published `{name}`")
+        try:
+            return value_of(found, run, around.realm(), lambda: store_of(target))
+        except ReplacedError:
+            continue
+    raise StoreError(f"`{name}` of run {run} was replaced faster than it can be read", mend="try again")
+
+
+def _catch_up(gateway: GatewayClient, run: str) -> dict[str, Publication]:
+    after, latest = _read_so_far.setdefault(run, (0, {}))
+    more = True
+    while more:
+        page = gateway.events(run, after)
+        for event in page.events:
+            if event.kind == "published":
+                publication = publication_of(event)
+                latest[publication.name] = publication
+        after, more = page.last, page.more and page.last > after
+        _read_so_far[run] = (after, latest)
+    return latest

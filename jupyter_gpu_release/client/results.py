@@ -1,0 +1,83 @@
+"""What came out of a run, read from where it lies: inside its outcome, or in its folder on the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.messages import Graph, ValueInfo
+from ..core.resources import format_bytes
+from ..errors import StoreError
+
+
+class Results(Mapping[str, Any]):
+    """What came out of a run, by name; large arrays are mapped from their files, not read.
+
+    Attributes
+    ----------
+    run : str
+        The run's id.
+    state : str
+        ``succeeded``, or how else it ended (then these are the names that were salvaged).
+    notes : list of str
+        What could not be rebuilt here, and why.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        state: str,
+        values: Mapping[str, Any],
+        facts: Sequence[ValueInfo] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.run = run
+        self.state = state
+        self.notes = list(notes)
+        self._values = dict(values)
+        self._facts = {info.name: info for info in facts}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            raise KeyError(f"run {self.run} made no `{name}`; it made {', '.join(self._values) or 'nothing'}")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<results of run {self.run} ({self.state}): {', '.join(map(self._described, self)) or 'none'}>"
+
+    def _described(self, name: str) -> str:
+        info = self._facts.get(name)
+        return name if info is None else f"{name} ({info.type}, {format_bytes(info.bytes)})"
+
+
+def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: str) -> tuple[bytes, Sequence[Any]]:
+    """Stream and buffers of a run's values; buffers of a file are mapped, not read.
+
+    ``find_store`` is asked when there is a file; ``named``: what the gateway calls the store.
+
+    Raises :class:`StoreError` when the folder is gone or cannot be seen, or the file is not what its digest says.
+    """
+    if not graph.file:
+        return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
+    from ..storage.graph_file import open_graph
+    from ..storage.layout import RunPaths
+
+    if Path(graph.file).name != graph.file:
+        raise StoreError(f"{graph.file!r} is no file name of a run folder")
+    store = find_store()
+    folder = RunPaths.of(store, run).folder
+    if not os.path.isdir(folder):
+        raise StoreError(
+            f"there is no folder of run {run} in the store {store}",
+            mend=f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster",
+        )
+    opened = open_graph(folder / graph.file, graph.digest)
+    return opened.stream, opened.buffers

@@ -1,0 +1,35 @@
+"""One value that a running cell has published, as its event (kind ``published``) carries it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from .messages import Event, Graph
+
+
+class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``value``: a plain number, text or None; else ``graph``: inline, or ``file`` in the run's ``published`` folder,
+    replaced by later ones, with the ``digest`` (blake2b-128) of its bytes.
+    """
+
+    name: str
+    value: bool | int | float | str | None = None
+    graph: Graph | None = None
+    file: str = ""
+    digest: str = ""
+
+
+def publication_of(event: Event) -> Publication:
+    """What a ``published`` event says; read through REST its bytes are base64 text."""
+    return msgspec.convert(_with_bytes(event.data), Publication)
+
+
+def _with_bytes(data: dict[str, Any]) -> dict[str, Any]:
+    graph = data.get("graph")
+    if not isinstance(graph, dict) or isinstance(graph.get("stream", b""), bytes):
+        return data
+    buffers = [base64.b64decode(buffer) for buffer in graph.get("buffers", ())]
+    return {**data, "graph": {**graph, "stream": base64.b64decode(graph["stream"]), "buffers": buffers}}

@@ -1,0 +1,113 @@
+"""Where a run's output is shown: below the cell that runs now, or below one that has returned already."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class CellOutput:
+    """Below the cell that runs now, as if it said so itself; a terminal in plain IPython."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._latest = "stdout"
+        self.is_in_notebook = getattr(shell, "kernel", None) is not None
+
+    def write(self, name: str, text: str) -> None:
+        """Append text to ``stdout`` or ``stderr``."""
+        if name != self._latest:  # a kernel sends its streams at its leisure, each by itself
+            (sys.stdout if name == "stderr" else sys.stderr).flush()
+            self._latest = name
+        (sys.stderr if name == "stderr" else sys.stdout).write(text)
+
+    def publish(
+        self, data: dict[str, Any], metadata: dict[str, Any], transient: dict[str, Any], *, update: bool = False
+    ) -> None:
+        """Show a display, or bring the one with the same ``display_id`` up to date."""
+        self._shell.display_pub.publish(data=data, metadata=metadata, transient=transient, update=update)
+
+    def clear(self, *, wait: bool) -> None:
+        """Take away what the cell has shown (``wait``: when the next output comes)."""
+        self._shell.display_pub.clear_output(wait=wait)
+
+    def send_comm(self, data: dict[str, Any]) -> None:
+        """Send a widget's message on as this kernel's own (its metadata names the widget protocol's version)."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is None:
+            return
+        content = data.get("content") or {}
+        kernel.session.send(
+            kernel.iopub_socket,
+            data["msg_type"],
+            content,
+            metadata=data.get("metadata") or {},
+            parent=self._parent(kernel),
+            ident=f"comm-{content.get('comm_id', '')}".encode(),
+            buffers=data.get("buffers") or None,
+        )
+
+    def show_error(self, error: BaseException) -> None:
+        """Show an exception that nobody raises any more."""
+        self.write("stderr", "\n".join([*_lines(error), ""]))
+
+    def _parent(self, kernel: Any) -> Any:
+        return kernel.get_parent()
+
+
+class PinnedOutput(CellOutput):
+    """Below the cell that makes this object, also when it has returned; usable from any thread.
+
+    Messages carry the cell's header themselves: ipykernel's own streams send what threads print to whichever cell is
+    the latest (it can pin threads from 7.4 on only).
+    """
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._kernel = getattr(shell, "kernel", None)
+        self._header = self._kernel.get_parent() if self._kernel is not None else None
+
+    def write(self, name: str, text: str) -> None:
+        """Append text to ``stdout`` or ``stderr``."""
+        if self._kernel is None:
+            super().write(name, text)
+        elif text:
+            self._send("stream", {"name": name, "text": text}, f"stream.{name}")
+
+    def publish(
+        self, data: dict[str, Any], metadata: dict[str, Any], transient: dict[str, Any], *, update: bool = False
+    ) -> None:
+        """Show a display, or bring the one with the same ``display_id`` up to date."""
+        if self._kernel is None:
+            super().publish(data, metadata, transient, update=update)
+        else:
+            content = {"data": data, "metadata": metadata, "transient": transient}
+            self._send("update_display_data" if update else "display_data", content, "display_data")
+
+    def clear(self, *, wait: bool) -> None:
+        """Take away what the cell has shown (``wait``: when the next output comes)."""
+        if self._kernel is None:
+            super().clear(wait=wait)
+        else:
+            self._send("clear_output", {"wait": wait}, "display_data")
+
+    def show_error(self, error: BaseException) -> None:
+        """Show an exception as the cell's own."""
+        if self._kernel is None:
+            super().show_error(error)
+        else:
+            content = {"ename": type(error).__name__, "evalue": str(error), "traceback": _lines(error)}
+            self._send("error", content, "error")
+
+    def _send(self, kind: str, content: dict[str, Any], topic: str) -> None:
+        kernel = self._kernel
+        assert kernel is not None
+        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._header, ident=topic.encode(), metadata={})
+
+    def _parent(self, kernel: Any) -> Any:
+        return self._header
+
+
+def _lines(error: BaseException) -> list[str]:
+    render = getattr(error, "_render_traceback_", None)
+    return list(render()) if render is not None else [f"{type(error).__name__}: {error}"]

@@ -1,0 +1,82 @@
+"""What runs of this notebook have published, as it arrives with their output."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..client.publications import ReplacedError, value_of
+from ..core.messages import Event
+from ..core.publication import Publication, publication_of
+from ..errors import StoreError
+from .returned import store_of
+
+if TYPE_CHECKING:
+    from ..client.session import GatewaySession
+    from .notebook import Notebook
+
+#: runs that are remembered
+_MOST_RUNS = 50
+
+
+class PublishedValues:
+    """Filled by whoever follows a run (any thread); values are rebuilt when they are asked for (main thread)."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+        #: run → name → latest; the run that published last comes last
+        self._latest: dict[str, dict[str, Publication]] = {}
+        self._sessions: dict[str, GatewaySession] = {}
+        #: (run, name) → what was rebuilt from which
+        self._values: dict[tuple[str, str], tuple[Publication, Any]] = {}
+
+    def take(self, session: GatewaySession, run: str, events: Iterable[Event]) -> None:
+        """Note what is published among ``events``."""
+        found = [publication_of(event) for event in events if event.kind == "published"]
+        if not found:
+            return
+        names = self._latest.pop(run, {})
+        self._latest[run] = {**names, **{each.name: each for each in found}}
+        self._sessions[run] = session
+        while len(self._latest) > _MOST_RUNS:
+            self._forget(next(iter(self._latest)))
+
+    def _forget(self, run: str) -> None:
+        for name in self._latest.pop(run, {}):
+            self._values.pop((run, name), None)
+        self._sessions.pop(run, None)
+
+    def find(self, name: str, run: str | None) -> tuple[Any] | None:
+        """The latest value in a tuple, of ``run`` or of the run that published last; None: none is known here."""
+        runs = [run] if run is not None else list(reversed(self._latest))
+        for each in runs:
+            if name in self._latest.get(each, {}):
+                return self._value(each, name)
+        return None
+
+    def of_run(self, run: str) -> dict[str, Any]:
+        """All that ``run`` has published and that can be rebuilt now."""
+        found: dict[str, Any] = {}
+        for name in self._latest.get(run, {}):
+            with contextlib.suppress(StoreError):
+                value = self._value(run, name)
+                if value is not None:
+                    found[name] = value[0]
+        return found
+
+    def _value(self, run: str, name: str) -> tuple[Any] | None:
+        latest = self._latest[run][name]
+        known = self._values.get((run, name))
+        if known is not None and known[0] is latest:
+            return (known[1],)
+        try:
+            value = value_of(latest, run, self._notebook.names.realm, lambda: self._store(run))
+        except ReplacedError:  # the newer event is on its way
+            return None if known is None else (known[1],)
+        self._values[run, name] = (latest, value)
+        return (value,)
+
+    def _store(self, run: str) -> Path:
+        return store_of(self._sessions[run])

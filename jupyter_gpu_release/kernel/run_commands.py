@@ -1,0 +1,138 @@
+"""What the magics about runs do: list, wait, attach, detach, replay, cancel."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from IPython.display import display
+
+from ..core.documents import RunRow
+from ..core.folding import Folding
+from ..core.messages import Accepted, Events, Refused, RunView, Update
+from ..core.run import RunState, is_run_id
+from ..errors import GatewayUnavailableError, OptionError, from_code
+from .attach import attach_to
+from .cell_output import CellOutput
+from .commands import rest
+from .place import find_notebook
+from .relay import Relay
+from .tables import runs_table
+
+if TYPE_CHECKING:
+    from ..client.session import RunFeed
+    from .notebook import Notebook
+
+_MOST_RUNS = 1000
+#: runs among which this notebook's newest is looked for
+_LOOKED_THROUGH = 200
+_SILENT_S = 10.0
+
+
+def show_runs(notebook: Notebook, line: str) -> None:
+    """``%gpu_runs [N]``."""
+    word = line.strip() or "20"
+    if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
+        raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
+    with rest(notebook) as gateway:
+        own = {run.run for run in notebook.background.under_way()}
+        display(runs_table(gateway.runs(int(word), mine=True), int(word), own))
+
+
+def cancel_run(notebook: Notebook, line: str) -> None:
+    """``%gpu_cancel RUN``."""
+    run = _run_named(notebook, "gpu_cancel", line, live=True)
+    with rest(notebook) as gateway:
+        row = gateway.cancel(run)
+    sys.stdout.write(f"run {run}: {row.state}{_how_it_ends(row)}\n")
+
+
+def _how_it_ends(row: RunRow) -> str:
+    if row.state == RunState.PERSISTING.word:
+        return ": its results are being given up"
+    return (f": {row.reason}" if row.reason else "") if RunState.of(row.state).is_terminal else ", ending"
+
+
+def wait(notebook: Notebook, line: str) -> None:
+    """``%gpu_wait [RUN]``."""
+    word = line.strip()
+    if word and word != "last" and not is_run_id(word):
+        raise OptionError(f"%gpu_wait: {word!r} is not a run", mend="write %gpu_wait for all, or %gpu_wait RUN")
+    if word == "last":
+        under_way = notebook.background.under_way()
+        word = under_way[-1].run if under_way else ""
+    notebook.background.wait(word)
+
+
+def detach(notebook: Notebook, line: str) -> None:
+    """``%gpu_detach [RUN]``."""
+    word = line.strip()
+    if word and not is_run_id(word):
+        raise OptionError(f"%gpu_detach: {word!r} is not a run", mend="write %gpu_detach, or %gpu_detach RUN")
+    for run in notebook.background.detach(word):
+        sys.stdout.write(f"run {run} goes on without this kernel; %gpu_attach {run} brings it back\n")
+
+
+def attach(notebook: Notebook, line: str) -> None:
+    """``%gpu_attach RUN|last``."""
+    attach_to(notebook, _run_named(notebook, "gpu_attach", line))
+
+
+def replay(notebook: Notebook, line: str) -> None:
+    """``%gpu_logs RUN``: what is recorded up to now, shown again."""
+    run = _run_named(notebook, "gpu_logs", line)
+    session = notebook.link.session(notebook.settings)
+    feed = session.follow(run)
+    try:
+        _show_recorded(notebook, feed)
+    finally:
+        session.drop(feed)
+
+
+def _show_recorded(notebook: Notebook, feed: RunFeed) -> None:
+    """The gateway sends all events that it knows before the run's view."""
+    relay, folding = Relay(CellOutput(notebook.shell)), Folding()
+    silent_since = time.monotonic()
+    while time.monotonic() - silent_since < _SILENT_S:
+        item = feed.get(0.25)
+        if item is None:
+            continue
+        silent_since = time.monotonic()
+        if isinstance(item, Events):
+            relay.show(folding.feed(item.events))
+        elif isinstance(item, Refused):
+            raise from_code(item.code, item.message, item.mend)
+        elif isinstance(item, Update | Accepted):
+            relay.show(folding.rest())
+            _show_end(relay, item.view)
+            return
+    raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
+
+
+def _show_end(relay: Relay, view: RunView) -> None:
+    for error in relay.errors:
+        sys.stderr.write("\n".join([*(error.get("traceback") or []), ""]))
+    more = f"{view.state}: there may be more to come (%gpu_attach {view.run} follows it)"
+    sys.stderr.write(f"[run {view.run}: {view.state if RunState.of(view.state).is_terminal else more}]\n")
+
+
+def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False) -> str:
+    word = line.strip()
+    if word == "last":
+        return _newest(notebook, live=live).run
+    if not is_run_id(word):
+        given = f"{word!r} is not a run" if word else "no run is named"
+        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs")
+    return word
+
+
+def _newest(notebook: Notebook, *, live: bool) -> RunRow:
+    """``last``: the newest run of this notebook, else the user's newest (``live``: that is not over)."""
+    with rest(notebook) as gateway:
+        newest = gateway.newest(live=live)
+        path = find_notebook(notebook.shell.user_ns)
+        if not path or newest.notebook == path:
+            return newest
+        own = [row for row in gateway.runs(_LOOKED_THROUGH, mine=True).runs if row.notebook == path]
+        return next((row for row in own if not (live and RunState.of(row.state).is_terminal)), newest)

@@ -1,0 +1,134 @@
+"""Runs that come back: in another kernel, after a restart, live or long over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from background_bed import ASYNC, HELD, go, run_of
+from kernel_bed import Notebook
+
+Open = Callable[[], Notebook]
+DETACH = "%%gpu_train --detach\n"
+
+
+def test_a_detached_run_outlives_its_kernel_and_comes_back(open_notebook: Open) -> None:
+    first = open_notebook()
+    run = run_of(first.ok(DETACH + "print('before', flush=True)\n" + HELD + "print('after')\nmodel = [1, 2]"))
+    first.manager.shutdown_kernel()
+    second = open_notebook()
+    listed = second.ok("%gpu_runs 3").displays()[-1]
+    assert "(detached)" in listed
+    assert f"%gpu_attach {run}" in listed
+    cell = second.begin(f"%gpu_attach {run}")
+    second.until(lambda shown: "before\n" in shown.text())
+    go(second)
+    shown = second.end(cell)
+    assert shown.status == "ok", shown.traceback
+    assert shown.text() == "before\nafter\n"
+    assert f"run {run}" in shown.receipt
+    assert second.value("model") == [1, 2]
+    third = open_notebook()  # it is over by now
+    again = third.ok("%gpu_attach last")
+    assert again.text() == "before\nafter\n"
+    assert third.value("model") == [1, 2]
+
+
+def test_a_killed_kernels_run_is_taken_over(open_notebook: Open, until: Any) -> None:
+    first, second = open_notebook(), open_notebook()
+    run = run_of(first.ok(ASYNC + "print('pid', __import__('os').getpid(), flush=True)\n" + HELD + "kept = 7"))
+    first.kill()
+    cell = second.begin(f"%gpu_attach {run}")
+    second.until(lambda shown: "pid" in shown.text())
+    go(second)
+    shown = second.end(cell)
+    assert shown.status == "ok", shown.traceback
+    assert second.value("kept") == 7
+
+
+def test_a_run_is_let_go_while_it_runs(open_notebook: Open, until: Any) -> None:
+    first, second = open_notebook(), open_notebook()
+    run = run_of(first.ok(ASYNC + HELD + "kept = 1"))
+    said = first.ok("%gpu_detach").text()
+    assert f"run {run} goes on without this kernel" in said
+    first.manager.shutdown_kernel()
+    assert "running (detached)" in second.ok("%gpu_runs 1").displays()[-1]
+    go(second)
+    second.ok(f"%gpu_attach {run}")
+    assert second.value("kept") == 1
+
+
+def test_an_interrupt_leaves_the_run_going_on(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    run = run_of(notebook.ok(DETACH + "print('begun', flush=True)\n" + HELD + "kept = 1"))
+    cell = notebook.begin(f"%gpu_attach {run}")
+    notebook.until(lambda shown: "begun" in shown.text())
+    notebook.interrupt()
+    shown = notebook.end(cell)
+    assert shown.reply["ename"] == "KeyboardInterrupt"
+    assert f"run {run} goes on" in shown.traceback
+    go(notebook)
+    assert notebook.ok(f"%gpu_attach {run}").text() == "begun\n"
+    assert notebook.value("kept") == 1
+
+
+def test_a_failed_run_brings_what_it_made_and_its_error(open_notebook: Open) -> None:
+    first, second = open_notebook(), open_notebook()
+    first.run("%%gpu_train --name broken\nprint('here')\nbest = {'epoch': 3}\n{}['missing']")
+    shown = second.run("%gpu_attach last")
+    assert shown.reply["ename"] == "KeyError"
+    assert "Cell In[" in shown.traceback
+    assert shown.text() == "here\n"
+    assert second.value("best") == {"epoch": 3}
+
+
+def test_progress_plays_back_as_one_line_and_displays_as_they_ended(open_notebook: Open) -> None:
+    first, second = open_notebook(), open_notebook()
+    first.ok("""%%gpu_train
+from tqdm import tqdm
+from IPython.display import display, HTML, clear_output
+import time
+for epoch in tqdm(range(300), desc="epochs", mininterval=0):
+    time.sleep(0.0005)
+handle = display(HTML("<i>0</i>"), display_id=True)
+for n in range(50):
+    handle.update(HTML(f"<i>{n}</i>"))
+del handle
+print("end")
+""")
+    for line in ("%gpu_attach last", "%gpu_logs last"):
+        shown = second.ok(line)
+        bars = [part for part in shown.text("stderr").replace("\r", "\n").split("\n") if "epochs" in part]
+        assert len(bars) == 1, bars
+        assert "300/300" in bars[0]
+        assert shown.text() == "end\n"
+        pages = [page for page in shown.displays("text/html") if page.startswith("<i>")]
+        assert pages == ["<i>0</i>", "<i>49</i>"]
+
+
+def test_a_queued_run_is_waited_for(open_notebook: Open) -> None:
+    first, second = open_notebook(), open_notebook()
+    first.ok("%%gpu_train --detach --gpus 4\n" + HELD)
+    run = run_of(first.ok("%%gpu_train --detach --gpus 4\nqueued = 'done'"))
+    cell = second.begin(f"%gpu_attach {run}")
+    second.until(lambda shown: any("waiting for 4 simulated GPUs" in text for text in shown.displays()))
+    go(second)
+    assert second.end(cell).status == "ok"
+    assert second.value("queued") == "done"
+
+
+def test_attaching_to_a_run_of_this_kernel_binds_its_names_once(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    run = run_of(notebook.ok(ASYNC + "print('mine', flush=True)\n" + HELD + "kept = [1]"))
+    cell = notebook.begin(f"%gpu_attach {run}")
+    notebook.until(lambda shown: "mine" in shown.text())
+    go(notebook)
+    shown = notebook.end(cell)
+    assert shown.status == "ok", shown.traceback
+    assert notebook.value("kept") == [1]
+
+
+def test_what_is_not_there(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    assert notebook.run("%gpu_attach 20000101-000000-00000000").reply["ename"] == "NoSuchRunError"
+    assert "as listed by %gpu_runs" in notebook.run("%gpu_attach nonsense").traceback
