@@ -81,6 +81,8 @@ def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
     if graph is None:
         _refuse_empty(view.run, view.state, view.reason, outcome.results)
         return Results(view.run, view.state, {})
+    if graph.file:
+        around.hold(view.run)
     stream, buffers = open_values(view.run, graph, lambda: store_of(target), "the store of the cluster")
     return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
 

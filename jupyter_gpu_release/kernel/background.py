@@ -17,8 +17,9 @@ from .cell_output import CellOutput, PinnedOutput
 from .failures import in_our_words
 from .follow import Following, Manner, describe, is_usable
 from .interrupts import Interrupts
-from .pending import AwaitedRun, PendingNames
+from .pending import AwaitedRun, Pending, PendingNames
 from .returned import Homecoming, Returned, interrupted
+from .selection import placeholder
 from .status_line import StatusLine
 from .submission import Submission
 
@@ -38,7 +39,7 @@ class BackgroundRun:
         self.run = submission.request.run
         self.session = session
         self._notebook = notebook
-        self._submission = submission
+        self._submission: Submission | None = submission
         self._following = following
         self._trouble: BaseException | None = None
         #: followed to its end; what is left is to bind its names
@@ -79,18 +80,28 @@ class BackgroundRun:
         if self.is_settled:
             return
         self.is_settled = True
-        following, view = self._following, self._following.view
-        if not is_usable(view):
+        try:
+            if is_usable(self.view):
+                self._bind(others)
+            else:
+                self._give_up(others)
+        except Exception as error:  # a defect of ours or of foreign code: no placeholder may stay for ever
+            log.exception("the names of run %s could not be bound", self.run)
+            self._trouble = error
             self._give_up(others)
-            return
+        self._submission = None  # the originals of its inputs
+
+    def _bind(self, others: Iterable[PendingNames]) -> None:
+        following, view, submission = self._following, self._following.view, self._submission
+        assert submission is not None
         if view.granted_at is None:
-            self._submission.withdraw()
-        coming = Homecoming(self._notebook, self.session, self._submission.prepared)
+            submission.withdraw()
+        coming = Homecoming(self._notebook, self.session, submission.prepared)
         coming.in_turn = False
         kept: set[str] = set()
 
         def leave(names: Iterable[str]) -> set[str]:
-            kept.update(self.pending.rebound(names, self._submission.prepared.originals))
+            kept.update(self.pending.rebound(names, submission.prepared.originals))
             return kept
 
         def remarks(values: dict[str, Any], failed: bool) -> list[str]:
@@ -154,6 +165,7 @@ class Background:
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
         following.line.say(describe(following.view) + manner.suffix)
+        self._notebook.names.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)
         return run
@@ -181,6 +193,14 @@ class Background:
 
     def _pendings(self) -> list[PendingNames]:
         return [run.pending for run in self._runs.values() if not run.is_settled]
+
+    def _awaited(self, name: str, value: Any) -> Pending | None:
+        """What a run has published stands for what it is still making: GPU cells wait for that."""
+        for run in self.under_way():
+            pending = run.pending.awaited_as(name, value)
+            if pending is not None:
+                return pending
+        return placeholder(name, value)
 
     # ------------------------------------------------------------------------------------------- ask
     def find(self, run: str) -> BackgroundRun | None:

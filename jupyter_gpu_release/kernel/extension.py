@@ -46,6 +46,7 @@ def surroundings_of(magics: GpuMagics) -> Surroundings:
         realm=lambda: magics.notebook.names.realm,
         find_target=lambda: magics.notebook.link.target(magics.notebook.settings),
         store=lambda: magics.notebook.settings.store,
+        hold=lambda run: magics.notebook.link.session(magics.notebook.settings).hold(run),
         published=lambda name, run: magics.notebook.published.find(name, run),
     )
 

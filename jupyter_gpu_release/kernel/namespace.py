@@ -20,7 +20,7 @@ from .arrival import Arrival
 from .history import DeviceHistory
 from .modules import LocalModules
 from .origins import ResultOrigins, used_inputs
-from .selection import Choice, Selection
+from .selection import Awaits, Choice, Selection, placeholder
 from .submodules import imported_in, loaded_submodules
 
 __all__ = ["Choice", "Namespace", "Prepared"]
@@ -79,6 +79,8 @@ class Namespace:
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: ambient.Rng = {}
         self._notes: list[str] = []
+        #: (name, value) → the placeholder, where a run in the background is still making the value
+        self.awaits: Awaits = placeholder
         #: what came back with the last :meth:`apply`, by name, also what was not bound
         self.values_of_last: dict[str, Any] = {}
 
@@ -104,7 +106,7 @@ class Namespace:
         tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
         facts = analyse(tree, transform)
         ledger = self._history.up_to(body)
-        selection = Selection(self._shell.user_ns, facts, choice, ledger)
+        selection = Selection(self._shell.user_ns, facts, choice, ledger, self.awaits)
         dump = codec.dump(
             selection.first(),
             self._realm,

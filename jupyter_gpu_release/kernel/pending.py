@@ -119,6 +119,11 @@ class PendingNames:
         """Names that are awaited."""
         return list(self._pending)
 
+    def awaited_as(self, name: str, value: Any) -> Pending | None:
+        """The placeholder of ``name``, if ``value`` is what stands there until the run is done."""
+        stands = name in self._placed and self._placed[name] is value
+        return self._pending[name] if stands and not self.awaited.is_over else None
+
     def put(self, name: str, value: Any) -> None:
         """Bind what the run has published so far, unless the user has bound the name anew."""
         if name in self._placed and self._namespace.get(name, _ABSENT) is self._placed[name]:
@@ -148,7 +153,7 @@ class PendingNames:
         self.awaited.is_over = True
         missing = [name for name in self._pending if name not in values]
         for name in self._pending:
-            value = values.get(name, self._before[name])
+            value = values.get(name, self._before.get(name, _ABSENT))
             self._hand_on(name, value, others)
             if self._namespace.get(name, _ABSENT) is self._placed[name]:
                 self._set(name, value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from ..client.publications import ReplacedError, value_of
 from ..core.messages import Event
 from ..core.publication import Publication, publication_of
-from ..errors import StoreError
+from ..errors import GpuReleaseError
 from .returned import store_of
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
     from .notebook import Notebook
 
-#: runs that are remembered
-_MOST_RUNS = 50
+#: how long the event of a file that was replaced may take
+_REPLACED_S = 1.0
 
 
 class PublishedValues:
@@ -26,8 +28,11 @@ class PublishedValues:
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
-        #: run → name → latest; the run that published last comes last
+        #: run → name → latest; replaced as a whole, since threads write it
         self._latest: dict[str, dict[str, Publication]] = {}
+        #: run → when it published last, as a count
+        self._at: dict[str, int] = {}
+        self._count = itertools.count()
         self._sessions: dict[str, GatewaySession] = {}
         #: (run, name) → what was rebuilt from which
         self._values: dict[tuple[str, str], tuple[Publication, Any]] = {}
@@ -37,30 +42,26 @@ class PublishedValues:
         found = [publication_of(event) for event in events if event.kind == "published"]
         if not found:
             return
-        names = self._latest.pop(run, {})
-        self._latest[run] = {**names, **{each.name: each for each in found}}
         self._sessions[run] = session
-        while len(self._latest) > _MOST_RUNS:
-            self._forget(next(iter(self._latest)))
-
-    def _forget(self, run: str) -> None:
-        for name in self._latest.pop(run, {}):
-            self._values.pop((run, name), None)
-        self._sessions.pop(run, None)
+        self._latest[run] = {**self._latest.get(run, {}), **{each.name: each for each in found}}
+        self._at[run] = next(self._count)
 
     def find(self, name: str, run: str | None) -> tuple[Any] | None:
         """The latest value in a tuple, of ``run`` or of the run that published last; None: none is known here."""
-        runs = [run] if run is not None else list(reversed(self._latest))
-        for each in runs:
-            if name in self._latest.get(each, {}):
-                return self._value(each, name)
-        return None
+        runs = [run] if run is not None else sorted(self._at, key=lambda each: -self._at[each])
+        wanted = next((each for each in runs if name in self._latest.get(each, {})), None)
+        if wanted is None:
+            return None
+        deadline = time.monotonic() + _REPLACED_S
+        while (value := self._value(wanted, name)) is None and time.monotonic() < deadline:
+            time.sleep(_REPLACED_S / 50)
+        return value
 
     def of_run(self, run: str) -> dict[str, Any]:
         """All that ``run`` has published and that can be rebuilt now."""
         found: dict[str, Any] = {}
         for name in self._latest.get(run, {}):
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(GpuReleaseError):
                 value = self._value(run, name)
                 if value is not None:
                     found[name] = value[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +39,27 @@ class Choice:
         return cls(exact or None, more, list(out) if out is not None else None, list(skip))
 
 
+Awaits = Callable[[str, Any], Pending | None]
+
+
+def placeholder(_name: str, value: Any) -> Pending | None:
+    """``value``, if it stands for one that is not there yet."""
+    return value if isinstance(value, Pending) else None
+
+
 class Selection:
     """Decides name by name, first for what the cell reads, then for what its functions read."""
 
-    def __init__(self, namespace: dict[str, Any], facts: CellFacts, choice: Choice, ledger: DeviceLedger) -> None:
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        facts: CellFacts,
+        choice: Choice,
+        ledger: DeviceLedger,
+        awaits: Awaits = placeholder,
+    ) -> None:
         self._namespace = namespace
+        self._awaits = awaits
         self._facts = facts
         self._choice = choice
         self._ledger = ledger
@@ -115,7 +131,8 @@ class Selection:
     def _take(self, name: str) -> dict[str, Any]:
         if name in self.sent:
             return {name: self.sent[name]}
-        if name not in self._skipped and isinstance(pending := self._namespace.get(name), Pending):
+        pending = self._awaits(name, self._namespace.get(name))
+        if pending is not None and name not in self._skipped:
             raise NeedsRunError(name, pending)
         if not self._may_go(name):
             return {}
