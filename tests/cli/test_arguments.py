@@ -14,7 +14,11 @@ from jupyter_gpu_release.errors import OptionError
     [
         ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
         ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
-        ("frobnicate", "frobnicate: no such command", "commands: start, stop, status, runs, cancel, token, gc, doctor"),
+        (
+            "frobnicate",
+            "frobnicate: no such command",
+            "commands: start, stop, status, runs, cancel, token, gc, attach, doctor",
+        ),
         ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
         ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),
         ("status --jsn", "--jsn: no such option of `jupyter gpu status`", "did you mean --json?"),
