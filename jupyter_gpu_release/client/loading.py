@@ -64,7 +64,7 @@ def load_results(run: str) -> Results:
                 "no cluster is running here and no gateway is configured", mend="JUPYTER_GPU_URL names the team's"
             )
         with GatewayClient.of(target) as gateway:
-            view = gateway.view(run)
+            view = gateway.view(run, session=around.session())
     except GatewayUnavailableError as error:
         return _without_gateway(run, around, error)
     return _from_view(view, target, around)
@@ -81,8 +81,6 @@ def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
     if graph is None:
         _refuse_empty(view.run, view.state, view.reason, outcome.results)
         return Results(view.run, view.state, {})
-    if graph.file:
-        around.hold(view.run)
     stream, buffers = open_values(view.run, graph, lambda: store_of(target), "the store of the cluster")
     return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
 
@@ -160,6 +158,7 @@ def _rebuilt(
 ) -> Results:
     loaded = codec.load(stream, buffers, around.realm())
     notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+    around.loaded(run, loaded.values)
     return Results(run, state, loaded.values, facts, notes)
 
 

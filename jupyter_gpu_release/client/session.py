@@ -49,8 +49,6 @@ __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "Ru
 HEARTBEAT_S = 3.0
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
-#: higher than the number of any event
-_NO_EVENTS = 1 << 62
 _FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 1.0, 30.0
 _live: weakref.WeakSet[GatewaySession] = weakref.WeakSet()
 
@@ -128,10 +126,6 @@ class GatewaySession:
         self._add(feed)
         self._outbox.put(encode(Subscribe(run, after, adopt)))
         return feed
-
-    def hold(self, run: str) -> None:
-        """This kernel reads files of a run that is over: they are not collected before the kernel ends."""
-        self._outbox.put(encode(Subscribe(run, _NO_EVENTS)))
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
         """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""

@@ -24,8 +24,10 @@ class Surroundings:
     find_target: Callable[[], Any] | None
     #: root of the store, where it is known without a gateway
     store: Callable[[], str] = lambda: ""
-    #: say that this session reads a run's files from now on, so that they are not collected
-    hold: Callable[[str], None] = lambda _run: None
+    #: the kernel's session with the gateway: what it loads is not collected while it is there
+    session: Callable[[], str] = lambda: ""
+    #: (run, values) were loaded: what links runs to those whose results they use
+    loaded: Callable[[str, Mapping[str, Any]], None] = lambda _run, _values: None
     publish: Callable[[Mapping[str, Any]], None] = _not_published
     #: (name, run or None) → the latest value, or None for "not known here"
     published: Callable[[str, str | None], tuple[Any] | None] = lambda _name, _run: None

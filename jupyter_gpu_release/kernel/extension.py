@@ -46,7 +46,8 @@ def surroundings_of(magics: GpuMagics) -> Surroundings:
         realm=lambda: magics.notebook.names.realm,
         find_target=lambda: magics.notebook.link.target(magics.notebook.settings),
         store=lambda: magics.notebook.settings.store,
-        hold=lambda run: magics.notebook.link.session(magics.notebook.settings).hold(run),
+        session=lambda: magics.notebook.link.session(magics.notebook.settings).session_id,
+        loaded=lambda run, values: magics.notebook.names.note_loaded(run, values),
         published=lambda name, run: magics.notebook.published.find(name, run),
     )
 

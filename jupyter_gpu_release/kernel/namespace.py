@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -166,6 +166,10 @@ class Namespace:
     def _ambient(self) -> bytes:
         states = {**self._rng_elsewhere, **ambient.capture_rng()}
         return pickle.dumps({"rng": states, "settings": settings.capture_settings()}, protocol=5)
+
+    def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
+        """These objects are results of ``run``."""
+        self._origins.note(run, values, values)
 
     # ----------------------------------------------------------------------------- keys for --cache
     def graph_key(self, values: dict[str, Any]) -> GraphKey:

@@ -13,7 +13,7 @@ from ..client.publications import ReplacedError, value_of
 from ..core.messages import Event
 from ..core.publication import Publication, publication_of
 from ..errors import GpuReleaseError
-from .returned import store_of
+from .results import store_of
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession

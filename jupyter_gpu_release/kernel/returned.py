@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..client.results import open_values
 from ..core.messages import Outcome, RunView, ValueInfo
 from ..core.resources import format_seconds
 from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
@@ -15,7 +13,7 @@ from .failures import remote_error, with_traceback_lines, without_traceback
 from .follow import Following
 from .namespace import Prepared
 from .receipt import Receipt, make_receipt
-from .submission import find_store
+from .results import open_values
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
@@ -84,19 +82,13 @@ class Homecoming:
         outcome = view.outcome
         if outcome is None or outcome.values is None:
             return ()
-        session = self._session
-        named = session.welcome.store if session.welcome else "the gateway's folder"
-        stream, buffers = open_values(view.run, outcome.values, lambda: store_of(session), named)
+        stream, buffers = open_values(self._session, view.run, outcome.values)
         names = self._notebook.names
-        bound = names.apply(stream, buffers, outcome, self._prepared, leave=self.leave, in_turn=self.in_turn)
+        bound = names.apply(
+            stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
+        )
         notes += names.notes
         return bound
-
-
-def store_of(session: GatewaySession) -> Path:
-    """The store's root as this kernel sees it."""
-    target, welcome = session.target, session.welcome
-    return find_store(target.store, welcome.store if welcome else "", configured=target.configured)
 
 
 def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:

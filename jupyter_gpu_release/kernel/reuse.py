@@ -12,8 +12,8 @@ from ..core.cache import CacheCandidate, CacheQuestion, CacheUse
 from ..core.messages import Accepted, Events, Refused, RunView, Update, ValueInfo
 from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from ..storage.tracking import FileDigests
-from .cell_output import CellOutput
 from .cache_key import CacheKey, NoKeyError, cache_key
+from .cell_output import CellOutput
 from .receipt import Receipt, list_names
 from .relay import Relay
 from .results import open_values
