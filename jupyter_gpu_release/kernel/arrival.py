@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from ..storage.codec import Loaded
@@ -17,7 +18,7 @@ class Arrival:
     """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent."""
 
     def __init__(
-        self, namespace: dict[str, Any], loaded: Loaded, originals: dict[str, Any], memo: dict[int, tuple[int, Any]]
+        self, namespace: dict[str, Any], loaded: Loaded, originals: dict[str, Any], memo: Mapping[int, tuple[int, Any]]
     ) -> None:
         self._memo = memo
         self._namespace = namespace

@@ -64,7 +64,7 @@ class Prepared:
     #: names that the cell is going to bind
     binds: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
-    memo: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
 
 
 class Namespace:

@@ -21,6 +21,7 @@ from .pickler import GraphPickler, digest, without_gc
 from .plain_values import plain_values
 from .rebuild import Realm, Rebuilder
 from .unpickler import GraphUnpickler
+from .written import WrittenObjects
 
 __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 
@@ -51,7 +52,7 @@ class Dump:
     codes: list[types.CodeType] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
     #: id → (number in the stream, object)
-    memo: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    memo: Mapping[int, tuple[int, Any]] = field(default_factory=WrittenObjects)
 
     @property
     def total_bytes(self) -> int:
@@ -134,13 +135,14 @@ class _Writer:
         if plain:
             self._plain({name: values[name] for name in plain})
             self._dump.sizes.update(plain)
-        for name, value in values.items():
-            if name not in plain:
-                self._name(name, value)
+        if len(plain) < len(values):
+            for name, value in values.items():
+                if name not in plain:
+                    self._name(name, value)
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
         self._pickler.dump(("", ""))
-        memo = self._pickler.memo.copy() if self._file.tell() <= _LONGEST_NUMBERED else {}
+        memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
         self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
         self._pickler.dump(None)
         self._dump.stream = self._file.getvalue()
