@@ -141,13 +141,18 @@ class GpuCuller(LoggingConfigurable):
 
     def policy_for(self, subject: Subject, local: datetime) -> Policy:
         """The limits for one kernel or lease at this time of the week."""
+        return self.policies_at(local)(subject)
+
+    def policies_at(self, local: datetime) -> Callable[[Subject], Policy]:
+        """The same for many of them: settings are read once."""
         base = Policy(
             Action.of(self.action), self.cull_idle_timeout, self.lease_idle_timeout, Action.of(self.lease_action),
             self.warn_before, self.samples, self.cull_connected, self.min_utilization, self.utilization_window,
             self.max_busy_time, self.dry_run,
         )  # fmt: skip
         in_hours = parse_hours(self.business_hours).contain(local)
-        return resolve(base, self.overrides, subject, in_hours=in_hours)
+        overrides = list(self.overrides)
+        return lambda subject: resolve(base, overrides, subject, in_hours=in_hours)
 
     def protection_of(self, subject: Subject) -> str:
         """The entry of the protected list that names it, or nothing."""

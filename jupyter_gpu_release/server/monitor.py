@@ -52,6 +52,7 @@ class Monitor(LoggingConfigurable):
         self._last_cpu: dict[str, tuple[float, tuple[float, float]]] = {}
         self._uses: dict[str, float | None] = {}
         self._shown = ""
+        self._limits = culler.thresholds()
 
     async def run(self) -> None:
         """Sample and decide until cancelled."""
@@ -86,6 +87,7 @@ class Monitor(LoggingConfigurable):
             self._count_seconds(sample)
             self.sample = sample
             metrics.show_cards(sample.cards)
+        self._limits = self._culler.thresholds()
         for kernel, watch in self.watches.watches.items():
             self._look_at(kernel, watch, now_s, fresh=fresh)
         for gone in set(self.tracks) - set(self.watches.watches):
@@ -112,7 +114,7 @@ class Monitor(LoggingConfigurable):
     def _signals_of(
         self, kernel: str, watch: Watch, cpu: tuple[float, tuple[float, float]] | None, *, fresh: bool
     ) -> tuple[Signal, ...]:
-        limits, held = self._culler.thresholds(), self.sample.held_by(kernel)
+        limits, held = self._limits, self.sample.held_by(kernel)
         gpu, self._uses[kernel] = gpu_signal(held, self.sample.cards, limits)
         if trouble := self._trouble(fresh=fresh):
             gpu = Signal("gpu", None, trouble)
@@ -185,7 +187,7 @@ class Monitor(LoggingConfigurable):
     # -------------------------------------------------------------------------------------------- deciding
     def decide_all(self, now_s: float) -> None:
         """One pass of the policy; what it decides is carried out beside it."""
-        began_s, local = time.monotonic(), datetime.now()
+        began_s, policy_for = time.monotonic(), self._culler.policies_at(datetime.now())
         for kernel, watch in self.watches.watches.items():
             subject = Subject(self._user, watch.name, "", watch.path)
             held = self.sample.held_by(kernel)
@@ -193,13 +195,13 @@ class Monitor(LoggingConfigurable):
                 self.signals[kernel], held_bytes=held_bytes(held), connections=self.watches.connections(kernel),
                 protected=self._culler.protection_of(subject),
             )  # fmt: skip
-            decision = decide(observation, self._culler.policy_for(subject, local), now_s)
+            decision = decide(observation, policy_for(subject), now_s)
             self.decisions[kernel] = decision
             self._begin(kernel, self.tracks[kernel], decision, now_s, watch=watch, path=watch.path, held=held)
         for lease, (track, facts) in self.leases.items():
             subject = Subject(facts.user, "", facts.queue, facts.path)
             observation = track.observe(facts.signals, held_bytes=None, protected=self._culler.protection_of(subject))
-            decision = decide(observation, self._culler.policy_for(subject, local), now_s)
+            decision = decide(observation, policy_for(subject), now_s)
             self.decisions[lease] = decision
             self._begin(lease, track, decision, now_s, watch=None, path=facts.path, held=[])
         metrics.PASS_SECONDS.observe(time.monotonic() - began_s)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError
@@ -45,6 +46,7 @@ class Hours:
         return any(day == moment.weekday() and begin <= clock < end for day, begin, end in self.spans)
 
 
+@lru_cache(maxsize=8)
 def parse_hours(text: str) -> Hours:
     """Read ``mon-fri 08:00-18:00, sat 09:00-12:00``; raises :class:`OptionError` for anything else."""
     spans: list[tuple[int, time, time]] = []

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..hardware.cards import Card
 from ..hardware.nvml import Nvml
 from ..hardware.processes import ProcessTable, environment_of, has_open, in_first_namespace, since_boot_s
-from .holding import Evidence, FirstSeen, Held, KernelProcess, Owners, attribute
+from .holding import Evidence, FirstSeen, Held, KernelProcess, Owner, Owners, attribute
 
 #: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
 DEVICES = ("/dev/nvidia", "/dev/dxg")
@@ -30,7 +31,15 @@ class Sample:
 
     def held_by(self, kernel: str) -> list[Held]:
         """What a kernel's processes hold."""
-        return [held for held in self.held if held.subject == kernel and held.owner.value == "kernel"]
+        return self._by_kernel.get(kernel, [])
+
+    @cached_property
+    def _by_kernel(self) -> dict[str, list[Held]]:
+        found: dict[str, list[Held]] = {}
+        for held in self.held:
+            if held.owner is Owner.KERNEL:
+                found.setdefault(held.subject, []).append(held)
+        return found
 
 
 class Looker:

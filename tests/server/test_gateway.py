@@ -11,12 +11,13 @@ import msgspec
 import pytest
 from ray_bed import request
 from server_bed import ServerBed
+from server_kernel_bed import audit
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, StatusDocument
+from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
 
 Until = Callable[[Callable[[], object], str], None]
 _TOKEN = "the-gateway-token-that-stays-here"
@@ -77,8 +78,9 @@ class _Gateway(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         good = self.headers["Authorization"] == f"Bearer {_TOKEN}"
         document = StatusDocument(
-            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes=[], queue=[], runs=[]
-        )
+            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=[],
+            nodes=[NodeRow("n", "h", self.server.cards)],  # type: ignore[attr-defined]
+        )  # fmt: skip
         refused = {"error": {"code": "unauthenticated", "message": "unknown token", "mend": "get one"}}
         body = msgspec.json.encode(document if good else refused)
         self.send_response(200 if good else 401)
@@ -86,12 +88,20 @@ class _Gateway(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_POST(self) -> None:
+        self.server.released.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
     def log_message(self, *_: object) -> None:
         return
 
 
-def _serve(port: int = 0) -> ThreadingHTTPServer:
+def _serve(port: int = 0, *cards: GpuRow) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer(("127.0.0.1", port), _Gateway)
+    server.cards, server.released = list(cards), []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -126,6 +136,30 @@ def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:
     try:
         until(lambda: bed.get("status")["gateway"]["state"] == "refused", "the refusal")
         assert "unknown token" in bed.get("status")["gateway"]["message"]
+    finally:
+        gateway.shutdown()
+        gateway.server_close()
+        bed.stop()
+
+
+def test_warm_leases_of_ones_own_are_released_and_no_others(tmp_path: Path, until: Until) -> None:
+    def card(state: str, user: str, run: str) -> GpuRow:
+        return GpuRow("0", "u", "n", 1, 1, 0.0, state, user, run)
+
+    gateway = _serve(0, card("warm", "ann", "w1"), card("running", "ann", "r1"), card("warm", "bob", "w2"))
+    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.server_address[1]}", "JUPYTER_GPU_TOKEN": _TOKEN}
+    policy = {
+        "lease_idle_timeout": 1, "warn_before": 1, "cull_interval": 0.2, "sample_interval": 0.2, "users": ["ann"],
+        "audit_log": str(tmp_path / "audit.jsonl"),
+    }  # fmt: skip
+    bed = ServerBed(tmp_path, {"GpuRelease": {"poll_interval": 0.2}, "GpuCuller": policy}, named)
+    try:
+        until(lambda: "release" in [entry["action"] for entry in audit(bed)], "the release")
+        entries = audit(bed)
+        assert [(entry["action"], entry["subject"], entry["done"]) for entry in entries[:2]] == [
+            ("warn", "w1", True), ("release", "w1", True)
+        ]  # fmt: skip
+        assert gateway.released == ["/v1/leases/w1/release"]  # type: ignore[attr-defined]
     finally:
         gateway.shutdown()
         gateway.server_close()
