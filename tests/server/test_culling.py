@@ -215,3 +215,18 @@ def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
     schemas = {event["schema_id"] for event in found}
     assert "https://schema.jupyter-gpu-release.org/idle_policy/v1" in schemas
     assert "https://schema.jupyter-gpu-release.org/changed/v1" in schemas
+
+
+def test_two_servers_on_one_gpu_mind_their_own_kernels(start_server: StartServer, until: Until) -> None:
+    """Both see both processes; each acts on its own, the other's is unattributed."""
+    first, second = (ServerKernel(*start_server(action="release")) for _ in range(2))
+    pids = [kernel.holds() for kernel in (first, second)]
+    assert first.cards is not None
+    for cards in (first.cards, second.cards):
+        cards.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
+    for kernel in (first, second):
+        assert _wait(until, kernel.bed, "release")["subject"] == kernel.id
+        assert {entry["subject"] for entry in audit(kernel.bed)} == {kernel.id}
+        assert kernel.bed.get("status")["gpus"][0]["unattributed_bytes"] == 1000
+        assert kernel.alive
+        kernel.close()
