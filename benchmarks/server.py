@@ -31,8 +31,11 @@ def run(*, quick: bool) -> Report:
     """Measure; ``quick``: seconds instead of a minute."""
     sys.path.insert(0, str(_BEDS))
     report = Report("server")
-    folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
-    with _sleepers(folder) as pids, _server(folder, pids) as (bed, cards):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _sleepers(Path(name)) as pids,
+        _server(Path(name), pids) as (bed, cards),
+    ):
         _wait(lambda: len(bed.get("kernels")["kernels"]) == KERNELS, "the kernels to be watched")
         _add_idle_cost(report, bed, 10 if quick else 60)
         _add_status(report, bed, 100 if quick else 1000)
