@@ -68,6 +68,9 @@ def running_lab(folder: Path, *, app: str = "lab", environment: Mapping[str, str
     config = folder / "config" / "jupyter_server_config.py"
     config.parent.mkdir(exist_ok=True)
     config.write_text(_CONFIG.format(token=token, root=str(root), port=port))
+    news = folder / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text('{"fetchNews": "false"}')  # or the first page asks
     names = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
              "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
              "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip

@@ -1,0 +1,197 @@
+"""The sidebar in a real browser, with played answers: what it shows, offers and does; who can use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gpu_scenes
+import pytest
+from gpu_api import GpuApi, active, card, node, run, status, waiting
+from lab_bed import execute
+from playwright.sync_api import Locator, Page, expect
+
+AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+LOOK = "jupyter-gpu-release:refresh"
+
+
+def rows(page: Page, name: str) -> Locator:
+    """The rows of the list with that name."""
+    return page.get_by_role("tree", name=name, exact=True).get_by_role("treeitem")
+
+
+def row(page: Page, tree: str, text: str) -> Locator:
+    return rows(page, tree).filter(has_text=text).first
+
+
+def test_a_busy_day(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    tiles = shown.locator(".jp-GpuRelease-tile")
+    expect(tiles).to_have_text([r"2free", "6in use3 yours", "3waitingyou: 2"])
+    expect(row(shown, "GPUs", "grace")).to_contain_text("71 / 80 GiB")
+    expect(row(shown, "GPUs", "warm")).to_have_attribute("aria-label", "GPU 2, Kept warm, ada · digits.ipynb, 2 min, "
+                                                         "memory 2 / 80 GiB, busy 0 %")  # fmt: skip
+    expect(row(shown, "My runs", "ResNet")).to_contain_text("Epoch 17/40")
+    expect(row(shown, "Queue", "lin")).to_contain_text("starts in ~ 12 min")
+    expect(shown.locator(".jp-GpuRelease-statusItem")).to_have_text("3 held · waiting at 2 · 2 free")
+
+
+def test_release_of_a_warm_lease_is_one_click(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    warm = row(shown, "GPUs", "warm")
+    warm.hover()
+    warm.get_by_role("button", name="Release").click()
+    expect(warm.get_by_role("status")).to_have_text("Released")
+    assert api.posts == [("leases/lease-7/release", {})]
+
+
+def test_a_refusal_is_shown_in_place(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    api.answers["extend"] = (409, {"error": {"message": "the lease has ended", "mend": "run the cell again"}})
+    execute(shown, LOOK)
+    warm = row(shown, "GPUs", "warm")
+    warm.hover()
+    warm.get_by_role("button", name="Keep 30 min").click()
+    expect(warm.get_by_role("alert")).to_have_text("the lease has ended: run the cell again")
+    assert api.posts == [("leases/lease-7/extend", {"keep_s": 1800})]
+
+
+def test_cancel_asks_only_where_work_is_lost(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    waits = row(shown, "My runs", "llm.ipynb")
+    waits.hover()
+    waits.get_by_role("button", name="Cancel").click()
+    expect(waits.get_by_role("status")).to_be_visible()
+    assert len(api.posts) == 1
+    goes = row(shown, "My runs", "ResNet")
+    goes.hover()
+    goes.get_by_role("button", name="Cancel").click()
+    shown.get_by_role("button", name="Let it run").click()
+    assert len(api.posts) == 1
+    goes.hover()
+    goes.get_by_role("button", name="Cancel").click()
+    shown.get_by_role("button", name="Cancel the run").click()
+    expect(goes.get_by_role("status")).to_be_visible()
+    assert len(api.posts) == 2
+
+
+def test_what_is_not_mine_cannot_be_ended(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    others = row(shown, "GPUs", "grace")
+    others.hover()
+    expect(others.get_by_role("button")).to_have_count(0)
+    document: Any = api.status
+    api.status = {**document, "role": "admin"}
+    execute(shown, LOOK)
+    expect(others.get_by_role("button", name="Cancel")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        (gpu_scenes.no_cluster, "No GPU cluster"),
+        (gpu_scenes.no_gpu, "The cluster has no GPUs"),
+        (gpu_scenes.gateway_down, "Running cells go on"),
+        (gpu_scenes.simulated, "simulated"),
+        (lambda api: setattr(api, "status", 403), "Not permitted"),
+        (lambda api: setattr(api, "status", 404), "The server extension is not enabled"),
+        (lambda api: setattr(api, "status", 502), "No contact"),
+    ],
+)
+def test_every_situation_is_said(shown: Page, api: GpuApi, scene: Any, words: str) -> None:
+    scene(api)
+    execute(shown, LOOK)
+    expect(shown.locator(".jp-GpuRelease")).to_contain_text(words)
+
+
+def test_an_event_is_seen_at_once(shown: Page, api: GpuApi) -> None:
+    api.status = status([node("gpu-01", card(0))], [], [])
+    execute(shown, LOOK)
+    expect(row(shown, "GPUs", "Free")).to_be_visible()
+    expect.set_options(timeout=3000)  # the next poll is 5 s away
+    api.status = status([node("gpu-01", card(0, "running", user="grace"))], [], [])
+    api.emit("changed/v1", what="cluster")
+    expect(row(shown, "GPUs", "grace")).to_be_visible()
+    expect.set_options(timeout=20_000)
+
+
+def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    expect(row(shown, "GPUs", "explore")).to_be_visible()
+    policy = {"action": "warn", "rule": "idle-warning", "reason": "idle for 42 min", "kind": "kernel", "subject": "k-1",
+              "path": "explore.ipynb", "due_s": 300.0, "dry_run": False, "done": False}  # fmt: skip
+    api.emit("idle_policy/v1", **policy)
+    toast = shown.locator(".Toastify__toast", has_text="explore.ipynb holds a GPU for nothing")
+    expect(toast).to_contain_text("It is taken in 5 min")
+    toast.get_by_role("button", name="Keep 30 min").click()
+    expect(shown.locator(".Toastify__toast", has_text="Kept for 30 minutes")).to_be_visible()
+    assert ("kernels/k-1/keep", {"keep_s": 1800}) in api.posts
+
+
+def test_the_end_of_a_long_run_is_told(shown: Page, api: GpuApi) -> None:
+    mine = run(0, "running", name="ResNet")
+    api.status, api.runs = status([node("gpu-01", card(0))], [], [active(mine)]), [mine]
+    execute(shown, LOOK)
+    expect(row(shown, "My runs", "ResNet")).to_be_visible()
+    api.status, api.runs = status([node("gpu-01", card(0))], [], []), [{**mine, "state": "succeeded"}]
+    execute(shown, LOOK)
+    expect(shown.locator(".Toastify__toast")).to_contain_text("ResNet is done. It held its GPU for 2 min.")
+
+
+def test_512_gpus_and_1000_waiting_are_a_few_elements(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.crowd(api)
+    execute(shown, LOOK)
+    expect(row(shown, "Queue", "ada (you)")).to_be_visible()
+    assert rows(shown, "GPUs").count() < 40
+    assert rows(shown, "Queue").count() < 40
+    rows(shown, "GPUs").first.focus()
+    shown.keyboard.press("End")
+    expect(row(shown, "GPUs", "7")).to_be_attached()
+    expect(shown.locator(":focus")).to_have_attribute("aria-posinset", "8")
+    shown.get_by_role("searchbox", name="Filter the lists").or_(shown.get_by_label("Filter the lists")).first.fill(
+        "gpu-017 grace"
+    )
+    expect(rows(shown, "GPUs").first).to_contain_text("gpu-017")
+    expect(rows(shown, "Queue")).to_have_count(0)
+
+
+def test_keyboard_alone_opens_and_releases(shown: Page, api: GpuApi) -> None:
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    rows(shown, "GPUs").first.focus()
+    for _ in range(3):
+        shown.keyboard.press("ArrowDown")
+    expect(shown.locator(":focus")).to_have_attribute("aria-label", "GPU 2, Kept warm, ada · digits.ipynb, 2 min, "
+                                                      "memory 2 / 80 GiB, busy 0 %")  # fmt: skip
+    shown.keyboard.press("Tab")
+    expect(shown.locator(":focus")).to_have_attribute("aria-label", "Release")
+    shown.keyboard.press("Enter")
+    expect(row(shown, "GPUs", "warm").get_by_role("status")).to_have_text("Released")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+@pytest.mark.parametrize("scene", [gpu_scenes.busy_day, gpu_scenes.no_cluster, gpu_scenes.gateway_down])
+def test_axe_finds_nothing(shown: Page, api: GpuApi, scene: Any, theme: str) -> None:
+    scene(api)
+    execute(shown, "apputils:change-theme", {"theme": theme})
+    execute(shown, LOOK)
+    expect(shown.locator(".jp-GpuRelease-situation[aria-busy]")).to_have_count(0)
+    shown.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    shown.add_script_tag(path=str(AXE))
+    found = shown.evaluate("() => axe.run('#jupyter-gpu-release-panel').then(result => result.violations)")
+    assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]], rule["nodes"][0]["failureSummary"])
+            for rule in found] == []  # fmt: skip
+
+
+def test_the_queue_says_who_i_am(shown: Page, api: GpuApi) -> None:
+    api.status = status([node("gpu-01", card(0))], [waiting(1, "lin"), waiting(2, "ada")], [])
+    execute(shown, LOOK)
+    expect(row(shown, "Queue", "ada (you)")).to_be_visible()
+    mine = row(shown, "Queue", "ada (you)")
+    mine.hover()
+    expect(mine.get_by_role("button", name="Cancel")).to_be_visible()
