@@ -101,9 +101,11 @@ def open_lab(page: Page, lab: Lab, path: str = "lab") -> None:
 
 
 def execute(page: Page, command: str, arguments: Mapping[str, object] | None = None) -> None:
-    """Execute a command of the front end."""
+    """Begin a command of the front end."""
     text = json.dumps(dict(arguments or {}))
-    page.evaluate(f"window.jupyterapp.commands.execute({command!r}, {text})")
+    page.wait_for_function("name => window.jupyterapp?.commands.hasCommand(name)", arg=command)
+    # what a command gives back (a widget, say) does not fit through the line; run-all ends with the last cell
+    page.evaluate(f"() => {{ window.jupyterapp.commands.execute({command!r}, {text}); }}")
 
 
 def _free_port() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
 WIDTHS_PX = (220, 480)
+_LOOKS = 40
 Scene = Callable[[GpuApi], None]
 SCENES: dict[str, Scene] = {
     "busy": gpu_scenes.busy_day,
@@ -34,14 +36,15 @@ def show_panel(page: Page, width_px: int) -> None:
     """Open the sidebar, as wide as this."""
     execute(page, "jupyter-gpu-release:open")
     page.wait_for_selector(".jp-GpuRelease")
-    handle = page.locator(".jp-LabShell #jp-main-split-panel > .lm-SplitPanel-handle").first
-    box = handle.bounding_box()
-    left = page.locator("#jupyter-gpu-release-panel").bounding_box()
-    assert box is not None
+    panel = page.locator("#jupyter-gpu-release-panel")
+    handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
+    handle.wait_for()
+    border, left = handle.bounding_box(), panel.bounding_box()
+    assert border is not None
     assert left is not None
-    page.mouse.move(box["x"] + 1, box["y"] + 300)
+    page.mouse.move(border["x"] + 1, border["y"] + 300)
     page.mouse.down()
-    page.mouse.move(left["x"] + width_px, box["y"] + 300)
+    page.mouse.move(left["x"] + width_px, border["y"] + 300)
     page.mouse.up()
 
 
@@ -54,10 +57,32 @@ def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *,
     execute(page, "apputils:change-theme", {"theme": THEMES[theme]})
     for width in widths:
         show_panel(page, width)
+        _fill_sparklines(page, api)
         page.wait_for_timeout(1500)
         page.mouse.move(900, 500)
         page.locator("#jupyter-gpu-release-panel").screenshot(path=target / f"sidebar-{scene}-{theme}-{width}.png")
     page.close()
+
+
+def _fill_sparklines(page: Page, api: GpuApi) -> None:
+    """Five minutes of use in a moment: the page's clock runs from five minutes ago to now."""
+    page.evaluate("() => { window.realNow ??= Date.now; window.late = 300000;"
+                  " Date.now = () => window.realNow.call(Date) - window.late; }")  # fmt: skip
+    document = api.status
+    cards = [] if isinstance(document, int) or not document["cluster"] else [
+        (gpu, gpu["utilization"]) for node in document["cluster"]["nodes"] for gpu in node["gpus"]
+    ]  # fmt: skip
+    for step in range(_LOOKS):
+        for number, (gpu, now) in enumerate(cards):
+            if gpu["utilization"] is not None and gpu["state"] in ("running", "warm"):
+                wave = 0.5 + 0.4 * math.sin(step / (2 + number % 3) + number)
+                is_over = gpu["state"] == "warm" and step > _LOOKS / 2
+                gpu["utilization"] = now if step == _LOOKS - 1 else 0.0 if is_over else wave
+        page.evaluate(f"window.late = {300_000 * (1 - (step + 1) / _LOOKS)}")
+        asked = api.asked
+        execute(page, "jupyter-gpu-release:refresh")
+        while api.asked == asked:
+            page.wait_for_timeout(20)
 
 
 def main() -> None:

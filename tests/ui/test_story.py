@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +26,7 @@ _CELLS = [
 @pytest.fixture
 def team(cluster: Ready, tmp_path: Path) -> Iterator[Lab]:
     """A JupyterLab of its own, beside the session's cluster of four simulated GPUs."""
-    home = str(cluster.home.root) if hasattr(cluster, "home") else ""
-    environment = {"JUPYTER_GPU_HOME": home}
+    environment = {"JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)}
     with running_lab(tmp_path, environment=environment) as lab:
         yield lab
 
@@ -47,7 +45,7 @@ def _notebook(path: Path, cells: list[str]) -> None:
 def _open(page: Page, path: str) -> None:
     execute(page, "docmanager:open", {"path": path})
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
 
 
 def test_a_cell_is_seen_from_its_start_to_its_receipt(page: Page, team: Lab, tmp_path: Path) -> None:
@@ -111,7 +109,5 @@ def test_the_free_gpu_is_seen_within_a_second(page: Page, team: Lab, tmp_path: P
     execute(page, "notebook:run-all-cells")
     free = page.locator(".jp-GpuRelease-tile").first
     expect(free).to_have_text("3free", timeout=60_000)
-    deadline = time.monotonic() + 60
     mark.unlink()
-    expect(free).to_have_text("4free", timeout=5_000)
-    assert time.monotonic() < deadline
+    expect(free).to_have_text("4free", timeout=4_000)

@@ -1,0 +1,142 @@
+"""The sidebar in a real Chromium: how soon a change is seen, what a big cluster costs, its size, Lab's start."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from .bed import bed, kernel
+from .report import Report
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "beds"))
+
+import gpu_scenes
+from gpu_api import GpuApi
+from lab_bed import Lab, execute, launch, open_lab, running_lab
+from playwright.sync_api import Browser, Page, sync_playwright
+
+BUNDLE = Path(__file__).parents[1] / "jupyter_gpu_release" / "labextension"
+#: notes when the first tile ("free") changes, by the clock of this machine
+_WATCH = """() => {
+  window.seen = [];
+  const tile = document.querySelector('.jp-GpuRelease-number');
+  const note = () => window.seen.push([Date.now() / 1000, tile.textContent]);
+  new MutationObserver(note).observe(tile, {childList: true, characterData: true, subtree: true});
+}"""
+#: notes the time between two frames
+_FRAMES = """() => {
+  window.frames_ms = [];
+  let last = performance.now();
+  const step = now => { window.frames_ms.push(now - last); last = now; requestAnimationFrame(step); };
+  requestAnimationFrame(step);
+  window.long_ms = [];
+  new PerformanceObserver(list => list.getEntries().forEach(task => window.long_ms.push(task.duration)))
+    .observe({type: 'longtask'});
+}"""
+
+
+def run(*, quick: bool = False) -> Report:
+    """Measure; needs the bundle (``make bundle``) and Chromium."""
+    report = Report("sidebar")
+    report.add("bundle_gzipped", [_bundle_kb()], "kB")
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+            _measure_crowd(report, browser, lab, seconds=8 if quick else 60)
+        _measure_start(report, browser, count=2 if quick else 10)
+        _measure_visible(report, browser, count=3 if quick else 30)
+        browser.close()
+    return report
+
+
+def _bundle_kb() -> float:
+    return sum(len(gzip.compress(path.read_bytes())) for path in (BUNDLE / "static").glob("*.js")) / 1000
+
+
+def _measure_crowd(report: Report, browser: Browser, lab: Lab, *, seconds: int) -> None:
+    """512 GPUs and 1,000 who wait, everything changing once a second."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    api = GpuApi(page)
+    gpu_scenes.crowd(api)
+    open_lab(page, lab)
+    execute(page, "jupyter-gpu-release:open")
+    page.wait_for_selector(".jp-GpuRelease-card")
+    page.wait_for_timeout(2000)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    page.evaluate(_FRAMES)
+    before, began_s, asked = _spent_s(session), time.monotonic(), api.asked
+    for second in range(seconds):
+        gpu_scenes.crowd(api, second=second)
+        api.emit("changed/v1", what="cluster")
+        page.wait_for_timeout(max(0.0, 1000 * (began_s + second + 1 - time.monotonic())))
+    took_s = time.monotonic() - began_s
+    after = _spent_s(session)
+    report.add("crowd_scripting_and_rendering", [100 * (after - before) / took_s], "% of a core")
+    report.add("crowd_longest_task", page.evaluate("window.long_ms") or [0.0])
+    report.add("crowd_frame", page.evaluate("window.frames_ms"))
+    report.notes.append(f"crowd: {api.asked - asked} updates in {took_s:.0f} s; longest_task: tasks over 50 ms only")
+    page.close()
+
+
+def _spent_s(session: Any) -> float:
+    metrics = {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
+    return float(sum(metrics[name] for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")))
+
+
+def _measure_start(report: Report, browser: Browser, *, count: int) -> None:
+    """From the page's request to the end of JupyterLab's splash, with the extension and without."""
+    for metric, off in (("lab_start", False), ("lab_start_without", True)):
+        with tempfile.TemporaryDirectory() as folder:
+            if off:
+                config = Path(folder) / "config" / "labconfig" / "page_config.json"
+                config.parent.mkdir(parents=True)
+                config.write_text(json.dumps({"disabledExtensions": {"jupyter-gpu-release": True}}))
+            with running_lab(Path(folder)) as lab:
+                times = []
+                for _ in range(count + 1):
+                    page = browser.new_page()
+                    began_s = time.monotonic()
+                    open_lab(page, lab)
+                    times.append(1000 * (time.monotonic() - began_s))
+                    page.close()
+        report.add(metric, times[1:])  # the first one fills caches
+
+
+def _measure_visible(report: Report, browser: Browser, *, count: int) -> None:
+    """From the cluster's own time of grant and of release to the panel's change."""
+    with bed() as cluster, kernel(cluster.work) as notebook, tempfile.TemporaryDirectory() as folder:
+        home = {"JUPYTER_GPU_HOME": str(cluster.home)}
+        with running_lab(Path(folder), environment=home) as lab:
+            page = browser.new_page()
+            open_lab(page, lab)
+            execute(page, "jupyter-gpu-release:open")
+            page.wait_for_selector(".jp-GpuRelease-number")
+            page.evaluate(_WATCH)
+            for _ in range(count):
+                notebook.run("get_ipython().run_cell_magic('gpu_train', '', 'import time; time.sleep(3)')")
+                page.wait_for_timeout(3000)
+            seen = [(at_s, int(re.sub(r"\D", "", text) or 0)) for at_s, text in page.evaluate("window.seen")]
+            runs = _runs(page, lab, count)
+    total = max(free for _, free in seen)
+    held = [(row["granted_at"], row["gone_at"]) for row in reversed(runs)]
+    report.add("held_visible", [_delay_ms(seen, at_s, free=total - 1) for at_s, _ in held])
+    report.add("free_visible", [_delay_ms(seen, at_s, free=total) for _, at_s in held])
+
+
+def _runs(page: Page, lab: Lab, count: int) -> list[dict[str, Any]]:
+    headers = {"Authorization": f"token {lab.token}"}
+    answer = page.request.get(f"{lab.url}/jupyter-gpu-release/api/runs?limit={count}", headers=headers)
+    rows: list[dict[str, Any]] = answer.json()["runs"]
+    return rows
+
+
+def _delay_ms(seen: list[tuple[float, int]], at_s: float, *, free: int) -> float:
+    """Milliseconds from the change to the first sight of it."""
+    return 1000 * next(when_s - at_s for when_s, shown in seen if when_s >= at_s and shown == free)
