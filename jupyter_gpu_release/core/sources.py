@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import linecache
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -33,6 +35,17 @@ def keep(compiler: Any, sources: Iterable[CellSource]) -> None:
         lines = [f"{line}\n" for line in source.text.splitlines()]
         linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)  # None: never outdated
         counts[source.filename] = source.count
+
+
+def tell_inspect(compiler: Any) -> None:
+    """Say that the cells belong to ``__main__``: else ``inspect`` asks every loaded module whether a frame is its.
+
+    With torch and pandas loaded that is some 10 ms a frame, so a RecursionError took 10 s to draw. Call it before
+    drawing: what ``inspect`` looks for depends on the working directory.
+    """
+    for name in _counts(compiler):
+        for key in (name, os.path.normcase(os.path.abspath(name))):
+            inspect.modulesbyfile[key] = "__main__"
 
 
 def sources_in(compiler: Any, stream: bytes) -> list[CellSource]:

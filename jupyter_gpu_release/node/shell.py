@@ -22,6 +22,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
+from ..core import sources
 from .output import Outlet
 
 
@@ -142,6 +143,7 @@ class RankShell(InteractiveShell):
         self.failed_at_s = time.time()
         if isinstance(sys.exc_info()[1], SystemExit):  # IPython would not say in which line
             kwargs["exception_only"] = False
+        sources.tell_inspect(self.compile)
         super().showtraceback(*args, **kwargs)
 
     def ask_exit(self) -> None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_gpu_release.core.messages import CellSource
-from jupyter_gpu_release.core.sources import SOURCES_LIMIT_BYTES, gpu_cell_name, keep, sources_in
+from jupyter_gpu_release.core.sources import SOURCES_LIMIT_BYTES, gpu_cell_name, keep, sources_in, tell_inspect
 
 
 class Compiler:
@@ -29,6 +31,18 @@ def test_text_that_is_kept_is_found_by_inspect(compiler: Compiler):
     linecache.checkcache()
     assert inspect.getsource(space["f"]) == "def f():\n    return 1\n"
     assert compiler._filename_map == {name: 3}
+
+
+def test_inspect_need_not_look_for_a_cells_module(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(inspect, "modulesbyfile", {})
+    monkeypatch.chdir(tmp_path)
+    name = gpu_cell_name("frame = sys._getframe()", 1, 3)
+    keep(compiler, [CellSource(name, 3, "frame = sys._getframe()\n")])
+    space: dict[str, Any] = {"sys": sys}
+    exec(compile("frame = sys._getframe()", name, "exec"), space)
+    assert inspect.getmodule(space["frame"]) is None
+    tell_inspect(compiler)
+    assert inspect.getmodule(space["frame"]) is sys.modules["__main__"]
 
 
 def test_only_cells_that_the_stream_names_travel_the_newest_first(compiler: Compiler):
