@@ -97,6 +97,8 @@ def shown_status(caller: Caller, document: StatusDocument) -> StatusDocument:
         document,
         queue=[_row(caller, queued, PUBLIC_QUEUED) for queued in document.queue],
         runs=[_row(caller, active, PUBLIC_ACTIVE) for active in document.runs],
+        user=caller.user,
+        role=caller.role,
     )
 
 

@@ -79,7 +79,7 @@ class ActiveRow(msgspec.Struct, frozen=True):
 
 
 class StatusDocument(msgspec.Struct, frozen=True):
-    """``status --json``."""
+    """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token."""
 
     schema_version: int
     simulated: bool
@@ -88,6 +88,8 @@ class StatusDocument(msgspec.Struct, frozen=True):
     nodes: list[NodeRow]
     queue: list[QueueRow]
     runs: list[ActiveRow]
+    user: str = ""
+    role: str = ""
 
 
 class RunError(msgspec.Struct, frozen=True):

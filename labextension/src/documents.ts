@@ -82,6 +82,9 @@ export interface IClusterStatus {
   nodes: INodeRow[];
   queue: IQueueRow[];
   runs: IActiveRow[];
+  /** who asks, as the gateway knows them */
+  user?: string;
+  role?: string;
 }
 
 export interface IGatewayState {
@@ -133,8 +136,6 @@ export interface IServerStatus {
   cluster: IClusterStatus | null;
   gpus: ILocalGpu[];
   problems: IProblem[];
-  user?: string | null;
-  role?: 'user' | 'admin' | null;
   may_act?: boolean | null;
   usage?: { today: IUsage; week: IUsage } | null;
   choices?: IChoices | null;

@@ -33,8 +33,10 @@ export class UtilizationHistory {
 
   private _extended(key: string, sample: ISample): ISample[] {
     const known = this._samples.get(key) ?? [];
-    const first = known.findIndex(old => old.at >= sample.at - this.spanS);
-    return first < 0 ? [sample] : [...known.slice(first), sample];
+    const fits = known.filter(
+      ({ at }) => at >= sample.at - this.spanS && at < sample.at // a clock may be set back
+    );
+    return [...fits, sample];
   }
 
   private _samples = new Map<string, ISample[]>();

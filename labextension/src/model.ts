@@ -148,7 +148,9 @@ export class GpuModel extends VDomModel {
       await this._askRuns(status.cluster?.runs.map(r => r.run + r.state) ?? []);
       if (!this.isDisposed) {
         const now = this._now();
-        this._show(takeSnapshot(status, this._runs, kernels, now));
+        this._show(
+          takeSnapshot(status, this._runs, kernels, now, this._snapshot.me)
+        );
       }
     } catch (error) {
       if (!this.isDisposed) {
@@ -197,7 +199,8 @@ export class GpuModel extends VDomModel {
     const before = new Map(this._runs.map(run => [run.run, run.state]));
     for (const run of runs) {
       const old = before.get(run.run);
-      if (old && !isTerminal(old) && isTerminal(run.state)) {
+      const isMine = run.user === this._snapshot.me;
+      if (isMine && old && !isTerminal(old) && isTerminal(run.state)) {
         this._ended.emit({ run });
       }
     }

@@ -92,16 +92,17 @@ export const NOTHING: ISnapshot = {
   problems: []
 };
 
-/** Put the server's answers together. Pure: `now` is in Unix seconds. */
+/** Put the server's answers together. Pure: `now` is in Unix seconds; `known`: who asked before the cluster went away. */
 export function takeSnapshot(
   status: IServerStatus,
   runs: readonly IRunRow[],
   kernels: IKernelsDocument | null,
-  now: number
+  now: number,
+  known = ''
 ): ISnapshot {
   const cluster = status.cluster;
-  const me = status.user ?? runs[0]?.user ?? '';
-  const own = runs.filter(run => run.user === me || me === '');
+  const me = cluster?.user ?? known;
+  const own = runs.filter(run => run.user === me);
   const local = kernels?.kernels.filter(kernel => kernel.gpus.length > 0) ?? [];
   const active = cluster?.runs ?? [];
   const byRun = new Map(active.map(row => [row.run, row]));
@@ -116,7 +117,7 @@ export function takeSnapshot(
     mend: status.gateway.mend ?? '',
     nextTryS: status.gateway.next_try_s ?? 0,
     me,
-    isAdmin: status.role === 'admin',
+    isAdmin: cluster?.role === 'admin',
     mayAct: status.may_act ?? true,
     simulated: cluster?.simulated ?? false,
     cluster: clusterName(status),

@@ -95,12 +95,12 @@ export function status(
       },
       nodes: [{ id: 'n1', host: 'gpu-01', gpus }],
       queue: [],
-      runs
+      runs,
+      user: 'ada',
+      role: 'user'
     },
     gpus: [],
     problems: [],
-    user: 'ada',
-    role: 'user',
     ...more
   };
 }

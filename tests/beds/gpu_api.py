@@ -62,11 +62,12 @@ def status(nodes: list[Document], queue: list[Document], runs: list[Document], *
     counts = {"total": len(cards), "held": len(cards) - free, "free": free, "external": 0}
     cluster = {
         "schema_version": 1, "simulated": False, "nodes": nodes, "queue": queue, "runs": runs, "gpus": counts,
+        "user": "ada", "role": "user",
         "gateway": {"url": "https://gpu.example.org:8265", "version": "0.1.0", "up": True},
     }  # fmt: skip
     gateway = {"state": "connected", "url": "https://gpu.example.org:8265"}
     answer = {"schema_version": 1, "version": "0.1.0", "gateway": gateway, "cluster": cluster, "gpus": []}
-    return {**answer, "problems": [], "user": "ada", "role": "user", **more}
+    return {**answer, "problems": [], **more}
 
 
 def node(name: str, *cards: Document, **more: Any) -> Document:

@@ -100,4 +100,4 @@ def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) 
 
 def _without(state: str) -> Document:
     return {"schema_version": 1, "version": "0.1.0", "gateway": {"state": state}, "cluster": None, "gpus": [],
-            "problems": [], "user": "ada", "role": "user"}  # fmt: skip
+            "problems": []}  # fmt: skip
