@@ -13,9 +13,8 @@ from ..core.messages import Outcome, RunRequest, RunView
 from ..core.provenance import Environment
 from ..core.run import RunState
 from ..errors import StoreError
-from ..storage.atomic import make_private_folder
 from ..storage.layout import VALUES_FILE, RunPaths
-from ..storage.runs import create_run_folder, write_manifest
+from ..storage.runs import create_run_folder, make_store, require_store, write_manifest
 
 log = logging.getLogger(__name__)
 #: changes close together make one file
@@ -35,14 +34,12 @@ class Manifests:
         return asyncio.get_running_loop().run_in_executor(None, self._create, run)
 
     def _create(self, run: str) -> RunPaths:
-        """A store that is away is not made anew: what is written there would be hidden when it comes back."""
-        if not (self._store / "runs").is_dir():
-            raise StoreError(f"the store {self._store} is not there", mend="is it mounted?")
+        require_store(self._store)
         return create_run_folder(self._store, run)
 
     def make_store(self) -> None:
         """Make the store's folders, when the gateway sees this store for the first time."""
-        make_private_folder(self._store / "runs")
+        make_store(self._store)
 
     def folder(self, run: str) -> str:
         """The run's folder as the nodes see it."""

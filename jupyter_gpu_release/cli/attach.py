@@ -19,8 +19,7 @@ from ..client.autostart import Ready
 from ..client.home import Connection, HomePaths
 from ..core.config import Deployed, GatewayConfig
 from ..errors import ClusterError, ConflictError, GpuReleaseError, OptionError
-from ..storage.atomic import make_private_folder, write_atomic
-from ..storage.runs import probe_store
+from ..storage.atomic import write_atomic
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
 from .gateway_settings import (
     collection_interval_from_environment,
@@ -32,6 +31,7 @@ from .gateway_settings import (
 from .keeper import read_deployed
 from .plan import runtime_root
 from .ray_head import LOOPBACK_ONLY
+from .store import begin_store
 
 _LIMIT_S = 180.0
 _CLEAN_UP_S = 60.0
@@ -62,8 +62,7 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
             raise ConflictError(_in_the_way(running), mend="run `jupyter gpu stop` first")
         stop_embedded(home)
         folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
-        make_private_folder(folder)
-        probe_store(folder)
+        begin_store(home, folder)
         ensure_token(home, progress)
         config = _config(address, home, folder, host, port)
         _check_reachable(address)

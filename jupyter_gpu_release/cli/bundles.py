@@ -75,10 +75,10 @@ def _target() -> Target:
 
 def _store(target: Target) -> Path:
     store = Path(target.store).expanduser() if target.store else None
-    if store is None or not store.is_dir():
+    if store is None or not (store / "runs").is_dir():
         raise StoreError(
             f"the cluster's store {store or ''} cannot be seen from here",
-            mend="name in JUPYTER_GPU_STORE where this machine sees it",
+            mend="is it mounted? Name in JUPYTER_GPU_STORE where this machine sees it",
         )
     return store
 

@@ -45,7 +45,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
         yield broken("gateway", error.message, error.mend)
         target = None
     store = target.store if target is not None and target.store else os.environ.get("JUPYTER_GPU_STORE") or home.store
-    yield check_store(Path(store).expanduser())
+    yield check_store(home, Path(store).expanduser(), is_used=target is not None)
     if target is not None:
         yield from _check_cluster(home, target)
     else:

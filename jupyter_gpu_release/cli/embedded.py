@@ -25,8 +25,6 @@ from ..errors import (
     ImpossibleAskError,
     from_code,
 )
-from ..storage.atomic import make_private_folder
-from ..storage.runs import probe_store
 from .gateway_settings import grace_from_environment, persist_from_environment, preload_from_environment
 from .hardware import read_hardware, usable_gpus
 from .listening import check_host
@@ -41,6 +39,7 @@ from .processes import (
     remove_folder,
     sweep,
 )
+from .store import begin_store
 
 DEFAULT_SIMULATED_GPUS = 4
 _STOP_LIMIT_S = 12.0
@@ -152,8 +151,7 @@ def _plan(
     check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
-    make_private_folder(folder)
-    probe_store(folder)
+    begin_store(home, folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
     return KeeperPlan(

@@ -23,6 +23,7 @@ from .findings import Finding, broken, note, ok
 from .hardware import Hardware, read_hardware
 from .plan import read_plans
 from .processes import keeper_alive, marked_clusters
+from .store import away, is_away
 
 _DISTRIBUTION = "jupyter-gpu-release"
 
@@ -84,10 +85,13 @@ def _check_to_come(check: str, folder: Path, variable: str) -> Finding:
     return broken(check, f"{folder} does not exist, and cannot be made: {above} {why}", f"name another: {variable}")
 
 
-def check_store(folder: Path) -> Finding:
-    """Write and read a small file in the store, from here."""
-    if not os.path.exists(folder):
-        return _check_to_come("store", folder, "JUPYTER_GPU_STORE")
+def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Finding:
+    """Write and read a small file in the store, from here; ``is_used``: by a gateway that is configured."""
+    if is_away(home, folder):
+        problem = away(folder)
+        return broken("store", problem.message, problem.mend)
+    if not is_used and not os.path.exists(folder / "runs"):
+        return _check_to_come("store", folder / "runs", "JUPYTER_GPU_STORE")
     try:
         probe_store(folder)
     except StoreError as error:

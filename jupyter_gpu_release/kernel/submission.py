@@ -110,9 +110,10 @@ def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tup
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
     from ..storage.graph_file import write_graph
-    from ..storage.runs import create_run_folder
+    from ..storage.runs import create_run_folder, require_store
 
     store = find()
+    require_store(store)
     if not os.access(store, os.W_OK | os.X_OK):
         raise StoreError(
             f"the cell's inputs are too large for a message, and the store {store} cannot be written from this kernel",

@@ -23,6 +23,7 @@ from ..core.publication import Publication
 from ..errors import StoreError
 from ..storage import codec
 from ..storage.atomic import make_private_folder, write_atomic
+from ..storage.runs import require_store
 from .output import Outlet
 
 _PAUSE_S = 0.25
@@ -125,6 +126,7 @@ class Publisher:
         self._outlet.put("published", msgspec.to_builtins(what, builtin_types=(bytes,)))
 
     def _write(self, name: str, body: bytes) -> Publication:
+        require_store(self._folder.parent.parent.parent)
         make_private_folder(self._folder)
         write_atomic(self._folder / name, [body], durable=False)
         return Publication(name, file=name, digest=hashlib.blake2b(body, digest_size=16).hexdigest())

@@ -28,6 +28,7 @@ from ..storage.atomic import make_private_folder, write_atomic
 from ..storage.blobs import BlobStore
 from ..storage.graph_file import OpenGraph, open_graph, write_graph
 from ..storage.layout import VALUES_FILE, RunPaths, blobs_beside
+from ..storage.runs import require_store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -155,8 +156,7 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
 
     A store that is not there (unmounted, renamed) is not made anew: the results would be hidden when it comes back.
     """
-    if not folder.parent.is_dir():
-        raise StoreError(f"the store {folder.parent.parent} is not there", mend="is it mounted?")
+    require_store(folder.parent.parent)
     if not folder.is_dir():
         make_private_folder(folder)
     for stale in folder.glob(f".{VALUES_FILE}.*.tmp"):  # of a writer that was ended: there is one at a time

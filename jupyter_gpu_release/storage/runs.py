@@ -13,6 +13,20 @@ from .atomic import make_private_folder, write_atomic
 from .layout import SCHEMA_VERSION, RunPaths
 
 
+def make_store(store: Path) -> None:
+    """Make the folders of a store. Only who begins to use one does that: see :func:`require_store`."""
+    make_private_folder(store / "runs")
+
+
+def require_store(store: Path) -> None:
+    """Raise :class:`StoreError` when the store is not there (unmounted, renamed).
+
+    It is never made anew in its place: what is written there would be hidden when it comes back.
+    """
+    if not (store / "runs").is_dir():
+        raise StoreError(f"the store {store} is not there", mend="is it mounted?")
+
+
 def create_run_folder(store: Path, run: str) -> RunPaths:
     """Make the folder of ``run`` (0700) with its ``files/``; fine when it is there already."""
     paths = RunPaths.of(store, run)
@@ -57,7 +71,7 @@ def why_collected(paths: RunPaths) -> str:
 
 def probe_store(store: Path) -> None:
     """Write, read and remove a small file; raises :class:`StoreError` with path and reason."""
-    make_private_folder(store / "runs")
+    require_store(store)
     probe = store / f".probe-{id(store):x}"
     write_atomic(probe, [b"probe"], durable=False)
     try:

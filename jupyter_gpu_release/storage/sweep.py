@@ -19,6 +19,7 @@ from ..errors import StoreError
 from .atomic import make_private_folder
 from .blobs import BlobStore
 from .footprint import Footprint, graphs_of, measure_graph, run_folders
+from .runs import require_store
 
 #: longer than any save takes; one that takes longer touches its blobs again
 GRACE_S = 3600.0
@@ -38,6 +39,7 @@ class Swept:
 def store_time_s(store: Path) -> float:
     """The present by the clock that gives files their times (of an NFS server, say)."""
     folder = store / "trash"
+    require_store(store)
     make_private_folder(folder)
     probe = folder / f".clock-{secrets.token_hex(4)}"
     try:

@@ -16,7 +16,7 @@ from ..core.run import is_run_id
 from ..errors import StoreError
 from .atomic import make_private_folder
 from .layout import RunPaths
-from .runs import read_manifest, write_manifest
+from .runs import read_manifest, require_store, write_manifest
 
 _MANIFEST = "manifest.json"
 #: moved first: a reader must not find a graph whose other files are gone
@@ -32,6 +32,7 @@ class Trash:
 
     def make(self) -> None:
         """Make the folder; refuses a link in its place."""
+        require_store(self._store)
         make_private_folder(self.folder)
         if self.folder.is_symlink():
             raise StoreError(f"{self.folder} is a symbolic link: nothing is moved there", mend="remove the link")

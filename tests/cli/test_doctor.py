@@ -16,7 +16,9 @@ from jupyter_gpu_release.cli.hardware import Hardware
 from jupyter_gpu_release.cli.machine_checks import check_home, check_leftovers, check_store, compare_cuda
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.cli.plan import KeeperPlan, make_runtime_folder
+from jupyter_gpu_release.cli.store import begin_store
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
+from jupyter_gpu_release.errors import StoreError
 
 
 def _doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[Finding]]:
@@ -97,13 +99,37 @@ def test_private_files_are_fine(own_home: HomePaths) -> None:
     assert {finding.level for finding in check_home(own_home)} == {OK}
 
 
-def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_named(own_home: HomePaths, tmp_path: Path) -> None:
     folder = tmp_path / "file"
     folder.write_text("not a folder")
-    finding = check_store(folder / "store")
+    finding = check_store(own_home, folder / "store")
     assert finding.level == BROKEN
     assert str(folder) in finding.finding
     assert "JUPYTER_GPU_STORE" in finding.mend
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_store_that_is_away_is_broken_and_not_made_anew(own_home: HomePaths, tmp_path: Path, is_used: bool) -> None:
+    own_home.create()
+    mount_point = tmp_path / "mnt"
+    mount_point.mkdir()
+    assert check_store(own_home, mount_point).level == OK  # to be begun
+    own_home.gateway_config.write_text(json.dumps({"store": str(mount_point), "home": "x"}))
+    finding = check_store(own_home, mount_point, is_used=is_used)
+    assert (finding.level, str(mount_point) in finding.finding) == (BROKEN, True)
+    assert "mounted?" in finding.mend
+    with pytest.raises(StoreError, match="is not there"):
+        begin_store(own_home, mount_point)
+    assert list(mount_point.iterdir()) == []
+    (mount_point / "runs").mkdir()  # as the message says
+    begin_store(own_home, mount_point)
+    assert check_store(own_home, mount_point, is_used=is_used).level == OK
+
+
+def test_a_store_of_a_running_gateway_that_is_away_is_not_made_anew(own_home: HomePaths, tmp_path: Path) -> None:
+    finding = check_store(own_home, tmp_path, is_used=True)
+    assert (finding.level, "is it mounted?" in finding.mend) == (BROKEN, True)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_connection_to_a_dead_cluster_is_found(own_home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,7 @@ from jupyter_gpu_release.core.messages import (
     encode,
 )
 from jupyter_gpu_release.storage import codec
+from jupyter_gpu_release.storage.runs import make_store
 
 TOKEN = "a-token-for-tests"
 
@@ -306,7 +307,7 @@ class Kernel:
 def gateway(tmp_path: Path) -> Iterator[FakeGateway]:
     """A gateway on a port of its own."""
     store = tmp_path / "store"
-    store.mkdir()
+    make_store(store)
     fake = FakeGateway(store)
     yield fake
     fake.close()

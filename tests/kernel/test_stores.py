@@ -86,6 +86,19 @@ def test_large_inputs_need_the_store_small_ones_do_not(
     assert kernel.run("%%gpu_train\n1").reply["status"] == "ok"
 
 
+def test_a_store_that_was_unmounted_is_not_made_anew_for_inputs(
+    kernel_with: Callable[[Path], Kernel], gateway: FakeGateway, tmp_path: Path
+):
+    (tmp_path / "mount point").mkdir()
+    kernel = kernel_with(tmp_path / "mount point")
+    kernel.run(LARGE)
+    refused = kernel.run("%%gpu_train\nlen(big)")
+    assert refused.reply["ename"] == "StoreError"
+    assert "is it mounted?" in shown(refused)
+    assert list((tmp_path / "mount point").iterdir()) == []
+    assert not gateway.runs
+
+
 def test_which_store(tmp_path: Path):
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()

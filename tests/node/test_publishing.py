@@ -52,6 +52,19 @@ def test_small_objects_travel_in_the_event_and_large_ones_by_a_file(node: Any):
         value_of(Publication("curve", file="../values.graph"), *where)
 
 
+def test_a_store_that_is_away_is_not_made_anew(node: Any, tmp_path: Path):
+    away = tmp_path / "away"
+    source = f"import os\nimport numpy as np\nos.rename({str(node.store)!r}, {str(away)!r})\n"
+    run = node.start(IMPORT + source + "gpu_release.publish(curve=np.arange(100_000.0))")
+    run.wait_for(lambda run: run.phase("released"))
+    was_made = node.store.exists()
+    if not was_made:
+        away.rename(node.store)
+    run.wait_for(lambda run: run.phase("final"))
+    assert not was_made
+    assert any("could not be published" in str(event.data) for event in run.events)
+
+
 def test_what_was_held_back_for_its_price_arrives_in_the_end(node: Any):
     source = "import numpy as np\nfor n in range(200):\n    gpu_release.publish(big=np.full(300_000, n))"
     run = node.run(IMPORT + source)

@@ -15,7 +15,7 @@ from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.blobs import BlobStore
 from jupyter_gpu_release.storage.footprint import measure, run_folders
 from jupyter_gpu_release.storage.graph_file import digest_in, open_graph, write_graph
-from jupyter_gpu_release.storage.runs import create_run_folder
+from jupyter_gpu_release.storage.runs import create_run_folder, make_store
 from jupyter_gpu_release.storage.sweep import store_time_s, sweep_blobs
 
 MIB = 1 << 20
@@ -134,6 +134,7 @@ for line in sys.stdin:
 
 
 def test_collecting_in_a_loop_beside_writers_and_readers(tmp_path: Path, until: Callable[..., None]) -> None:
+    make_store(tmp_path)
     here = str(Path(__file__).parent)
     writers = [
         subprocess.Popen(

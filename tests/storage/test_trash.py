@@ -13,6 +13,7 @@ import pytest
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.layout import RunPaths
 from jupyter_gpu_release.storage.runs import create_run_folder, read_manifest, write_manifest
+from jupyter_gpu_release.storage.sweep import store_time_s
 from jupyter_gpu_release.storage.trash import Trash
 
 RUN, OTHER = "20260101-000000-00000001", "20260101-000000-00000002"
@@ -132,3 +133,11 @@ def test_killed_at_every_step_it_is_finished_the_next_time(tmp_path: Path) -> No
             break
         assert done.returncode == -signal.SIGKILL, done.stderr
     assert step > 10
+
+
+def test_a_store_that_is_away_is_not_made_anew_by_a_collection(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not there"):
+        store_time_s(tmp_path)
+    with pytest.raises(StoreError, match="is not there"):
+        Trash(tmp_path).take_results(RUN, "too old", 5.0)
+    assert list(tmp_path.iterdir()) == []
