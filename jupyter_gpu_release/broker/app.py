@@ -144,7 +144,7 @@ class Gateway:
             self._broker.audit.settle()
             self._warm_workers()
             self._broker.lifecycle.queue.serve()
-            await self._broker.lifecycle.forget_finished()
+            await self._broker.lifecycle.finished.forget()
             self._collect_when_due()
             self._rounds += 1
             if self._rounds % _SLOW_EVERY == 1:

@@ -16,8 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from .. import __version__
 from ..core.config import GatewayConfig
 from ..core.documents import Health
-from ..core.messages import PROTOCOL, Event, RunRequest, RunView, Welcome
+from ..core.messages import Event, RunRequest, RunView
 from ..core.run import RunState, is_run_id
+from ..core.session_messages import PROTOCOL, Welcome
 from ..errors import (
     ClusterError,
     ConflictError,

@@ -12,7 +12,8 @@ from functools import partial
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ..core.messages import (
+from ..core.messages import decode, encode
+from ..core.session_messages import (
     PROTOCOL,
     Accepted,
     Bye,
@@ -24,8 +25,6 @@ from ..core.messages import (
     Signal,
     Submit,
     Subscribe,
-    decode,
-    encode,
 )
 from ..errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
 from .access import Act

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from ..core.messages import Update, encode
+from ..core.messages import encode
+from ..core.session_messages import Update
 from .broker import Broker
 from .runs import RunRecord
 from .tokens import Caller

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,9 @@ from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailed
 from ..scheduling.snapshot import Slot
 from . import leases as ray_leases
 from . import ledger
+from .background import BackgroundWork
 from .endings import final_reason, final_state, lost, lost_results, merged, unstarted
+from .finished import FinishedRuns
 from .journal import Journal
 from .leases import PREFIX, Lease, LeaseTable
 from .manifests import Manifests
@@ -45,9 +46,8 @@ class Lifecycle:
         self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire)
         self._journal = journal
         self._manifests = manifests
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: ended runs that their agents still remember, with the commit of their end
-        self._finished: list[tuple[RunRecord, asyncio.Future[None] | None]] = []
+        self.spawn = BackgroundWork().spawn
+        self.finished = FinishedRuns(nodes)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, placement: tuple[Slot, ...]) -> None:
@@ -235,21 +235,7 @@ class Lifecycle:
         committed = self.runs.change(record, state, finished_at=time.time(), **facts)
         asyncio.get_running_loop().call_later(_TAIL_KEPT_S, record.tail.clear)
         if record.accepted:
-            self._finished.append((record, committed))
-
-    async def forget_finished(self) -> None:
-        """Let agents forget runs whose end is committed (called every few seconds)."""
-        finished, self._finished = self._finished, []
-        for record, committed in finished:
-            if committed is not None and not committed.done():
-                self._finished.append((record, committed))
-                continue
-            for node in self.nodes.ready():
-                if node.host in record.view.hosts:
-                    try:
-                        await self.nodes.call(node.node, "forget", record.run)
-                    except ClusterError as error:
-                        log.info("run %s: %s", record.run, error.message)
+            self.finished.add(record, committed)
 
     # -------------------------------------------------------------------- cancelled, expired, lost
     def _on_expire(self, record: RunRecord, reason: str) -> None:
@@ -303,15 +289,3 @@ class Lifecycle:
         """Commit what the lease is now."""
         stored = lease.stored()
         return self._journal.put(partial(ledger.put_lease, lease=stored), replaces=lease.name)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` in the background, its failures logged."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a background task failed", exc_info=error)

@@ -6,19 +6,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
 from ..core.config import RetentionPolicy
-from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
-from ..core.messages import Event, RunRequest, RunView, Update, decode
+from ..core.documents import EventsPage, GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.messages import RunRequest, RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState
 from ..errors import OptionError, RequestError
@@ -27,28 +26,17 @@ from .broker import Broker
 from .checks import check_nodes
 from .connection import SessionConnection
 from .documents import record_row, runs_document, status_document
-from .follow import Follower
+from .event_routes import events_socket, run_events
 from .imports import import_run
+from .parameters import flag, number
 from .persisting import give_up
 from .provenance_routes import ask_cache, note_reuse, show_lineage
-from .tail import RawEvents
 from .token_routes import create_token, list_tokens, revoke_tokens
 from .tokens import Caller
 
 #: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
 BODY_LIMIT_BYTES = 32 << 20
 _MOST_ROWS = 10_000
-_EVENTS_PER_PAGE = 1000
-
-
-class EventsPage(msgspec.Struct, frozen=True):
-    """Recorded events above ``after``. ``more``: ask again with ``after=last``."""
-
-    run: str
-    state: str
-    last: int
-    more: bool
-    events: list[Event]
 
 
 Handler = Callable[[Broker, Caller, Request], Awaitable[Any]]
@@ -85,8 +73,8 @@ async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunVie
 
 async def list_runs(broker: Broker, caller: Caller, request: Request) -> Response:
     """GET /v1/runs."""
-    count = min(_number(request, "limit", 100), _MOST_ROWS)
-    mine = _flag(request, "mine")
+    count = min(number(request, "limit", 100), _MOST_ROWS)
+    mine = flag(request, "mine")
     if caller.is_admin and not mine:
         broker.audit.note(caller, "runs.list")
     fresh = {record.run: record for record in broker.runs.in_memory()}
@@ -115,7 +103,7 @@ async def show_outcome(broker: Broker, caller: Caller, request: Request) -> RunV
 async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/cancel."""
     record = broker.run_for(caller, request.path_params["run"], Act.CHANGE)
-    kill = _flag(request, "kill")
+    kill = flag(request, "kill")
     reason = f"cancelled by {caller.user}"
     if record.state is RunState.PERSISTING:
         await give_up(broker, record, reason)
@@ -141,30 +129,15 @@ async def import_bundle(broker: Broker, caller: Caller, request: Request) -> Run
 async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDocument:
     """POST /v1/gc. Who is no administrator collects the own runs only."""
     policy = broker.config.retention
-    limits = {name: _number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
+    limits = {name: number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
     given = {name: value for name, value in limits.items() if value >= 0}
     if given:  # limits that are named replace those of the gateway's settings
         policy = RetentionPolicy(**given)
     user = None if caller.is_admin else caller.user
-    dry_run = _flag(request, "dry_run")
+    dry_run = flag(request, "dry_run")
     if not dry_run:
         broker.audit.note(caller, "runs.collect")
     return await broker.collector.collect(policy, user=user, dry_run=dry_run)
-
-
-async def run_events(broker: Broker, caller: Caller, request: Request) -> EventsPage:
-    """GET /v1/runs/{run}/events."""
-    record = broker.run_for(caller, request.path_params["run"])
-    after = _number(request, "after", 0)
-    events: list[Event] = []
-    async for batch in broker.batches_after(record, after):
-        events += [decode(bytes(raw), Event) for raw in batch.events]
-        if len(events) >= _EVENTS_PER_PAGE:
-            break
-    page = events[:_EVENTS_PER_PAGE]
-    last = page[-1].n if page else after
-    more = len(events) > len(page) or last < record.tail.last
-    return EventsPage(record.run, record.view.state, last, more, page)
 
 
 async def change_lease(broker: Broker, caller: Caller, request: Request) -> None:
@@ -210,64 +183,6 @@ async def session_socket(broker: Broker, caller: Caller, socket: WebSocket) -> N
     await SessionConnection(broker, socket, caller).serve()
 
 
-async def events_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
-    """WS /v1/runs/{run}/events: JSON messages ``events`` and ``update`` until the run is over."""
-    record = broker.run_for(caller, socket.path_params["run"])
-    follower = Follower(broker, caller, record, _number(socket, "after", 0))
-    wake = asyncio.Event()
-    record.watchers.add(wake.set)
-    await socket.accept()
-    gone = asyncio.ensure_future(_until_gone(socket))
-    try:
-        while not gone.done():
-            wake.clear()
-            await follower.catch_up(partial(_send_json, socket))
-            if record.state.is_terminal and follower.seq == record.view.seq:
-                await socket.close()
-                return
-            waiting = asyncio.ensure_future(wake.wait())
-            await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-    except (WebSocketDisconnect, RuntimeError):  # the client went away while we sent
-        return
-    finally:
-        gone.cancel()
-        record.watchers.discard(wake.set)
-
-
-async def _until_gone(socket: WebSocket) -> None:
-    while (await socket.receive())["type"] != "websocket.disconnect":
-        pass
-
-
-async def _send_json(socket: WebSocket, message: bytes) -> None:
-    """Messages are kept as msgpack for kernels; this socket speaks JSON."""
-    parsed = decode(message, _EventsOrUpdate)
-    await socket.send_text(msgspec.json.encode(parsed).decode())
-
-
-class _JsonEvents(msgspec.Struct, frozen=True, tag="events"):
-    run: str
-    events: list[Event]
-
-
-_EventsOrUpdate = _JsonEvents | Update
-assert RawEvents.__struct_config__.tag == _JsonEvents.__struct_config__.tag
-
-
-def _flag(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "") in ("1", "true")
-
-
-def _number(request: Request | WebSocket, name: str, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal():
-        raise RequestError(f"{name}={text[:40]!r} is not a number from 0 on")
-    return int(text)
-
-
 _AFTER = {"after": ("integer", "number of the last event that you have (0: from the beginning)")}
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/runs", submit_run, "Submit a run", RunView, RunRequest, status=201),
@@ -296,7 +211,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/runs/{run}/reused", note_reuse, "Note that a run's results were bound again", RunRow, CacheUse),
     Route("POST", "/v1/cache", ask_cache, "Runs of yours with this key (--cache)", CacheAnswer, CacheQuestion),
     Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
-    Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/messages.py)",
+    Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/session_messages.py)",
           socket=session_socket),
     Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),
     Route("GET", "/v1/checks", show_checks, "Probe each node now: its agent, the store as it sees it", NodeChecks),

@@ -12,7 +12,7 @@ from ..client.discovery import Target, find_gateway
 from ..client.home import Connection, HomePaths
 from ..client.rest import GatewayClient
 from ..core.documents import NodeCheck, NodeChecks, StatusDocument
-from ..core.messages import PROTOCOL
+from ..core.session_messages import PROTOCOL
 from ..errors import GpuReleaseError
 from .embedded import running_connection
 from .findings import BROKEN, Finding, Report, broken, note, ok

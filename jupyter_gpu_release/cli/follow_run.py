@@ -11,9 +11,10 @@ from ..client.discovery import Target
 from ..client.rest import GatewayClient
 from ..client.session import ConnectionLost, GatewaySession, RunFeed
 from ..core.folding import Folding
-from ..core.messages import Accepted, Event, Events, Refused, RunView, Update
+from ..core.messages import Event, RunView
 from ..core.resources import format_seconds
 from ..core.run import RunState
+from ..core.session_messages import Accepted, Events, Refused, Update
 from ..errors import from_code
 from .gateway import reachable_gateway
 from .run_commands import resolve

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..core.messages import Accepted, Events, Refused, RunRequest, RunView, Update
+from ..core.messages import RunRequest, RunView
 from ..core.run import RunState
+from ..core.session_messages import Accepted, Events, Refused, Update
 from ..errors import GpuReleaseError
 
 
@@ -84,6 +85,17 @@ class RunFeed:
         """Add an item and wake the consumer."""
         self._items.append(item)
         self._wake.put(None)
+
+    def take(self, message: Accepted | Update | Events | Refused) -> None:
+        """Take in what the gateway says of the run."""
+        if isinstance(message, Events):
+            self.on_events(message)
+        elif isinstance(message, Update):
+            self.on_update(message)
+        elif isinstance(message, Accepted):
+            self.on_accepted(message)
+        else:
+            self.on_refused(message)
 
     def on_accepted(self, message: Accepted) -> None:
         """The submission is committed; a second acknowledgement (after a reconnect) is an update."""

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from ..core.messages import GatewayMessage, decode
+from ..core.messages import decode
+from ..core.session_messages import GatewayMessage
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
 from .unreachable import not_a_gateway, unreachable
 

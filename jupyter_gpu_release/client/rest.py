@@ -10,8 +10,8 @@ import msgspec
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
-from ..core.documents import GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
-from ..core.messages import Event, RunView
+from ..core.documents import EventsPage, GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.messages import RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState
 from ..errors import NoSuchRunError
@@ -21,16 +21,6 @@ from .unreachable import unreachable
 
 T = TypeVar("T")
 _MOST_RUNS = 10_000
-
-
-class EventsPage(msgspec.Struct, frozen=True):
-    """Recorded output; ``more``: ask again with ``after=last``."""
-
-    run: str
-    state: str
-    last: int
-    more: bool
-    events: list[Event]
 
 
 class GatewayClient:

@@ -6,36 +6,33 @@ caller's thread can never leave half a message on the wire.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import queue
 import random
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..core.messages import (
+from ..core.messages import RunRequest, encode
+from ..core.session_messages import (
     PROTOCOL,
     Accepted,
     Bye,
     Detach,
-    Events,
     GatewayMessage,
     Heartbeat,
     Hello,
     Refused,
-    RunRequest,
     Signal,
     Submit,
     Subscribe,
     Update,
     Welcome,
-    encode,
 )
 from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from . import leaving
 from .discovery import Target
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .link import open_link, receive, send
@@ -50,7 +47,6 @@ HEARTBEAT_S = 3.0
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 1.0, 30.0
-_live: weakref.WeakSet[GatewaySession] = weakref.WeakSet()
 
 
 class GatewaySession:
@@ -73,7 +69,7 @@ class GatewaySession:
         self._lost_at: float | None = None
         self._fatal = False
         self._closed = False
-        _live.add(self)
+        leaving.end_with_process(self)
 
     # ------------------------------------------------------------------------------- the caller's side
     @property
@@ -238,19 +234,9 @@ class GatewaySession:
             return
         run = message.view.run if isinstance(message, Accepted | Update) else message.run
         for feed in self._feeds.of(run):
-            self._hand(message, feed)
-
-    def _hand(self, message: Accepted | Update | Events | Refused, feed: RunFeed) -> None:
-        if isinstance(message, Events):
-            feed.on_events(message)
-        elif isinstance(message, Update):
-            feed.on_update(message)
-        elif isinstance(message, Accepted):
-            feed.on_accepted(message)
-        else:
-            feed.on_refused(message)
-        if feed.ended:
-            self.drop(feed)
+            feed.take(message)
+            if feed.ended:
+                self.drop(feed)
 
     def _on_lost(self, error: GpuReleaseError) -> None:
         self._link = None
@@ -292,24 +278,10 @@ class GatewaySession:
     def _subscribe(self, run: str, after: int) -> None:
         self._outbox.put(encode(Subscribe(run, after)))
 
-    def _forget_in_fork(self) -> None:
+    def forget_in_fork(self) -> None:
         """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""
         self._closed = True
         link, self._link = self._link, None
         if link is not None:
             with contextlib.suppress(OSError):
                 os.close(link.socket.detach())
-
-
-def _close_all() -> None:
-    for session in list(_live):
-        session.close(0.5)
-
-
-def _forget_all_in_fork() -> None:
-    for session in list(_live):
-        session._forget_in_fork()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all_in_fork)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .messages import FileInfo, ValueInfo
+from .messages import Event, FileInfo, ValueInfo
 
 DOCUMENT_VERSION = 1
 
@@ -212,3 +212,13 @@ class GcDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: dict[str, int] = msgspec.field(default_factory=dict)
     #: what could not be done, and what is not ours to remove
     notes: list[str] = msgspec.field(default_factory=list)
+
+
+class EventsPage(msgspec.Struct, frozen=True):
+    """Recorded events above ``after``. ``more``: ask again with ``after=last``."""
+
+    run: str
+    state: str
+    last: int
+    more: bool
+    events: list[Event]

@@ -1,8 +1,7 @@
 """Everything that crosses a process border, as frozen typed records (msgpack on sockets, JSON on REST).
 
-The kernel sends :data:`ClientMessage` over one WebSocket and gets :data:`GatewayMessage`. What gateway and node agents
-say is in :mod:`.node_messages`. ``CellPayload`` is opaque to the broker: only the kernel writes it and only the rank
-reads it.
+What they are wrapped in is in :mod:`.session_messages` (kernel and gateway) and :mod:`.node_messages` (gateway and node
+agents). ``CellPayload`` is opaque to the broker: only the kernel writes it and only the rank reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import msgspec
 
 from .resources import ResourceAsk
 
-PROTOCOL = 1
 #: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
 INLINE_LIMIT_BYTES = 1 << 20
 
@@ -175,7 +173,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     data: dict[str, Any]
 
 
-# ------------------------------------------------------------------------------------ kernel ⇄ gateway
+# ---------------------------------------------------------------------------------------------- the run
 class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One submission. ``payload`` is a msgpack :class:`CellPayload`. The id comes from the client, so that
     sending a request again after a lost connection cannot make a second run.
@@ -274,104 +272,6 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     #: why a persisting run's results are not durable yet
     waits_for: PersistWait | None = None
-
-
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message on a session socket."""
-
-    protocol: int
-    session: str
-    version: str = ""
-    #: runs to go on with: id → number of the last event seen
-    resume: dict[str, int] = msgspec.field(default_factory=dict)
-
-
-class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """Ask for a run; answered by :class:`Accepted` or :class:`Refused`."""
-
-    request: RunRequest
-
-
-class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """``interrupt`` (KeyboardInterrupt, then kill after the grace; a queued run is cancelled) or ``kill``."""
-
-    run: str
-    signal: str = "interrupt"
-
-
-class Detach(msgspec.Struct, frozen=True, tag="detach"):
-    """Let a run go on when this kernel ends; committed when a view comes that is ``detached``."""
-
-    run: str
-
-
-class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """Follow a run from event number ``after`` + 1 on. ``adopt``: a run whose own kernel is gone belongs to this
-    session from now on.
-    """
-
-    run: str
-    after: int = 0
-    adopt: bool = False
-
-
-class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent by the client every few seconds and echoed: tells a kernel that ended from a network that is gone."""
-
-    at_s: float = 0.0
-
-
-class Bye(msgspec.Struct, frozen=True, tag="bye"):
-    """The client ends on purpose: its attached runs end now, without the reconnect grace."""
-
-
-ClientMessage = Hello | Submit | Signal | Detach | Subscribe | Heartbeat | Bye
-
-
-class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """Answer to :class:`Hello`: which cluster this is."""
-
-    protocol: int
-    version: str
-    user: str
-    simulated: bool
-    gpus_total: int
-    #: root of the store as the nodes see it
-    store: str
-    #: embedded (this machine's own) or attached to a Ray cluster somebody else runs
-    embedded: bool = True
-    python: str = ""
-
-
-class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
-    """The submission is committed."""
-
-    view: RunView
-
-
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The request about ``run`` was refused; ``code`` as in errors.py. An empty ``run``: the connection itself."""
-
-    run: str
-    code: str
-    message: str
-    mend: str = ""
-
-
-class Update(msgspec.Struct, frozen=True, tag="update"):
-    """The run's newest view."""
-
-    view: RunView
-
-
-class Events(msgspec.Struct, frozen=True, tag="events"):
-    """Consecutive events of one run."""
-
-    run: str
-    events: list[Event]
-
-
-GatewayMessage = Welcome | Accepted | Refused | Update | Events | Heartbeat
 
 
 T = TypeVar("T")

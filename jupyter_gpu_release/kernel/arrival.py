@@ -6,8 +6,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from ..storage.array_memory import copy_into_view
 from ..storage.codec import Loaded
-from ..storage.exchange import Exchange, copy_into_view
+from ..storage.exchange import Exchange
 from .deferred import module_or_deferred
 
 #: names of IPython's own, which lead to all of it

@@ -11,7 +11,7 @@ from typing import Any
 from ..client.discovery import Target, find_gateway
 from ..client.session import GatewaySession
 from ..client.unreachable import WrongAddressError, is_refused
-from ..core.messages import Welcome
+from ..core.session_messages import Welcome
 from ..errors import GatewayUnavailableError
 from .cell_output import CellOutput
 from .receipt import boxed, bundle_of

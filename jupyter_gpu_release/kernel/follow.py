@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.folding import Folding
-from ..core.messages import Accepted, Event, Events, Refused, RunView, Update
+from ..core.messages import Event, RunView
 from ..core.run import RunState
+from ..core.session_messages import Accepted, Events, Refused, Update
 from ..core.waits import sentence
 from ..errors import GatewayUnavailableError, RunLostError, from_code
 from .cell_output import CellOutput

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..core.cache import CacheCandidate, CacheQuestion, CacheUse
-from ..core.messages import Accepted, Events, Refused, RunView, Update, ValueInfo
-from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from ..core.messages import RunView, ValueInfo
+from ..errors import GpuReleaseError
 from ..storage.tracking import FileDigests
 from .cache_key import CacheKey, NoKeyError, cache_key
 from .cell_output import CellOutput
 from .receipt import Receipt, list_names
+from .recorded import show_recorded
 from .relay import Relay
 from .results import open_values
 from .status_line import StatusLine
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .notebook import Notebook
     from .submission import Cell, Submission
 
-_SILENT_S = 10.0
 #: of this kernel: files that did not change are not read again
 _FILES = FileDigests()
 
@@ -97,7 +96,7 @@ def _show(notebook: Notebook, session: GatewaySession, view: RunView, bound: Seq
     notes = list(view.outcome.notes) if view.outcome is not None else []
     notes += notebook.names.notes
     try:
-        _replay(notebook, session, view.run)
+        show_recorded(session, view.run, Relay(CellOutput(notebook.shell)))
     except GpuReleaseError as error:
         notes.append(f"its output could not be shown again: {error.message}")
     head = f"same code, same inputs: results of run {view.run} reused, no GPU taken"
@@ -106,25 +105,3 @@ def _show(notebook: Notebook, session: GatewaySession, view: RunView, bound: Seq
     facts |= {"results": [{"name": each.name, "type": each.type, "bytes": each.bytes} for each in bound]}
     receipt = Receipt("✓", (head, *names), notes=tuple(dict.fromkeys(notes)), facts=facts)
     StatusLine(CellOutput(notebook.shell)).finish(receipt.bundle(), receipt.metadata())
-
-
-def _replay(notebook: Notebook, session: GatewaySession, run: str) -> None:
-    """The gateway sends all recorded events before the run's view."""
-    relay = Relay(CellOutput(notebook.shell))
-    feed = session.follow(run)
-    silent_since = time.monotonic()
-    try:
-        while time.monotonic() - silent_since < _SILENT_S:
-            item = feed.get(0.25)
-            if item is None:
-                continue
-            silent_since = time.monotonic()
-            if isinstance(item, Events):
-                relay.show(item.events)
-            elif isinstance(item, Refused):
-                raise from_code(item.code, item.message, item.mend)
-            elif isinstance(item, Update | Accepted):
-                return
-        raise GatewayUnavailableError("the gateway does not answer")
-    finally:
-        session.drop(feed)

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from IPython.display import display
 
 from ..core.documents import RunRow
-from ..core.folding import Folding
-from ..core.messages import Accepted, Events, Refused, RunView, Update
+from ..core.messages import RunView
 from ..core.run import RunState, is_run_id
-from ..errors import GatewayUnavailableError, OptionError, from_code
+from ..errors import OptionError
 from .attach import attach_to
 from .cell_output import CellOutput
 from .commands import rest
 from .place import find_notebook
+from .recorded import show_recorded
 from .relay import Relay
 from .tables import runs_table
 
 if TYPE_CHECKING:
-    from ..client.session import RunFeed
     from .notebook import Notebook
 
 _MOST_RUNS = 1000
 #: runs among which this notebook's newest is looked for
 _LOOKED_THROUGH = 200
-_SILENT_S = 10.0
 
 
 def show_runs(notebook: Notebook, line: str) -> None:
@@ -82,32 +79,8 @@ def attach(notebook: Notebook, line: str) -> None:
 def replay(notebook: Notebook, line: str) -> None:
     """``%gpu_logs RUN``: what is recorded up to now, shown again."""
     run = _run_named(notebook, "gpu_logs", line)
-    session = notebook.link.session(notebook.settings)
-    feed = session.follow(run)
-    try:
-        _show_recorded(notebook, feed)
-    finally:
-        session.drop(feed)
-
-
-def _show_recorded(notebook: Notebook, feed: RunFeed) -> None:
-    """The gateway sends all events that it knows before the run's view."""
-    relay, folding = Relay(CellOutput(notebook.shell)), Folding()
-    silent_since = time.monotonic()
-    while time.monotonic() - silent_since < _SILENT_S:
-        item = feed.get(0.25)
-        if item is None:
-            continue
-        silent_since = time.monotonic()
-        if isinstance(item, Events):
-            relay.show(folding.feed(item.events))
-        elif isinstance(item, Refused):
-            raise from_code(item.code, item.message, item.mend)
-        elif isinstance(item, Update | Accepted):
-            relay.show(folding.rest())
-            _show_end(relay, item.view)
-            return
-    raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
+    relay = Relay(CellOutput(notebook.shell))
+    _show_end(relay, show_recorded(notebook.link.session(notebook.settings), run, relay))
 
 
 def _show_end(relay: Relay, view: RunView) -> None:

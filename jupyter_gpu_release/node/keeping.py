@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,9 +22,10 @@ from ..core.node_messages import AgentConfig
 from ..errors import GpuReleaseError, StoreError
 from ..storage.atomic import make_private_folder
 from . import memory, process
+from .mover import start_mover
 from .persister import SPILL_SIGNAL
 from .settlement import Settlement, to_spill
-from .spool import BackOff, KeepOrder, SpoolEntry, Waiting, entries, waits, write_values
+from .spool import BackOff, KeepOrder, SpoolEntry, Waiting, default_spool, entries, waits, write_values
 
 OnWait = Callable[[PersistWait], None]
 _TICK_S = 1.0
@@ -56,7 +56,7 @@ class Keeping:
     """All kept results of one node; every method runs on the agent's event loop."""
 
     def __init__(self, config: AgentConfig, node: str) -> None:
-        root = Path(config.spool or _default_spool()) / socket.gethostname()
+        root = Path(config.spool or default_spool()) / socket.gethostname()
         make_private_folder(root)
         self._root = root
         self._node = node
@@ -275,12 +275,7 @@ class Keeping:
 
     def _ensure_mover(self) -> None:
         if self._mover is None or self._mover.poll() is not None:
-            argument = msgspec.json.encode(self.order).decode()
-            self._mover = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_gpu_release.node.mover", argument], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
-                env={**_plain_environment(), **self._markers},
-            )  # fmt: skip
+            self._mover = start_mover(self.order, self._markers)
 
     async def _tick(self) -> None:
         """While something is kept: read records that we were not told of, keep the mover alive."""
@@ -291,13 +286,3 @@ class Keeping:
                 if told is not None:
                     with contextlib.suppress(GpuReleaseError, OSError):
                         self._take_in(told)
-
-
-def _default_spool() -> str:
-    """For nodes whose operator named none: a folder that survives restarts of cluster and machine."""
-    return f"/var/tmp/jupyter-gpu-{os.getuid()}"
-
-
-def _plain_environment() -> dict[str, str]:
-    """Without tokens and what Ray sets for its own workers."""
-    return {name: text for name, text in os.environ.items() if not name.startswith(("RAY_", "JUPYTER_GPU_TOKEN"))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,16 @@ from .persister import notify
 from .spool import BackOff, KeepOrder, SpoolEntry, Waiting, entries, waits, write_values
 
 _LOOK_S = 0.5
+
+
+def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start the node's mover; ``markers``: environment variables by which sweeps find it."""
+    plain = {name: text for name, text in os.environ.items() if not name.startswith(("RAY_", "JUPYTER_GPU_TOKEN"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "jupyter_gpu_release.node.mover", msgspec.json.encode(order).decode()],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+        start_new_session=True, env={**plain, **markers},
+    )  # fmt: skip
 
 
 def main() -> int:

@@ -33,6 +33,11 @@ from ..storage.runs import require_store
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
+def default_spool() -> str:
+    """For nodes whose operator named none: a folder that survives restarts of cluster and machine."""
+    return f"/var/tmp/jupyter-gpu-{os.getuid()}"
+
+
 class KeepOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a writer of results must know of its node."""
 

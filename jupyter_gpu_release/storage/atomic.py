@@ -49,7 +49,7 @@ def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, s
             os.close(descriptor)
         os.replace(temp, path)
         if durable:
-            sync_folder(path.parent)
+            sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temp.unlink(missing_ok=True)
@@ -106,9 +106,9 @@ def _write_all(descriptor: int, chunk: Chunk) -> int:
     return done
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable; raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Make a file's content, or the names in a folder, durable; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import secrets
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StoreError
-from .atomic import make_private_folder, sync_folder, write_error
+from .atomic import make_private_folder, sync, write_error
 from .digests import digest_of, is_digest
+from .file_digests import digest_of_file, synced_digest
 from .graph_map import GraphMap, map_of
 from .memory import start_write_out
 
@@ -98,8 +97,8 @@ class BlobStore:
             _check_owner(path, facts)
             os.utime(path)
             if durable:  # its writer may not have asked for that, or died before its folder was safe
-                _sync(path)
-                sync_folder(path.parent)
+                sync(path)
+                sync(path.parent)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -114,7 +113,7 @@ class BlobStore:
             try:
                 self._fill(descriptor, view, durable=durable)
                 os.fchmod(descriptor, 0o400)
-                digest = _finish(descriptor, len(view), durable=durable)
+                digest = synced_digest(descriptor, len(view), durable=durable)
             finally:
                 os.close(descriptor)
             self._name(temp, digest, len(view), durable=durable)
@@ -150,9 +149,9 @@ class BlobStore:
                 raise
             os.replace(temp, path)
         if durable:
-            sync_folder(path.parent)
+            sync(path.parent)
             if is_new:
-                sync_folder(self.root)
+                sync(self.root)
 
     # ---------------------------------------------------------------------------------- reading
     def open(self, digest: str, length: int, *, used_by: Path | None = None) -> GraphMap:
@@ -186,7 +185,7 @@ class BlobStore:
         path = self.path_of(digest)
         try:
             with open(path, "rb") as file:
-                found = _digest_of_file(file.fileno())
+                found = digest_of_file(file.fileno())
         except OSError as error:
             raise _unreadable(path, error, None) from error
         if found != digest:
@@ -254,45 +253,6 @@ def _digest_by_mapping(view: memoryview) -> str:
     if offset or len(mapping) != len(view) or not mapping.is_untouched():
         return ""
     return mapping.digest
-
-
-def _finish(descriptor: int, length: int, *, durable: bool) -> str:
-    """The digest of what was really written, taken from the page cache while the disk is at work."""
-    problems: list[OSError] = []
-
-    def sync() -> None:
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=sync, name="blob fsync") if durable else None
-    if thread is not None:
-        thread.start()
-    try:
-        if os.fstat(descriptor).st_size != length:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return _digest_of_file(descriptor)
-    finally:
-        if thread is not None:
-            thread.join()
-        if problems:
-            raise problems[0]
-
-
-def _digest_of_file(descriptor: int) -> str:
-    if not os.fstat(descriptor).st_size:
-        return digest_of(b"")
-    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-        return digest_of(content)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_owner(path: Path, facts: os.stat_result) -> None:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 from jupyter_gpu_release.client.session import FeedItem, RunFeed
-from jupyter_gpu_release.core.messages import Accepted, Events, Refused, RunView, Update
+from jupyter_gpu_release.core.messages import RunView
 from jupyter_gpu_release.core.run import RunState
+from jupyter_gpu_release.core.session_messages import Accepted, Events, Refused, Update
 
 _PATIENCE_S = 30.0
 

@@ -28,7 +28,8 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import ConnectionLost, GatewaySession
 from jupyter_gpu_release.core.access_documents import TokenRequest, TokenRevocation
-from jupyter_gpu_release.core.messages import (
+from jupyter_gpu_release.core.messages import decode, encode
+from jupyter_gpu_release.core.session_messages import (
     PROTOCOL,
     ClientMessage,
     Detach,
@@ -37,8 +38,6 @@ from jupyter_gpu_release.core.messages import (
     Hello,
     Refused,
     Welcome,
-    decode,
-    encode,
 )
 from jupyter_gpu_release.errors import AuthenticationError, ForbiddenError
 

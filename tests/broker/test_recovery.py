@@ -16,7 +16,7 @@ from ray_bed import GatewayBed, RayBed, request
 
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
-from jupyter_gpu_release.core.messages import Update
+from jupyter_gpu_release.core.session_messages import Update
 from jupyter_gpu_release.errors import GatewayUnavailableError
 
 

@@ -18,7 +18,8 @@ from websockets.sync.client import connect
 from jupyter_gpu_release.broker.ledger import StoredToken
 from jupyter_gpu_release.broker.routes import BODY_LIMIT_BYTES, ROUTES, Route
 from jupyter_gpu_release.broker.tokens import TokenBook, digest_of
-from jupyter_gpu_release.core.messages import PROTOCOL, GatewayMessage, Heartbeat, Hello, Refused, decode, encode
+from jupyter_gpu_release.core.messages import decode, encode
+from jupyter_gpu_release.core.session_messages import PROTOCOL, GatewayMessage, Heartbeat, Hello, Refused
 from jupyter_gpu_release.errors import AuthenticationError, NoSuchRunError
 
 HTTP_ROUTES = [route for route in ROUTES if route.handler is not None]

@@ -6,8 +6,8 @@ import msgspec
 from feeds import Reading
 from ray_bed import GPUS, GatewayBed, request
 
-from jupyter_gpu_release.core.messages import Accepted
 from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.session_messages import Accepted
 from jupyter_gpu_release.storage.layout import RunPaths
 from jupyter_gpu_release.storage.runs import read_manifest
 

@@ -13,16 +13,8 @@ from websockets.sync.client import connect
 
 from jupyter_gpu_release.broker.sessions import FRESH_S, judge_closing
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.messages import (
-    PROTOCOL,
-    Accepted,
-    GatewayMessage,
-    Hello,
-    Submit,
-    Update,
-    decode,
-    encode,
-)
+from jupyter_gpu_release.core.messages import decode, encode
+from jupyter_gpu_release.core.session_messages import PROTOCOL, Accepted, GatewayMessage, Hello, Submit, Update
 
 
 def test_what_a_closed_socket_means() -> None:
@@ -138,7 +130,7 @@ def test_a_slow_client_misses_nothing_and_costs_no_memory(gateway: GatewayBed, u
 
 
 def _keep_beating(link: object) -> threading.Event:
-    from jupyter_gpu_release.core.messages import Heartbeat
+    from jupyter_gpu_release.core.session_messages import Heartbeat
 
     over = threading.Event()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jupyter_gpu_release.broker.tail import TAIL_BYTES, Batch, EventTail, RawReport, batches_of
-from jupyter_gpu_release.core.messages import Event, Events, GatewayMessage, decode, encode
+from jupyter_gpu_release.core.messages import Event, decode, encode
 from jupyter_gpu_release.core.node_messages import NodeReport, RunEvents
+from jupyter_gpu_release.core.session_messages import Events, GatewayMessage
 
 
 def events(first: int, last: int, text: str = "x") -> list[Event]:

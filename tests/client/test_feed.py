@@ -9,8 +9,9 @@ import time
 import pytest
 
 from jupyter_gpu_release.client.feed import RunFeed
-from jupyter_gpu_release.core.messages import Accepted, Event, Events, Refused, RunRequest, RunView, Update
+from jupyter_gpu_release.core.messages import Event, RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.session_messages import Accepted, Events, Refused, Update
 
 RUN = "20260101-000000-00000000"
 

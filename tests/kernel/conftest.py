@@ -17,28 +17,30 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 from jupyter_gpu_release.core.messages import (
+    CellPayload,
+    ErrorInfo,
+    Event,
+    Graph,
+    Outcome,
+    RunRequest,
+    RunView,
+    ValueInfo,
+    decode,
+    encode,
+)
+from jupyter_gpu_release.core.session_messages import (
     PROTOCOL,
     Accepted,
     Bye,
-    CellPayload,
     ClientMessage,
-    ErrorInfo,
-    Event,
     Events,
-    Graph,
     Heartbeat,
     Hello,
-    Outcome,
     Refused,
-    RunRequest,
-    RunView,
     Signal,
     Submit,
     Update,
-    ValueInfo,
     Welcome,
-    decode,
-    encode,
 )
 from jupyter_gpu_release.storage import codec
 from jupyter_gpu_release.storage.runs import make_store

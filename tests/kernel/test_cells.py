@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpu_release.core import raised
-from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo, Refused
+from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo
+from jupyter_gpu_release.core.session_messages import Refused
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.storage.graph_file import blobs_of
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
-from jupyter_gpu_release.core.messages import Refused
+from jupyter_gpu_release.core.session_messages import Refused
 
 if TYPE_CHECKING:
     from conftest import FakeGateway, FakeRun, Kernel
