@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from argparse import SUPPRESS
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_release import errors
+from jupyter_gpu_release.cli import arguments
 from jupyter_gpu_release.core.options import OPTIONS
 from jupyter_gpu_release.kernel.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics
 from jupyter_gpu_release.kernel.settings import GpuRelease
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+COMMANDS = REFERENCE[REFERENCE.index("## Command line") : REFERENCE.index("## Environment variables")]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -23,7 +26,23 @@ def test_options_are_in_the_reference_and_in_the_help(name: str):
 
 def test_no_option_is_invented():
     known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE)) <= known
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE.replace(COMMANDS, ""))) <= known
+
+
+def test_commands_and_their_options_are_in_the_reference_and_none_is_invented():
+    _, commands = arguments._build()
+    known = set(arguments._LATER_OPTIONS) | {"--version", "--help"}
+    for name, command in commands.items():
+        assert re.search(rf"`{name}\b", COMMANDS), name
+        options = {each for action in command._actions for each in action.option_strings if action.help != SUPPRESS}
+        known |= options
+        for option in options - {"--help", "-h"}:
+            assert re.search(rf"{option}\b", COMMANDS), f"{name} {option}"
+    for action in arguments._RUNS_ACTIONS:
+        assert f"`runs {action} " in COMMANDS
+    for name in arguments._LATER_COMMANDS:
+        assert f"`{name}`" in COMMANDS
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", COMMANDS)) <= known
 
 
 def test_magics_settings_and_errors_are_in_the_reference():
@@ -32,5 +51,4 @@ def test_magics_settings_and_errors_are_in_the_reference():
     for name in GpuRelease.class_own_traits(config=True):
         assert f"`c.GpuRelease.{name}`" in REFERENCE, name
     for cls in errors.BY_CODE.values():
-        if cls not in (errors.RequestError, errors.ConflictError):  # never seen in a notebook
-            assert f"`{cls.__name__}`" in REFERENCE, cls
+        assert f"`{cls.__name__}`" in REFERENCE, cls
