@@ -19,6 +19,8 @@ from ..storage.runs import create_run_folder, make_store, require_store, write_m
 log = logging.getLogger(__name__)
 #: changes close together make one file
 _DEBOUNCE_S = 0.1
+#: between tries while the store refuses
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
 class Manifests:
@@ -67,17 +69,21 @@ class Manifests:
             await asyncio.wait(list(self._writing.values()), timeout=5.0)
 
     async def _write(self, run: str) -> None:
-        paths = RunPaths.of(self._store, run)
+        """Until the newest is on the store: with a stale one, or none, a run is not what it says to anybody else."""
+        paths, pause_s = RunPaths.of(self._store, run), _FIRST_PAUSE_S
         try:
-            while True:
+            while run in self._newest:
                 if not _is_final(self._newest[run]):
                     await asyncio.sleep(_DEBOUNCE_S)
                 manifest = self._newest.pop(run)
-                await asyncio.to_thread(self._write_now, paths, manifest)
-                if run not in self._newest:
-                    break
-        except StoreError as error:
-            log.warning("run %s: %s", run, error)
+                try:
+                    await asyncio.to_thread(self._write_now, paths, manifest)
+                except StoreError as error:
+                    if pause_s == _FIRST_PAUSE_S:
+                        log.warning("run %s: tried again until it works: %s", run, error)
+                    self._newest.setdefault(run, manifest)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
         finally:
             self._newest.pop(run, None)
             self._writing.pop(run, None)

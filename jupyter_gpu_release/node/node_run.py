@@ -53,7 +53,7 @@ class RunOnNode:
         self._tell_gateway = tell
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._outcomes: dict[int, Outcome] = {}
-        self._log: EventWriter | None = None
+        self._log = EventWriter(self._paths.events)
         self._pending: list[Event] = []
         self._count = 0
         self._wake = asyncio.Event()
@@ -67,8 +67,11 @@ class RunOnNode:
         return NodeRun(self.order.run, self.phase, self._count, self._at_s, self.outcome, self.waits_for)
 
     def events(self, after: int) -> list[Event]:
-        """Recorded events above ``after``."""
-        return list(read_events(self._paths.events, after))
+        """Recorded events above ``after``, and those that the store has refused so far."""
+        kept = self._log.kept()
+        recorded = list(read_events(self._paths.events, after))
+        last = recorded[-1].n if recorded else after
+        return [*recorded, *(event for event in kept if event.n > last)]
 
     # ------------------------------------------------------------------------------ the run's life
     def grant(self, gpu_ids: list[str]) -> None:
@@ -213,10 +216,13 @@ class RunOnNode:
             else:
                 settlement = await self._keeping.keep_small(run, self.order.folder, self.outcome, self._on_wait)
             self.outcome = settled_outcome(run, self.outcome, settlement)
+        problem = self._log_problem
         await self._record()
-        if self._log is not None:
-            with contextlib.suppress(StoreError):
-                await asyncio.to_thread(self._log.close)
+        if problem and not self._log_problem:  # the store works again
+            notes = [note for note in self.outcome.notes if note != problem]
+            self.outcome = msgspec.structs.replace(self.outcome, notes=notes)
+        with contextlib.suppress(StoreError):
+            await asyncio.to_thread(self._log.close)
         self._phase("final", time.time())
 
     # -------------------------------------------------------------------------------- signals
@@ -254,14 +260,14 @@ class RunOnNode:
         """Write what is pending to the log, then report it: recorded first, displayed second."""
         async with self._recording:
             batch, self._pending = self._pending, []
-            if batch:
+            if batch or self._log_problem:
                 await asyncio.to_thread(self._write, batch)
+            if batch:
                 self._tell_gateway(RunEvents(self.order.run, batch))
 
     def _write(self, batch: list[Event]) -> None:
         try:
-            if self._log is None:
-                self._log = EventWriter(self._paths.events)
             self._log.write(batch)
+            self._log_problem = ""
         except StoreError as error:
             self._log_problem = f"output is not recorded: {error.message}"

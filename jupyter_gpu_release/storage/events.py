@@ -13,32 +13,59 @@ from ..core.messages import Event, decode, encode
 from ..errors import StoreError
 
 _HEAD = struct.Struct("<I")
+_KEPT_BYTES = 16 << 20
 
 
 class EventWriter:
-    """Appends events; each :meth:`write` is one ``write`` call, not fsynced (fsync on :meth:`close`)."""
+    """Appends events, each :meth:`write` whole or not at all; not fsynced (fsync on :meth:`close`).
+
+    What the filesystem refuses is kept (up to 16 MiB) and goes first with the next try.
+    """
 
     def __init__(self, path: Path) -> None:
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(path, flags, 0o600)
-        except OSError as error:
-            raise StoreError(f"cannot open the event log {path}: {error.strerror}") from error
         self._path = path
+        self._descriptor: int | None = None
+        self._kept: list[Event] = []
+        self._kept_bytes = 0
+        self._is_cut = False
 
     def write(self, events: list[Event]) -> None:
-        """Record ``events``; raises :class:`StoreError` when the filesystem refuses."""
-        data = b"".join(_HEAD.pack(len(body)) + body for body in map(encode, events))
+        """Record ``events`` and what is kept; raises :class:`StoreError` when the filesystem refuses."""
+        try:
+            self._append(b"".join(map(_record, [*self._kept, *([] if self._is_cut else events)])))
+        except OSError as error:
+            self._keep(events)
+            raise StoreError(f"cannot write the event log {self._path}: {error.strerror}") from error
+        self._kept, self._kept_bytes = [], 0
+        if self._is_cut:
+            raise StoreError(f"the event log {self._path} could not be written for so long that output is missing")
+
+    def kept(self) -> list[Event]:
+        """What is not in the file yet."""
+        return list(self._kept)
+
+    def _append(self, data: bytes) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        whole = os.fstat(self._descriptor).st_size
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-        except OSError as error:
-            raise StoreError(f"cannot write the event log {self._path}: {error.strerror}") from error
+        except OSError:  # a full disk takes a part: nothing would be found behind a torn record
+            os.ftruncate(self._descriptor, whole)
+            raise
+
+    def _keep(self, events: list[Event]) -> None:
+        for event in events:
+            self._kept_bytes += len(_record(event))
+            self._is_cut = self._is_cut or self._kept_bytes > _KEPT_BYTES
+            if not self._is_cut:  # the log ends there: it has no holes
+                self._kept.append(event)
 
     def close(self) -> None:
         """Make the log durable and close it; a second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor < 0:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
             return
         try:
             os.fsync(descriptor)
@@ -46,6 +73,11 @@ class EventWriter:
             raise StoreError(f"cannot sync the event log {self._path}: {error.strerror}") from error
         finally:
             os.close(descriptor)
+
+
+def _record(event: Event) -> bytes:
+    body = encode(event)
+    return _HEAD.pack(len(body)) + body
 
 
 def read_events(path: Path, after: int = 0) -> Iterator[Event]:

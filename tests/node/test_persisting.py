@@ -18,6 +18,7 @@ from node_bed import Node, Run
 from jupyter_gpu_release.core.messages import Graph, PersistWait
 from jupyter_gpu_release.core.node_messages import RunPhase, RunWaits
 from jupyter_gpu_release.node import process
+from jupyter_gpu_release.storage.events import read_events
 from jupyter_gpu_release.storage.graph_file import open_graph
 
 Until = Callable[[Callable[[], object], str], None]
@@ -101,6 +102,19 @@ def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until) 
     away.rename(own_node.store)
     assert run.wait().status == "ok"
     _assert_whole(own_node, run.order.run, run.outcome.values)
+
+
+def test_output_that_could_not_be_recorded_is_recorded_later(own_node: Node, until: Until) -> None:
+    away = own_node.store.with_name("store-away")
+    source = f"import os\nos.rename({str(own_node.store)!r}, {str(away)!r})\nprint('last words')\n" + SMALL
+    run = own_node.start(source)
+    run.wait_for(_failed)
+    assert "last words" in "".join(str(event.data) for event in run.on_node.events(0))
+    away.rename(own_node.store)
+    assert run.wait().status == "ok"
+    recorded = read_events(own_node.store / "runs" / run.order.run / "events.log")
+    assert "last words" in "".join(str(event.data) for event in recorded)
+    assert not any("not recorded" in note for note in run.outcome.notes)
 
 
 def test_small_results_are_not_final_before_they_are_durable(own_node: Node, until: Until) -> None:

@@ -1,0 +1,54 @@
+"""Manifests on a store that refuses for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from store_bed import run_id
+
+from jupyter_gpu_release.broker import manifests as module
+from jupyter_gpu_release.broker.manifests import Manifests
+from jupyter_gpu_release.core.messages import RunRequest, RunView
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.storage.layout import RunPaths
+from jupyter_gpu_release.storage.runs import make_store, read_manifest
+
+
+def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
+    store, away, run = tmp_path / "store", tmp_path / "away", run_id(1)
+    make_store(store)
+    store.rename(away)
+
+    async def write() -> None:
+        manifests = Manifests(store)
+        request = RunRequest(run, "session", ResourceAsk(), b"")
+        manifests.note(RunView(run, "ann", "running"), None, request)
+        await _until_tried(manifests, run)
+        manifests.note(RunView(run, "ann", "failed"), None, request)
+        assert not store.exists()
+        away.rename(store)
+        await manifests.flush()
+
+    asyncio.run(write())
+    assert read_manifest(RunPaths.of(store, run))["state"] == "failed"
+
+
+async def _until_tried(manifests: Manifests, run: str) -> None:
+    """It is tried in a thread; what was refused is there again."""
+    refused = asyncio.Event()
+    original = manifests._write_now
+
+    def write(*arguments: object) -> None:
+        try:
+            original(*arguments)  # type: ignore[arg-type]
+        except StoreError:
+            loop.call_soon_threadsafe(refused.set)
+            raise
+
+    loop = asyncio.get_running_loop()
+    manifests._write_now = write  # type: ignore[method-assign]
+    await asyncio.wait_for(refused.wait(), 10)
