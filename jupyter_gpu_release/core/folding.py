@@ -115,6 +115,13 @@ class _Screen:
                 self._lines, self._column = [_Line()], 0
         return self.ready()
 
+    def before_other_text(self) -> str:
+        """What stands above text of another stream that comes now: of progress bars those that have ended."""
+        if self._row == len(self._lines) - 1 and not self._lines[self._row].text:
+            while self._row > 0:
+                self._give_first()
+        return self.ready()
+
     def rest(self) -> str:
         """Everything; the cursor stays in the last line."""
         above = len(self._lines) - 1 - self._row
@@ -129,6 +136,8 @@ class Folding:
 
     def __init__(self) -> None:
         self._screens: dict[tuple[str, int], _Screen] = {}
+        #: the one that was written to last
+        self._writing: tuple[str, int] | None = None
         #: by what they bring up to date
         self._updates: dict[str, Event] = {}
         self._out: list[Event] = []
@@ -167,8 +176,7 @@ class Folding:
 
     def _take(self, event: Event) -> None:
         if event.kind == "stream":
-            key = (event.data.get("name", "stdout"), event.data.get("rank", 0))
-            self._screens.setdefault(key, _Screen()).write(event.data.get("text", ""))
+            self._write((event.data.get("name", "stdout"), event.data.get("rank", 0)), event.data.get("text", ""))
         elif event.kind == "published":
             return
         elif (key_of_update := _updates(event)) is not None:
@@ -179,6 +187,13 @@ class Folding:
             for key, screen in self._screens.items():
                 self._text(key, screen.before_display())
             self._give(event)
+
+    def _write(self, key: tuple[str, int], text: str) -> None:
+        """Streams that take turns (a bar, a line, the next bar) keep their order."""
+        if key != self._writing and self._writing in self._screens:
+            self._text(self._writing, self._screens[self._writing].before_other_text())
+        self._writing = key
+        self._screens.setdefault(key, _Screen()).write(text)
 
     def _on_clear(self, event: Event) -> None:
         if event.data.get("wait"):

@@ -94,6 +94,28 @@ def test_lines_beside_a_bar_keep_their_order_and_the_bar_is_one() -> None:
     assert text_of(found).count("%") == 1
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 0])
+def test_a_bar_for_each_epoch_stands_where_it_stood(at_once: int) -> None:
+    pairs = []
+    for epoch in range(3):
+        bar = (say(f"\r{done}0%", "stderr") for done in range(11))
+        pairs += [say(f"epoch {epoch}\n"), *bar, say("\n", "stderr"), say(f"loss {epoch}\n")]
+    found = text_of(fold(*pairs, at_once=at_once))
+    assert found.split("\n") == [*(line for n in range(3) for line in (f"epoch {n}", "100%", f"loss {n}")), ""]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 0])
+def test_lines_of_two_streams_keep_their_order(at_once: int) -> None:
+    pairs = [say(f"{n}\n", name) for n in range(4) for name in ("stdout", "stderr")]
+    assert text_of(fold(*pairs, at_once=at_once)) == "".join(text["text"] for _, text in pairs)
+
+
+def test_a_bar_above_another_goes_on_when_something_is_printed() -> None:
+    upper = say("\r10%", "stderr"), say("\n\r5%\x1b[A", "stderr")
+    found = fold(*upper, say("line\n"), say("\r100%", "stderr"), say("\n\r100%\n", "stderr"))
+    assert text_of(found) == "line\n100%\n100%\n"
+
+
 def test_a_half_line_stands_before_the_display() -> None:
     assert fold(say("loss: "), show("figure"), say("more\n")) == [
         ("stream", "loss: "), ("display", show("figure")[1]), ("stream", "more\n"),
