@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.messages import RunView
-from ..core.run import RunState
 from ..errors import GpuReleaseError, NoSuchRunError, OptionError
 from .between_cells import BetweenCells
 from .cell_output import CellOutput, PinnedOutput
@@ -58,6 +57,13 @@ class BackgroundRun:
     def view(self) -> RunView:
         """The run as it is known now."""
         return self._following.view
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in a word (its results may still be on their way to the store)."""
+        if self.failure is not None:
+            return "failed"
+        return "is done" if is_usable(self.view) else "could not be followed"
 
     def follow(self, when_done: Callable[[], None]) -> None:
         """Begin to follow it in a thread of its own."""
@@ -256,13 +262,13 @@ class Background:
             _end(line, text)
             raise interrupted(text) from None
         self.settle_done()
-        _end(line, f"run {run.run}: {run.view.state}")
+        _end(line, f"run {run.run} {run.ended}")
 
     # ---------------------------------------------------------------------------------------- detach
     def detach(self, run: str) -> list[str]:
         """``%gpu_detach [RUN]``: let one run (or all) go on without this kernel; returns their ids."""
         wanted = [self._known(run)] if run else self.under_way()
-        live = [each for each in wanted if not RunState.of(each.view.state).is_terminal]
+        live = [each for each in wanted if not each.is_done.is_set()]
         if not live:
             what = f"run {run} is over" if run else "no run of this notebook is in the background"
             raise OptionError(f"%gpu_detach: {what}", mend="%gpu_runs lists all runs")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ..core.surroundings import Surroundings, enter
+from .failures import end_tracebacks_at_users_line, show_whole_tracebacks
 from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
 
 _loaded: dict[int, GpuMagics] = {}
@@ -23,6 +24,7 @@ def load(shell: Any) -> None:
     for name in UNBUILT_CELLS:
         shell.register_magic_function(unbuilt(name, "%%"), "cell", name)
     _loaded[id(shell)] = magics
+    end_tracebacks_at_users_line(shell)
     enter(surroundings_of(magics))
 
 
@@ -37,6 +39,7 @@ def unload(shell: Any) -> None:
         for name in ours:
             table[kind].pop(name, None)
     magics.close()
+    show_whole_tracebacks()
     enter(None)
 
 

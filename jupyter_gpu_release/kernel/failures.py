@@ -7,9 +7,12 @@ from typing import Any, TypeVar
 
 from ..core import raised
 from ..core.messages import ErrorInfo
+from ..core.own_frames import drop_own_causes, without_own
 from ..errors import GpuReleaseError, from_code
 
 E = TypeVar("E", bound=BaseException)
+#: IPython calls a method of this name instead of formatting the traceback itself
+_RENDER = "_render_traceback_"
 #: IPython shows these in its own way and would show our frames instead of the cell's, or nothing
 _SHOWN_SPECIALLY = (SyntaxError, BaseExceptionGroup, SystemExit)
 
@@ -18,7 +21,7 @@ def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
     """Make IPython show exactly ``lines`` for ``error`` (its ``_render_traceback_`` protocol)."""
     shown = list(lines)
     render: Callable[[], list[str]] = lambda: shown  # noqa: E731
-    BaseException.__setattr__(error, "_render_traceback_", render)  # the user's class may forbid new attributes
+    BaseException.__setattr__(error, _RENDER, render)  # the user's class may forbid new attributes
     return error
 
 
@@ -28,6 +31,25 @@ def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
     if error.mend:
         lines.append(f"  → {error.mend}")
     return with_traceback_lines(error, [*lines, *below])
+
+
+def end_tracebacks_at_users_line(shell: Any) -> None:
+    """Where the user's code meets one of our errors (``load``, a placeholder) show that line and none of ours."""
+
+    def render(error: GpuReleaseError) -> list[str]:
+        drop_own_causes(error)
+        shown: list[str] = shell.InteractiveTB.structured_traceback(
+            type(error), error, without_own(error.__traceback__)
+        )
+        return shown
+
+    setattr(GpuReleaseError, _RENDER, render)
+
+
+def show_whole_tracebacks() -> None:
+    """Take :func:`end_tracebacks_at_users_line` back."""
+    if _RENDER in vars(GpuReleaseError):
+        delattr(GpuReleaseError, _RENDER)
 
 
 def syntax_error(error: SyntaxError, shell: Any) -> BaseException:
@@ -70,8 +92,8 @@ def _named(name: str, base: type[Exception] = Exception, text: str | None = None
 
 def in_our_words(error: BaseException) -> BaseException:
     """``error`` as the notebook shall show it: what has no rendering yet gets one without frames of ours."""
-    if hasattr(error, "_render_traceback_"):
-        return error
     if isinstance(error, GpuReleaseError):
-        return without_traceback(error)
+        return error if _RENDER in vars(error) else without_traceback(error)
+    if hasattr(error, _RENDER):
+        return error
     return with_traceback_lines(error, [f"\x1b[31m{type(error).__name__}\x1b[39m: {error}".rstrip(": ")])

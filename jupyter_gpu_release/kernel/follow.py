@@ -174,7 +174,7 @@ class Following:
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
-        text = describe(self.view) + self.manner.suffix
+        text = self._describe()
         now = time.monotonic()
         if text != self._stage:
             self._stage, self._stage_begun_at = text, now
@@ -184,6 +184,10 @@ class Following:
                 self.settle()
             self.line.say(text)
 
+    def _describe(self) -> str:
+        """The line's words; before its first view nothing is known of a run that is brought back."""
+        return ("playing back" if self._folding is not None else describe(self.view)) + self.manner.suffix
+
     def close_line(self, text: str) -> None:
         """End the status line with what went wrong, where one stands."""
         self.line.step_aside()
@@ -192,7 +196,11 @@ class Following:
 
     def settle(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
         """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
-        if self.line.is_shown and (failed or self.relay.has_shown):
+        if not self.line.is_shown:
+            return
+        if failed and self._is_settled:
+            self.line.finish_plain("the results are written", metadata)
+        elif failed or (self.relay.has_shown and not self._is_settled):
             self.line.finish_plain(describe_past(self.view), metadata)
             self.line = StatusLine(self.output)
             self._is_settled = True
@@ -202,7 +210,7 @@ class Following:
         if self.relay.cleared or self._is_settled:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
-            self.line.say(describe(self.view) + self.manner.suffix)
+            self.line.say(self._describe())
         self.line.step_aside()
 
 

@@ -120,7 +120,9 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
         return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
     if outcome.error.code:
         return remote_error(outcome.error, *under)
-    error = RunCancelledError(view.reason or "the run was cancelled from elsewhere")
+    error = RunCancelledError(
+        view.reason or "the run was cancelled, by %gpu_cancel, another program or the end of its kernel"
+    )
     return with_traceback_lines(error, [*lines, f"\x1b[31mRunCancelledError\x1b[39m: {error.message}", *under])
 
 

@@ -56,19 +56,22 @@ def wait(notebook: Notebook, line: str) -> None:
     word = line.strip()
     if word and word != "last" and not is_run_id(word):
         raise OptionError(f"%gpu_wait: {word!r} is not a run", mend="write %gpu_wait for all, or %gpu_wait RUN")
-    if word == "last":
-        under_way = notebook.background.under_way()
-        word = under_way[-1].run if under_way else ""
-    notebook.background.wait(word)
+    notebook.background.wait(_newest_beside(notebook) if word == "last" else word)
 
 
 def detach(notebook: Notebook, line: str) -> None:
     """``%gpu_detach [RUN]``."""
     word = line.strip()
-    if word and not is_run_id(word):
-        raise OptionError(f"%gpu_detach: {word!r} is not a run", mend="write %gpu_detach, or %gpu_detach RUN")
-    for run in notebook.background.detach(word):
+    if word and word != "last" and not is_run_id(word):
+        raise OptionError(f"%gpu_detach: {word!r} is not a run", mend="write %gpu_detach for all, or %gpu_detach RUN")
+    for run in notebook.background.detach(_newest_beside(notebook) if word == "last" else word):
         sys.stdout.write(f"run {run} goes on without this kernel; %gpu_attach {run} brings it back\n")
+
+
+def _newest_beside(notebook: Notebook) -> str:
+    """``last`` among the runs in the background; empty: there is none."""
+    under_way = notebook.background.under_way()
+    return under_way[-1].run if under_way else ""
 
 
 def attach(notebook: Notebook, line: str) -> None:

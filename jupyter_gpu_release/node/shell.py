@@ -23,6 +23,8 @@ from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
 from ..core import sources
+from ..core.own_frames import drop_own_causes, without_own
+from ..errors import GpuReleaseError
 from .output import Outlet
 
 
@@ -121,6 +123,9 @@ class RankShell(InteractiveShell):
             link = link.tb_next
         if shown is not None:
             shown.tb_next = None
+        if isinstance(value, GpuReleaseError):
+            drop_own_causes(value)
+            trace = without_own(trace)
         return etype, value, trace
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpu_release.core import raised
-from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo
+from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo, Graph
 from jupyter_gpu_release.core.session_messages import Refused
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.storage.graph_file import blobs_of
@@ -101,6 +101,34 @@ def test_waiting_is_said_in_one_line(kernel: Kernel, gateway: FakeGateway):
     rest = kernel.finish(message)
     assert rest.kinds == ["update_display_data"]
     assert rest[0]["content"]["data"]["text/plain"].startswith("✓")
+
+
+@pytest.mark.parametrize("status", ["ok", "error"])
+def test_however_long_results_are_written_one_line_says_so(kernel: Kernel, gateway: FakeGateway, status: str):
+    error = None if status == "ok" else ErrorInfo("ValueError", "no", ["ValueError: no"])
+
+    @gateway.script("writing")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.say("hello\n")
+        run.end(status, state="persisting", values=Graph(file="values.graph"), error=error)
+        run.wait_for_signal()
+        for _ in range(20):  # the line is looked at with each
+            run.update("persisting")
+        run.end(status, error=error)
+
+    message = kernel.start("%%gpu_train --name writing\nfit()")
+    shown: list[str] = []
+    while not shown or "free again · writing" not in shown[-1]:
+        said = kernel.client.get_iopub_msg(timeout=20)
+        if said["msg_type"] == "display_data":
+            shown.append(said["content"]["data"]["text/plain"])
+    gateway.runs[0].signals.put("go on")
+    outputs = kernel.finish(message)
+    assert "display_data" not in outputs.kinds
+    assert len(shown) == 2
+    last = outputs.plain() or [m["content"]["data"]["text/plain"] for m in outputs if "data" in m["content"]]
+    assert last[-1].startswith("✓") if status == "ok" else last[-1] == "the results are written"
 
 
 def test_widgets_messages_pass_whole(kernel: Kernel, gateway: FakeGateway):

@@ -137,7 +137,7 @@ def test_cancelled_from_elsewhere(kernel: Kernel, gateway: FakeGateway):
 
     outputs = kernel.run("%%gpu_train --name other\n1")
     assert outputs.error["ename"] == "RunCancelledError"
-    assert "cancelled from elsewhere" in outputs.traceback
+    assert "the run was cancelled, by" in outputs.traceback
 
 
 def test_the_kernels_own_handler_is_back_afterwards(kernel: Kernel, gateway: FakeGateway):

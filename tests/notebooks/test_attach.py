@@ -49,13 +49,21 @@ def test_a_killed_kernels_run_is_taken_over(open_notebook: Open, until: Any) -> 
 def test_a_run_is_let_go_while_it_runs(open_notebook: Open, until: Any) -> None:
     first, second = open_notebook(), open_notebook()
     run = run_of(first.ok(ASYNC + HELD + "kept = 1"))
-    said = first.ok("%gpu_detach").text()
+    said = first.ok("%gpu_detach last").text()
     assert f"run {run} goes on without this kernel" in said
     first.manager.shutdown_kernel()
     assert "running (detached)" in second.ok("%gpu_runs 1").displays()[-1]
     go(second)
     second.ok(f"%gpu_attach {run}")
     assert second.value("kept") == 1
+
+
+def test_a_run_that_is_done_cannot_be_let_go(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    run = run_of(notebook.ok(ASYNC + "kept = 1"))
+    notebook.ok("%gpu_wait")
+    assert f"run {run} is over" in notebook.run(f"%gpu_detach {run}").traceback
+    assert "no run of this notebook is in the background" in notebook.run("%gpu_detach last").traceback
 
 
 def test_an_interrupt_leaves_the_run_going_on(open_notebook: Open) -> None:

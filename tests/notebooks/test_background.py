@@ -21,6 +21,8 @@ def test_a_cell_trains_while_others_draw(notebook: Notebook) -> None:
         shown = notebook.run(use)
         assert shown.reply["ename"] == "StillTrainingError", use
         assert f"%gpu_wait {run_of(started)}" in shown.traceback
+        assert "line 1" in shown.traceback
+        assert "pending.py" not in shown.traceback, "frames of ours"
     go(notebook)
     notebook.ok("%gpu_wait")
     assert notebook.value("[model, loss, scale]") == [{"w": [2, 2, 2]}, 0.5, 2]
