@@ -132,46 +132,25 @@ def _request(
     cell: Cell, prepared: Prepared, session: str, run: str, inputs: Graph, sources: Sequence[CellSource]
 ) -> RunRequest:
     options, place = cell.options, cell.place
-    workdir = find_workdir(options.workdir)
-    payload = CellPayload(
-        source=cell.body,
-        count=place.count,
-        line_offset=place.line_offset,
-        filename=cell.source.filename,
-        sources=list(sources),
-        inputs=inputs,
-        out=prepared.out,
-        skip=prepared.skip,
-        reevaluate=prepared.reevaluate,
-        workdir=workdir.path,
-        workdir_stamp=workdir.stamp,
-        workdir_asked=workdir.asked,
-        sys_path=prepared.sys_path,
-        modules=prepared.modules,
-        env={**exported(options.export), **options.env},
-        terminal=cell.in_terminal,
-        ambient=prepared.ambient,
-    )
     return RunRequest(
-        run=run,
-        session=session,
-        ask=options.ask,
-        payload=encode(payload),
-        code=cell.body,
-        imports=prepared.imports,
-        name=options.name,
-        notebook=place.notebook,
-        cell=place.cell,
-        timeout_s=options.timeout_s,
-        wait_s=options.wait_s,
-        on_disconnect=options.on_disconnect,
-        detach=options.detach,
-        fresh=options.fresh,
-        pin=options.pin,
-        used=prepared.used,
-        packages=prepared.packages,
+        run=run, session=session, ask=options.ask, payload=encode(_payload(cell, prepared, inputs, sources)),
+        code=cell.body, imports=prepared.imports, name=options.name, notebook=place.notebook, cell=place.cell,
+        timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
+        detach=options.detach, fresh=options.fresh, pin=options.pin, used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
-    )
+    )  # fmt: skip
+
+
+def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[CellSource]) -> CellPayload:
+    options, place = cell.options, cell.place
+    workdir = find_workdir(options.workdir)
+    return CellPayload(
+        source=cell.body, count=place.count, line_offset=place.line_offset, filename=cell.source.filename,
+        sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
+        workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
+        modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
+        ambient=prepared.ambient,
+    )  # fmt: skip
 
 
 def exported(keys: tuple[str, ...]) -> dict[str, str]:

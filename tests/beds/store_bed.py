@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from jupyter_gpu_release.core.config import GatewayConfig, RetentionPolicy
 from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView, ValueInfo
 from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.storage.graph_file import write_graph
+from jupyter_gpu_release.storage.graph_file import digest_in, open_graph, write_graph
 from jupyter_gpu_release.storage.layout import RunPaths
 from jupyter_gpu_release.storage.runs import create_run_folder, write_manifest
 
@@ -90,3 +91,20 @@ def run_id(number: int) -> str:
 def blob(letter: str) -> bytes:
     """A buffer that becomes a blob."""
     return letter.encode() * (1 << 20)
+
+
+def collect(bed: StoreBed, policy: RetentionPolicy = OLD, **more: object) -> GcDocument:
+    return asyncio.run(bed.collect(policy, **more))
+
+
+def gone(document: GcDocument) -> list[str]:
+    return [removal.run for removal in document.removals]
+
+
+def is_whole(bed: StoreBed, number: int) -> bool:
+    return bed.paths(number).values.exists() and open_values(bed, number) is not None
+
+
+def open_values(bed: StoreBed, number: int) -> list[memoryview]:
+    path = bed.paths(number).values
+    return open_graph(path, digest_in(path), verify=True).buffers

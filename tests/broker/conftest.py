@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_bed import GatewayBed, RayBed
+from feeds import Reading
+from ray_bed import GatewayBed, RayBed, request
+from team_bed import Team
 
+from jupyter_gpu_release.broker.ledger import StoredToken, open_ledger, put_token
+from jupyter_gpu_release.broker.tokens import digest_of
+from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.access_documents import TokenRequest, TokenRevocation
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +35,33 @@ def shared_gateway(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) ->
     gateway.end()
 
 
+@pytest.fixture(scope="module")
+def team(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    bed = GatewayBed(ray_bed, tmp_path_factory.mktemp("routes"), free_attempts=10_000, reconnect_grace_s=1.0)
+    engine = open_ledger(Path(bed.config.home) / "ledger.sqlite")
+    with engine.begin() as connection:
+        past_s = time.time() - 10
+        put_token(connection, StoredToken(digest_of("jgr_expired"), "old", "ann", "admin", past_s, 0.0))
+    engine.dispose()
+    assert bed.deploy().ok
+    secrets = {"root": bed.token, "wrong": "jgr_" + "x" * 43, "expired": "jgr_expired"}
+    with bed.rest() as root:
+        for name, role in (("ann", "user"), ("bob", "user"), ("chief", "admin"), ("revoked", "admin")):
+            secrets[name] = root.create_token(TokenRequest(name, role, 3600.0)).secret
+        root.revoke_tokens(TokenRevocation(user="revoked"))
+    session = GatewaySession(Target(bed.url, secrets["ann"]), "s-ann")
+    session.connect()
+    over, held = request("print 1\nvalues 5", "s-ann"), request("print 1\nhold", "s-ann")
+    Reading(session.submit(over)).end()
+    reading = Reading(session.submit(held))
+    reading.state("running")
+    yield Team(bed, secrets, over.run, held.run)
+    bed.let_go(held.run)
+    assert reading.end().state == "succeeded", "somebody who may not has ended ann's run"
+    session.close()
+    bed.end()
+
+
 @pytest.fixture
 def gateway(shared_gateway: GatewayBed) -> Iterator[GatewayBed]:
     """The shared gateway; after the test nothing may be held or queued."""
@@ -40,8 +75,6 @@ def gateway(shared_gateway: GatewayBed) -> Iterator[GatewayBed]:
 
 
 def _until(condition: Callable[[], object]) -> None:
-    import time
-
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline

@@ -14,7 +14,8 @@ from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.storage.graph_file import blobs_of
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun, Kernel
+    from kernel_outputs import Kernel
+    from script_gateway import FakeGateway, FakeRun
 
 
 def test_a_good_cell(kernel: Kernel, gateway: FakeGateway, graph_of: Any):

@@ -18,7 +18,8 @@ from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.core.session_messages import Refused
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun, Kernel
+    from kernel_outputs import Kernel
+    from script_gateway import FakeGateway, FakeRun
 
 MakeKernel = Callable[[dict[str, str]], "Kernel"]
 

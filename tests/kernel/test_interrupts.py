@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu_release.core.messages import ErrorInfo, Graph
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun, Kernel, Outputs
+    from kernel_outputs import Kernel, Outputs
+    from script_gateway import FakeGateway, FakeRun
 
 INTERRUPTED = ErrorInfo("KeyboardInterrupt", "", ["-----", "KeyboardInterrupt: there"])
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_outputs import Kernel, Outputs
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.rest import GatewayClient
-
-from .conftest import Kernel, Outputs
 
 Until = Callable[[Callable[[], object], str], None]
 REUSED = "same code, same inputs: results of run"

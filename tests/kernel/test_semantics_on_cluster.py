@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpu_release.client.autostart import Ready
 
 if TYPE_CHECKING:
-    from conftest import Kernel
+    from kernel_outputs import Kernel
 
 MakeKernel = Callable[[dict[str, str]], "Kernel"]
 

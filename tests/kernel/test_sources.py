@@ -11,7 +11,8 @@ from jupyter_gpu_release.core import raised
 from jupyter_gpu_release.core.messages import ErrorInfo
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun, Kernel
+    from kernel_outputs import Kernel
+    from script_gateway import FakeGateway, FakeRun
 
 BIRTH = "def fails(x):\n    y = x\n    raise ValueError(y)"
 

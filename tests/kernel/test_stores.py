@@ -14,7 +14,8 @@ from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.kernel.submission import find_store
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun, Kernel
+    from kernel_outputs import Kernel
+    from script_gateway import FakeGateway, FakeRun
 
 MakeKernel = Callable[[dict[str, str]], "Kernel"]
 LARGE = "big = bytes(3 << 20)"

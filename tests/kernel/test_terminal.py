@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu_release.core.messages import ErrorInfo
 
 if TYPE_CHECKING:
-    from conftest import FakeGateway, FakeRun
+    from script_gateway import FakeGateway, FakeRun
 
 _SHELL = """
 import sys

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from disks import tmpfs
 from node_bed import Node, Run
 
 from jupyter_gpu_release.core.messages import Graph, PersistWait
@@ -256,7 +257,7 @@ def test_results_survive_those_that_made_them(own_node: Node, until: Until, vict
 
 def test_a_full_disk_is_said_with_path_bytes_and_free_space(own_node: Node, until: Until) -> None:
     run = None
-    with _tmpfs(own_node.store, "8m"):
+    with tmpfs(own_node.store, "8m"):
         (own_node.store / "runs").mkdir()
         run = own_node.start(LARGE, workdir=str(own_node.store.parent))
         run.wait_for(_failed)
@@ -272,7 +273,7 @@ def test_a_full_disk_is_said_with_path_bytes_and_free_space(own_node: Node, unti
 def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
     pid = _persister(own_node)
-    with _tmpfs(Path(own_node.keeping.order.spool), "4m"):
+    with tmpfs(Path(own_node.keeping.order.spool), "4m"):
         os.kill(pid, signal.SIGUSR1)
         run.wait_for(lambda run: len(_failed(run)) > 2)
         assert process.is_persister(pid)
@@ -280,22 +281,6 @@ def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) ->
         away.rename(own_node.store)
         assert run.wait().status == "ok"
         _assert_whole(own_node, run.order.run, run.outcome.values)
-
-
-class _tmpfs:
-    """A filesystem of this size at ``path``; skips the test where it cannot be mounted."""
-
-    def __init__(self, path: Path, size: str) -> None:
-        self._path, self._size = path, size
-
-    def __enter__(self) -> None:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={self._size}", "tmpfs", str(self._path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", "-l", str(self._path)], check=True)
 
 
 async def _deaf(node: Node) -> None:

@@ -1,0 +1,173 @@
+"""Users' tokens on a real gateway: what their end closes, what survives a restart, what the audit log says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from feeds import Reading
+from ray_bed import request
+from team_bed import SOCKET_ROUTES, Team, name_of
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from jupyter_gpu_release.broker.routes import Route
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import ConnectionLost, GatewaySession
+from jupyter_gpu_release.core.access_documents import TokenRequest, TokenRevocation
+from jupyter_gpu_release.core.messages import decode, encode
+from jupyter_gpu_release.core.session_messages import (
+    PROTOCOL,
+    GatewayMessage,
+    Hello,
+    Welcome,
+)
+from jupyter_gpu_release.errors import AuthenticationError, ForbiddenError
+
+
+def _token(team: Team, user: str, expires_s: float = 3600.0) -> str:
+    with team.rest("root") as root:
+        secret = root.create_token(TokenRequest(user, expires_s=expires_s)).secret
+    team.secrets[user] = secret
+    return secret
+
+
+def _submitted(team: Team, user: str, script: str) -> str:
+    asked = request(script, "")
+    url, body = f"{team.bed.url}/v1/runs", msgspec.json.encode(asked)
+    answer = httpx.post(url, headers=team.headers(user), content=body, trust_env=False, timeout=20)
+    assert answer.status_code == 201, answer.text
+    return asked.run
+
+
+def _closing(socket: ClientConnection) -> tuple[int, str]:
+    """Code and words of the closing frame."""
+    while True:
+        try:
+            socket.recv(20)
+        except ConnectionClosed as closed:
+            frame = closed.rcvd
+            break
+    assert frame is not None
+    return frame.code, frame.reason
+
+
+@pytest.mark.parametrize("route", SOCKET_ROUTES, ids=name_of)
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_tokens_end_closes_what_it_opened(team: Team, route: Route, how: str) -> None:
+    user = f"carl-{how}-{SOCKET_ROUTES.index(route)}"
+    _token(team, user, 3600.0 if how == "revoked" else 4.0)
+    run = _submitted(team, user, "hold")
+    with team.open(user, route, run) as socket, team.open("root", route, team.held) as other:
+        if route.path == "/v1/session":
+            for each in (socket, other):
+                each.send(encode(Hello(PROTOCOL, f"end-{user}-{each is other}")))
+                assert isinstance(decode(each.recv(20), GatewayMessage), Welcome)
+        if how == "revoked":
+            with team.rest("chief") as chief:
+                (row,) = chief.revoke_tokens(TokenRevocation(user=user)).tokens
+            assert (row.user, row.state) == (user, "revoked")
+        code, reason = _closing(socket)
+        assert code == 1008
+        assert f"this token {how}" in reason.replace("was ", "")
+        assert other.ping().wait(20), "another's socket is open still"
+    with team.rest(user) as client, pytest.raises(AuthenticationError, match=how):
+        client.health()
+    with team.rest("root") as root:
+        root.cancel(run, kill=True)
+
+
+def test_a_kernel_hears_that_its_token_is_revoked(team: Team) -> None:
+    session = GatewaySession(Target(team.bed.url, _token(team, "dora")), "s-dora")
+    session.connect()
+    asked = request("hold", "s-dora")
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    with team.rest("root") as root:
+        root.revoke_tokens(TokenRevocation(user="dora"))
+        lost = reading.until(lambda item: isinstance(item, ConnectionLost) and item.final)
+        assert isinstance(lost, ConnectionLost)
+        assert "this token was revoked" in str(lost.error)
+        session.close()
+        watcher = GatewaySession(Target(team.bed.url, team.secrets["root"]), "s-watch")
+        watcher.connect()  # her kernel is gone for the gateway: its runs end after the grace
+        assert Reading(watcher.follow(asked.run)).end().state == "cancelled"
+        watcher.close()
+
+
+def test_revocations_survive_the_gateway(team: Team, until: Any) -> None:
+    kept, gone = _token(team, "kept"), _token(team, "gone")
+    with team.rest("root") as root:
+        root.revoke_tokens(TokenRevocation(user="gone"))
+        before = team.bed.kill_gateway()
+        until(lambda: _pid(root) not in (None, before), "the gateway's next life")
+        assert {row.user: row.state for row in root.tokens().tokens if row.user in ("kept", "gone")} == {
+            "kept": "active",
+            "gone": "revoked",
+        }
+    with GatewayClient(team.bed.url, kept) as client:
+        assert client.health()
+    with GatewayClient(team.bed.url, gone) as client, pytest.raises(AuthenticationError, match="revoked"):
+        client.health()
+
+
+def _pid(client: GatewayClient) -> int | None:
+    try:
+        return client.health().pid
+    except Exception:
+        return None
+
+
+# --------------------------------------------------------------------------------------------- audit log
+def test_what_admins_do_and_what_is_refused_is_audited(team: Team) -> None:
+    run = _submitted(team, "ann", "hold")
+    with team.rest("chief") as chief, team.rest("bob") as bob:
+        for forbidden in (bob.cancel, bob.events):
+            with pytest.raises(ForbiddenError):
+                forbidden(run)
+        with pytest.raises(ForbiddenError, match="for admins"):
+            bob.tokens()
+        chief.run(run)
+        chief.cancel(run, kill=True)
+        issued = chief.create_token(TokenRequest("eve", "user", 60.0, "a label"))
+        chief.revoke_tokens(TokenRevocation(id=issued.token.id))
+        chief.tokens()
+    team.secrets["eve"] = issued.secret
+    session = next(route for route in SOCKET_ROUTES if route.path == "/v1/session")
+    team.refused("root", session, "", Origin="https://evil.example")
+    team.refused("expired", session, "")
+    lines = team.audit()
+
+    def noted(**facts: str) -> list[dict[str, Any]]:
+        return [line for line in lines if facts.items() <= line.items()]
+
+    for facts in (
+        {"user": "bob", "action": "run.change", "target": run, "result": "forbidden", "detail": "owner ann"},
+        {"user": "bob", "action": "run.read", "target": run, "result": "forbidden"},
+        {"user": "bob", "action": "GET /v1/tokens", "result": "forbidden", "role": "user"},
+        {"user": "chief", "action": "run.read", "target": run, "result": "ok"},
+        {"user": "chief", "action": "run.change", "target": run, "result": "ok"},
+        {"user": "chief", "action": "token.create", "target": issued.token.id, "result": "ok"},
+        {"user": "chief", "action": "token.revoke", "target": issued.token.id, "result": "ok"},
+        {"user": "chief", "action": "token.list", "result": "ok"},
+    ):
+        line = noted(**facts)[-1]
+        assert line["origin"] == "127.0.0.1"
+        assert line["token"]
+    assert noted(action="WS /v1/session", result="unauthenticated")
+    assert noted(action="WS /v1/session", result="forbidden")
+    assert not noted(user="ann", action="run.read"), "what owners do with their own runs is their own business"
+
+
+def test_a_token_in_a_url_opens_nothing_and_is_not_logged(team: Team) -> None:
+    secret = team.secrets["root"]
+    for url in (f"/v1/health?token={secret}", f"/v1/runs/{secret}", f"/{secret}"):
+        assert httpx.get(team.bed.url + url, trust_env=False).status_code == 401
+        httpx.get(team.bed.url + url, headers=team.headers("root"), trust_env=False)
+    assert team.audit()
+    for file in Path(team.bed.config.home).rglob("log/*"):
+        assert secret not in file.read_text()
