@@ -25,6 +25,7 @@ class Nvml:
     def __init__(self) -> None:
         self._ready = False
         self._seen_us: dict[int, int] = {}
+        self._names: dict[int, tuple[str, str]] = {}
         self.problem = ""
 
     def _start(self) -> bool:
@@ -43,6 +44,7 @@ class Nvml:
         """Driver reloaded or GPU lost: start over with the next question."""
         self.problem = str(error)
         self._ready = False
+        self._names.clear()
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
@@ -69,17 +71,25 @@ class Nvml:
         except pynvml.NVMLError as error:
             if error.value in _OVER:
                 raise
+            self._names.pop(index, None)
             return Card(index, problem=str(error))
+
+    def _name(self, index: int, handle: Any) -> tuple[str, str]:
+        """UUID and name; asked once, since another card can take this index only when the driver starts anew."""
+        if index not in self._names:
+            self._names[index] = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
+        return self._names[index]
 
     def _card(self, index: int) -> Card:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         milliwatts = _told(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
         celsius = _told(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+        uuid, name = self._name(index, handle)
         return Card(
             index=index,
-            uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-            name=_text(pynvml.nvmlDeviceGetName(handle)),
+            uuid=uuid,
+            name=name,
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),

@@ -71,17 +71,16 @@ class ProcessTable:
 
 def _read_stat(path: str, pid: int) -> Process | None:
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        # no file object: this is done for each process of the machine, every two seconds
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
         # the name in parentheses may hold blanks and parentheses itself; proc(5) numbers the fields from 1
-        fields = text[text.rindex(b")") + 2 :].split()
-        return Process(
-            pid=pid,
-            parent=int(fields[1]),
-            session=int(fields[3]),
-            start_s=int(fields[19]) / _TICKS_PER_S,
-            cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
-        )
+        fields = text[text.rindex(b")") + 2 :].split(maxsplit=20)
+        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]) / _TICKS_PER_S, cpu_s)
     except (OSError, ValueError, IndexError):
         return None
 

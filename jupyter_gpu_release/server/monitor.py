@@ -26,6 +26,8 @@ from .signals import conversation_signal, cpu_signal, gpu_signal, held_bytes, ru
 from .tracking import Track
 from .watching import Watch, Watches
 
+#: kernels looked at before the event loop gets its turn
+_AT_ONCE = 50
 _UNKNOWN = Decision(Action.LEAVE, "unknown", "not looked at yet")
 
 
@@ -86,15 +88,16 @@ class Monitor(LoggingConfigurable):
             metrics.SAMPLE_SECONDS.observe(now_s - sample.at_s)
             self._count_seconds(sample)
             self.sample = sample
-            metrics.show_cards(sample.cards)
         self._limits = self._culler.thresholds()
-        for kernel, watch in self.watches.watches.items():
+        for number, (kernel, watch) in enumerate(list(self.watches.watches.items())):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)  # hundreds of kernels must not keep a front end waiting
             self._look_at(kernel, watch, now_s, fresh=fresh)
         for gone in set(self.tracks) - set(self.watches.watches):
             for memory in (self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended):
                 memory.pop(gone, None)
         self._look_at_leases(now_s)
-        metrics.show_cluster(self._gateway.status)
+        metrics.SHOWN.status, metrics.SHOWN.sample = self._gateway.status, self.sample
         self._say_what_changed()
 
     def _look_at(self, kernel: str, watch: Watch, now_s: float, *, fresh: bool) -> None:
@@ -115,7 +118,7 @@ class Monitor(LoggingConfigurable):
         self, kernel: str, watch: Watch, cpu: tuple[float, tuple[float, float]] | None, *, fresh: bool
     ) -> tuple[Signal, ...]:
         limits, held = self._limits, self.sample.held_by(kernel)
-        gpu, self._uses[kernel] = gpu_signal(held, self.sample.cards, limits)
+        gpu, self._uses[kernel] = gpu_signal(held, self.sample.by_index, limits)
         if trouble := self._trouble(fresh=fresh):
             gpu = Signal("gpu", None, trouble)
         gateway = self._gateway
@@ -161,21 +164,20 @@ class Monitor(LoggingConfigurable):
 
     def _count_seconds(self, sample: Sample) -> None:
         span_s = max(0.0, sample.at_s - self.sample.at_s)
-        holding = {"busy": 0, "idle": 0}
+        holding, seconds = {"busy": 0, "idle": 0}, {"held": 0.0, "used": 0.0, "saved": 0.0}
         for kernel, track in self.tracks.items():
             cards = len({held.card for held in sample.held_by(kernel)})
             if cards:
                 track.freed_cards = 0
                 holding["busy" if track.busy_since_s is not None else "idle"] += 1
-                metrics.SECONDS.labels("held").inc(span_s * cards)
-                metrics.SECONDS.labels("used").inc(span_s * cards * (self._uses.get(kernel) or 0.0))
-            elif track.freed_cards:
-                metrics.SECONDS.labels("saved").inc(span_s * track.freed_cards)
+                seconds["held"] += span_s * cards
+                seconds["used"] += span_s * cards * (self._uses.get(kernel) or 0.0)
+            else:
+                seconds["saved"] += span_s * track.freed_cards
         for state, count in holding.items():
             metrics.HOLDERS.labels(state).set(count)
-        metrics.HELD_BYTES.clear()
-        for held in sample.held:
-            metrics.HELD_BYTES.labels(held.owner.value).inc(held.process.used_bytes or 0)
+        for kind, total in seconds.items():
+            metrics.SECONDS.labels(kind).inc(total)
 
     def _say_what_changed(self) -> None:
         holds = sorted((h.subject, h.card, h.process.used_bytes or 0) for h in self.sample.held)

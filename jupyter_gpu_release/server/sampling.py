@@ -34,6 +34,19 @@ class Sample:
         return self._by_kernel.get(kernel, [])
 
     @cached_property
+    def by_card(self) -> dict[int, list[Held]]:
+        """What is held of each card."""
+        found: dict[int, list[Held]] = {}
+        for held in self.held:
+            found.setdefault(held.card, []).append(held)
+        return found
+
+    @cached_property
+    def by_index(self) -> dict[int, Card]:
+        """The cards by their index."""
+        return {card.index: card for card in self.cards}
+
+    @cached_property
     def _by_kernel(self) -> dict[str, list[Held]]:
         found: dict[str, list[Held]] = {}
         for held in self.held:

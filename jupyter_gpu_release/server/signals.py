@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.documents import ActiveRow, StatusDocument
@@ -31,14 +31,13 @@ def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> 
     return Signal("cell", *said)
 
 
-def gpu_signal(held: Sequence[Held], cards: Iterable[Card], limits: Thresholds) -> tuple[Signal, float | None]:
+def gpu_signal(held: Sequence[Held], cards: Mapping[int, Card], limits: Thresholds) -> tuple[Signal, float | None]:
     """Whether the kernel's processes keep a GPU busy, and how much. Without a share of its own a process is taken
-    to be all that its card does: too much rather than too little.
+    to be all that its card does: too much rather than too little. ``cards``: by index.
     """
-    by_index = {card.index: card for card in cards}
     most: float | None = 0.0
     for entry in held:
-        card = by_index[entry.card]
+        card = cards[entry.card]
         use = entry.process.utilization if entry.process.utilization is not None else card.utilization
         if use is not None and use > limits.gpu:
             return Signal("gpu", True, f"GPU {card.index} is {use:.0%} busy"), use

@@ -25,6 +25,8 @@ class Track:
     #: how many cards the last action freed
     freed_cards: int = 0
     _uses: deque[tuple[float, float]] = field(default_factory=deque)
+    #: their sum, kept beside them: a window may hold thousands of samples
+    _sum: float = 0.0
 
     def __post_init__(self) -> None:
         self.idle_since_s = self.began_s
@@ -62,16 +64,18 @@ class Track:
     def _remember(self, use: float | None, now_s: float, window_s: float) -> None:
         if use is None:
             self._uses.clear()
+            self._sum = 0.0
             return
         self._uses.append((now_s, use))
+        self._sum += use
         # one sample older than the window stays, so that the window can be seen to be full
         while len(self._uses) > 1 and self._uses[1][0] <= now_s - window_s:
-            self._uses.popleft()
+            self._sum -= self._uses.popleft()[1]
 
     @property
     def utilization(self) -> float | None:
         """Mean use over the window."""
-        return sum(use for _, use in self._uses) / len(self._uses) if self._uses else None
+        return max(0.0, self._sum) / len(self._uses) if self._uses else None
 
     @property
     def window_s(self) -> float:

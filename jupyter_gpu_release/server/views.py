@@ -15,11 +15,11 @@ from .watching import Watch
 
 def gpu_rows(sample: Sample) -> list[LocalGpu]:
     """This machine's cards."""
-    return [_gpu_row(card, sample.held) for card in sample.cards]
+    return [_gpu_row(card, sample.by_card.get(card.index, [])) for card in sample.cards]
 
 
-def _gpu_row(card: Card, held: tuple[Held, ...]) -> LocalGpu:
-    strange = [h.process.used_bytes or 0 for h in held if h.card == card.index and h.owner is Owner.UNATTRIBUTED]
+def _gpu_row(card: Card, held: list[Held]) -> LocalGpu:
+    strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
     return LocalGpu(
         index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
         utilization=card.utilization, temperature_c=card.temperature_c, power_w=card.power_w,

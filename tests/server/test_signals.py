@@ -33,13 +33,13 @@ def _held(share: float | None, used: int | None = 10) -> list[Held]:
 
 def test_a_gpu_is_as_busy_as_the_process_or_else_as_the_card() -> None:
     quiet, loud, mute = Card(0, utilization=0.0), Card(0, utilization=0.9), Card(0)
-    assert gpu_signal(_held(0.5), [quiet], _LIMITS)[0].busy is True
-    assert gpu_signal(_held(0.0), [loud], _LIMITS)[0].busy is False  # somebody else's work
-    assert gpu_signal(_held(None), [loud], _LIMITS)[0].busy is True
-    assert gpu_signal(_held(None), [quiet], _LIMITS) == (Signal("gpu", False, "its GPUs are idle"), 0.0)
-    assert gpu_signal(_held(None), [mute], _LIMITS)[0].busy is None
-    assert gpu_signal(_held(None), [mute], Thresholds(unknown_use_is_busy=False))[0].busy is False
-    assert gpu_signal([], [loud], _LIMITS)[0].busy is False
+    assert gpu_signal(_held(0.5), {0: quiet}, _LIMITS)[0].busy is True
+    assert gpu_signal(_held(0.0), {0: loud}, _LIMITS)[0].busy is False  # somebody else's work
+    assert gpu_signal(_held(None), {0: loud}, _LIMITS)[0].busy is True
+    assert gpu_signal(_held(None), {0: quiet}, _LIMITS) == (Signal("gpu", False, "its GPUs are idle"), 0.0)
+    assert gpu_signal(_held(None), {0: mute}, _LIMITS)[0].busy is None
+    assert gpu_signal(_held(None), {0: mute}, Thresholds(unknown_use_is_busy=False))[0].busy is False
+    assert gpu_signal([], {0: loud}, _LIMITS)[0].busy is False
 
 
 def test_cpu_between_two_samples() -> None:
