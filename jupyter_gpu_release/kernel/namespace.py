@@ -15,6 +15,7 @@ from ..errors import CannotSendError
 from ..storage import ambient, codec, settings
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_key import GraphKey, graph_key
+from ..storage.graph_map import refuse_torn
 from ..storage.rebuild import Realm
 from .arrival import Arrival
 from .history import DeviceHistory
@@ -99,7 +100,8 @@ class Namespace:
         """Find and serialise what the cell ``body`` (as typed, magic line removed) needs.
 
         Raises SyntaxError (the cell's own, line numbers of the whole cell), OptionError (a name of ``--in`` that
-        does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out).
+        does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out), StoreError (a
+        value of which part was lost with its file).
         """
         transform = self._shell.transform_cell
         custom = bool(getattr(self._shell, "input_transformers_post", None))
@@ -114,6 +116,7 @@ class Namespace:
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection)
+        refuse_torn(dump.buffers)
         prepared = self._prepared(facts, choice, selection, dump)
         prepared.binds = _bound_by(tree, facts, choice)
         return prepared

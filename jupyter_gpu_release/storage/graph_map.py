@@ -11,8 +11,10 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
+from ..errors import StoreError
 from . import guard
 from .memory import address_of, map_file, page_flags
 
@@ -159,3 +161,14 @@ def map_of(view: memoryview) -> tuple[GraphMap, int] | None:
     if mapping is None or not mapping.holds(address, view.nbytes):
         return None
     return mapping, address - mapping.address
+
+
+def refuse_torn(buffers: Iterable[memoryview]) -> None:
+    """Raise :class:`StoreError` for memory of a file of which some is lost: nobody would notice the zeros later."""
+    for buffer in buffers:
+        found = map_of(buffer)
+        if found is not None and found[0].is_torn:
+            raise StoreError(
+                f"not sent: some of its values came from {found[0].path}, could not be read any more and are zeros now",
+                mend="run the cell that made them again (`x = x.copy()` keeps what there is, with the zeros)",
+            )

@@ -282,3 +282,12 @@ def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
     assert process.wait_until_gone(rank, 5)
     assert process.wait_until_gone(child, 5)
     assert node.run("print('still here')").text() == "still here\n"
+
+
+def test_errors_of_this_package_end_at_the_cells_line(node: Node) -> None:
+    run = node.run("import jupyter_gpu_release\njupyter_gpu_release.load('no run')")
+    assert run.outcome.error is not None
+    text = "".join(run.outcome.error.traceback)
+    assert "line 3" in text
+    assert "is not the id of a run" in text
+    assert "loading.py" not in text

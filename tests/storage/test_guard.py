@@ -95,6 +95,26 @@ print(view[size - 1])
     assert written == "7"
 
 
+def test_torn_memory_is_not_sent(tmp_path: Path) -> None:
+    body = """
+    from jupyter_gpu_release.storage.graph_map import refuse_torn
+    refuse_torn([view, memoryview(b"other")])
+    cut(size // 2)
+    try:
+        bytes(view)
+        wait_for_error()
+    except StoreError:
+        pass
+    for part in (view, view[5:500]):
+        try:
+            refuse_torn([memoryview(b"other"), part])
+            print("taken")
+        except StoreError as error:
+            print(str(blob) in error.message, "are zeros now" in error.message)
+    """
+    assert lines(play(tmp_path, body)) == ["True True"] * 2
+
+
 def test_torn_memory_is_never_taken_for_the_blob(tmp_path: Path) -> None:
     body = """
     cut(size // 2)
