@@ -23,7 +23,7 @@ PUBLIC_RUN = frozenset({
     "run", "user", "state", "gpus", "ranks", "queue", "priority", "simulated", "submitted_at", "granted_at",
     "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",
 })  # fmt: skip
-PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s"})
+PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
 PUBLIC_QUEUED = frozenset({"run", "user", "queue", "priority", "gpus", "position", "reason", "start_estimate_s"})
 #: in place of fields that have no default of their own
 _EMPTY: dict[str, Any] = {

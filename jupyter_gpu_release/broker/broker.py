@@ -151,6 +151,7 @@ class Broker:
             session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
             priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
             submitted_at=time.time(), detached=request.detach, pinned=request.pin,
+            kernel=request.kernel,
         )  # fmt: skip
 
     async def _committed(self, record: RunRecord) -> None:

@@ -156,5 +156,5 @@ def _queue_row(view: RunView) -> QueueRow:
 def _active_row(view: RunView, now_s: float) -> ActiveRow:
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
-        view.name, waits_of(view),
+        view.name, waits_of(view), view.queue, view.kernel,
     )  # fmt: skip

@@ -76,6 +76,9 @@ class ActiveRow(msgspec.Struct, frozen=True):
     name: str = ""
     #: why a persisting run's results are not durable yet, in words
     waits_for: str = ""
+    queue: str = ""
+    #: Jupyter's id of the kernel that submitted it
+    kernel: str = ""
 
 
 class StatusDocument(msgspec.Struct, frozen=True):

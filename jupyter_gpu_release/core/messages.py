@@ -210,6 +210,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: list[str] = msgspec.field(default_factory=list)
     #: with ``cache_key``: which object of the graph is which (:class:`.cache.Marks`, msgpack)
     cache_marks: bytes = b""
+    #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
+    kernel: str = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -272,6 +274,8 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     #: why a persisting run's results are not durable yet
     waits_for: PersistWait | None = None
+    #: Jupyter's id of the kernel that submitted it
+    kernel: str = ""
 
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ class Place:
 
     notebook: str = ""
     cell: str = ""
+    kernel: str = ""
     count: int = 0
     line_offset: int = 1
 
@@ -37,6 +38,7 @@ def locate(shell: Any, body: str, *, is_cell: bool) -> Place:
     return Place(
         notebook=find_notebook(shell.user_ns),
         cell=str(parent.get("metadata", {}).get("cellId") or ""),
+        kernel=find_kernel(getattr(getattr(shell, "kernel", None), "config", {})),
         count=_number(shell),
         line_offset=_lines_above(raw, body, is_cell=is_cell),
     )
@@ -48,6 +50,15 @@ def find_notebook(names: Mapping[str, Any], environment: Mapping[str, str] | Non
     if isinstance(code_editor, str) and code_editor:
         return code_editor
     return (os.environ if environment is None else environment).get("JPY_SESSION_NAME", "")
+
+
+def find_kernel(config: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> str:
+    """Jupyter's id of this kernel, or ``""``: told by the server extension, else from its connection file."""
+    told = (os.environ if environment is None else environment).get("JUPYTER_GPU_KERNEL", "")
+    if told:
+        return told
+    name = Path(str(config.get("IPKernelApp", {}).get("connection_file") or "")).stem
+    return name.removeprefix("kernel-") if name.startswith("kernel-") else ""
 
 
 def find_workdir(asked: str | None) -> Workdir:

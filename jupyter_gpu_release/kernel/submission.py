@@ -135,7 +135,7 @@ def _request(
     return RunRequest(
         run=run, session=session, ask=options.ask, payload=encode(_payload(cell, prepared, inputs, sources)),
         code=cell.body, imports=prepared.imports, name=options.name, notebook=place.notebook, cell=place.cell,
-        timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
+        kernel=place.kernel, timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         detach=options.detach, fresh=options.fresh, pin=options.pin, used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip

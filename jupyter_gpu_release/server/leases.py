@@ -34,7 +34,7 @@ def leases_of(status: StatusDocument, users: Collection[str]) -> dict[str, Lease
             signal = Signal("run", True, f"its run is {state}")
         found[run] = LeaseSeen(
             user=own[0].user or "",
-            queue="",
+            queue=runs[run].queue if run in runs else "",
             path=runs[run].notebook if run in runs else "",
             signals=(signal,),
             utilization=sum(known) / len(known) if len(known) == len(own) else None,

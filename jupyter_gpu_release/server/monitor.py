@@ -126,7 +126,7 @@ class Monitor(LoggingConfigurable):
             conversation_signal(watch.conversation.busy(), watch.execution_state),
             gpu,
             cpu_signal(self._last_cpu.get(kernel), cpu, limits),
-            run_signal(watch.path, gateway.remembered, current=gateway.status is not None),
+            run_signal(kernel, watch.path, gateway.remembered, current=gateway.status is not None),
         )
         facts = {
             "kernel": kernel, "kernelspec": watch.name, "path": watch.path, "user": self._user,

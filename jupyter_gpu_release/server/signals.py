@@ -67,20 +67,24 @@ def cpu_signal(
     return Signal("cpu", False, "its processes wait")
 
 
-def run_signal(path: str, status: StatusDocument | None, *, current: bool) -> Signal:
+def run_signal(kernel: str, path: str, status: StatusDocument | None, *, current: bool) -> Signal:
     """A kernel that waits for a remote run is at work: its idle time begins at the run's end.
 
     ``current`` false: ``status`` is the last that was heard of a gateway that is silent now.
     """
     for run in status.runs if status is not None else ():
-        if is_of(run, path):
+        if is_of(run, kernel, path):
             words = f"its run {run.run} is {run.state}"
             return Signal("run", True, words) if current else Signal("run", None, f"{words}, or was")
     return Signal("run", False, "it has no run under way")
 
 
-def is_of(run: ActiveRow, path: str) -> bool:
-    """Whether a run was sent from the notebook at ``path``. Kernels name it by its file or its whole path."""
+def is_of(run: ActiveRow, kernel: str, path: str) -> bool:
+    """Whether a run was sent by this kernel. One that does not know its id is matched by its notebook, which it names
+    by file or by whole path.
+    """
+    if run.kernel:
+        return run.kernel == kernel
     if not path or not run.notebook:
         return False
     return run.notebook == path or run.notebook.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]

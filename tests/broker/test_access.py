@@ -85,7 +85,7 @@ def test_every_field_is_public_or_has_something_in_its_place(kind: type, public:
 
 
 def test_the_status_of_others() -> None:
-    active = ActiveRow("r", "ann", "running", 1, "merger.ipynb", 0.0, 1.0, "plan")
+    active = ActiveRow("r", "ann", "running", 1, "merger.ipynb", 0.0, 1.0, "plan", "", "exam", "k1")
     queued = QueueRow("r", "ann", "default", "normal", 1, 1, "behind one run")
     document = StatusDocument(1, False, GatewayFacts("u", "v"), GpuCounts(1, 1, 0, 0), [], [queued], [active])
     for caller in (OWNER, ADMIN):
@@ -93,7 +93,7 @@ def test_the_status_of_others() -> None:
         assert shown_status(caller, document) == whole
     seen = shown_status(OTHER, document)
     assert seen.queue == [queued]
-    assert seen.runs == [ActiveRow("r", "ann", "running", 1, "", 0.0, 1.0, "")]
+    assert seen.runs == [ActiveRow("r", "ann", "running", 1, "", 0.0, 1.0, "", "", "exam")]
 
 
 def test_values_travel_to_the_owner_only() -> None:

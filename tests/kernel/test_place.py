@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu_release.kernel.place import find_notebook, find_workdir, locate
+from jupyter_gpu_release.kernel.place import find_kernel, find_notebook, find_workdir, locate
 
 
 def plain_shell(raw: str) -> SimpleNamespace:
@@ -59,3 +59,11 @@ def test_workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert find_workdir("sub").path == str(tmp_path / "sub")
     missing = find_workdir("/nowhere/at/all")
     assert (missing.path, missing.stamp, missing.asked) == ("/nowhere/at/all", (0, 0), True)
+
+
+def test_the_kernels_id_is_told_by_the_server_or_by_its_connection_file() -> None:
+    config = {"IPKernelApp": {"connection_file": "/run/kernel-0f0f-11.json"}}
+    assert find_kernel(config, {"JUPYTER_GPU_KERNEL": "k1"}) == "k1"
+    assert find_kernel(config, {}) == "0f0f-11"
+    assert find_kernel({"IPKernelApp": {"connection_file": "/tmp/own.json"}}, {}) == ""
+    assert find_kernel({}, {}) == ""

@@ -35,11 +35,13 @@ def start_server(nvml_library: Path, tmp_path: Path) -> Iterator[StartServer]:
     """``start_server(action=…)``: a server with two fake cards and a policy of seconds."""
     beds: list[ServerBed] = []
 
-    def start(other: dict[str, Any] | None = None, **policy: Any) -> tuple[ServerBed, FakeCards]:
+    def start(
+        other: dict[str, Any] | None = None, environment: dict[str, str] | None = None, **policy: Any
+    ) -> tuple[ServerBed, FakeCards]:
         folder = tmp_path / f"server-{len(beds)}"
         cards = FakeCards(nvml_library, tmp_path / "cards")
         culler = FAST | {"device_files": [str(cards.device)], "audit_log": str(folder / "audit.jsonl")} | policy
-        bed = ServerBed(folder, {"GpuCuller": culler} | (other or {}), cards.environment)
+        bed = ServerBed(folder, {"GpuCuller": culler} | (other or {}), cards.environment | (environment or {}))
         beds.append(bed)
         return bed, cards
 

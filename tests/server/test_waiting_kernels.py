@@ -1,0 +1,97 @@
+"""Kernels that wait for runs on a real cluster are at work: for our policy, for Jupyter's own culling, for a Hub."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_kernel_bed import ServerKernel, audit
+
+from jupyter_gpu_release.client.autostart import Ready
+
+from .conftest import StartServer
+
+Until = Callable[[Callable[[], object], str], None]
+Open = Callable[..., ServerKernel]
+#: Jupyter's own culling, so short that any wait outlasts it
+JUPYTERS_OWN = {"MappingKernelManager": {"cull_idle_timeout": 4, "cull_interval": 1, "cull_connected": True}}
+_TOUCHING = {"warn", "release", "shutdown"}
+
+
+@pytest.fixture
+def open_kernel(cluster: Ready, start_server: StartServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
+    kernels: list[ServerKernel] = []
+
+    def opened(other: dict[str, Any] | None = None, **policy: Any) -> ServerKernel:
+        home = {"JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)}
+        bed, cards = start_server({"GpuRelease": {"poll_interval": 0.3}} | (other or {}), environment=home, **policy)
+        kernels.append(ServerKernel(bed, cards))
+        kernels[-1].run("%load_ext jupyter_gpu_release\nanswer = None")
+        return kernels[-1]
+
+    yield opened
+    for kernel in kernels:
+        kernel.close()
+
+
+def _held_back(folder: Path) -> tuple[Path, str]:
+    """A file, and the text of a cell that goes on until it is there."""
+    file = folder / "go-on"
+    return file, f"import os, time\nwhile not os.path.exists({str(file)!r}): time.sleep(0.05)\nx = 42"
+
+
+def _activity(kernel: ServerKernel) -> str:
+    """When a Hub believes that this server was last used."""
+    return str(kernel.bed.http.get("/api/status").json()["last_activity"])
+
+
+def test_a_cell_that_waits_for_its_run_outlives_jupyters_own_culling(
+    open_kernel: Open, tmp_path: Path, until: Until
+) -> None:
+    other = JUPYTERS_OWN | {"MappingKernelManager": JUPYTERS_OWN["MappingKernelManager"] | {"cull_busy": True}}
+    kernel = open_kernel(other, action="shutdown", save_before_shutdown=False)
+    kernel.holds()
+    file, text = _held_back(tmp_path)
+    kernel.begin(f"%%gpu_train\n{text}")
+    until(lambda: kernel.bed.get("status")["cluster"]["runs"], "the run")
+    _outlives(kernel, 9)
+    file.touch()
+    until(lambda: not kernel.row()["busy"], "the run's end")
+    assert (kernel.row()["idle_s"] or 0) < 5  # its clock starts at the run's end
+    until(lambda: not kernel.alive, "somebody's culling of what is idle now")
+
+
+@pytest.mark.parametrize("option", ["--async", "--detach"])
+def test_a_run_in_the_background_keeps_its_kernel(open_kernel: Open, tmp_path: Path, until: Until, option: str) -> None:
+    """The cell is over at once, so only the gateway knows that the kernel waits; its notebook has another's name."""
+    kernel = open_kernel(JUPYTERS_OWN, action="shutdown", save_before_shutdown=False)
+    kernel.holds()
+    file, text = _held_back(tmp_path)
+    kernel.run(f"get_ipython().run_cell_magic('gpu_train', {option!r}, {text!r})\nanswer = None")
+    until(lambda: "its run" in kernel.row()["why"], "the run to count as work")
+    namesake = ServerKernel(kernel.bed, kernel.cards, path="other/a.ipynb")
+    until(lambda: "its run" not in namesake.row()["why"], "the namesake's own state")
+    before = _activity(kernel)
+    _outlives(kernel, 9)
+    assert _activity(kernel) > before
+    assert not namesake.alive, "a notebook of the same name was kept by a run that is not its own"
+    namesake.close()
+    file.touch()
+    until(lambda: not kernel.bed.get("status")["cluster"]["runs"], "the run's end")
+    until(lambda: not kernel.alive, "somebody's culling of what is idle now")
+
+
+def _outlives(kernel: ServerKernel, seconds: float) -> None:
+    """Some limits' length goes by, Jupyter's and ours, and nobody touches the kernel."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert kernel.alive, kernel.bed.log()[-3000:]
+        assert not [
+            entry for entry in audit(kernel.bed) if entry["action"] in _TOUCHING and entry["subject"] == kernel.id
+        ]
+        time.sleep(0.2)
+    assert kernel.row()["busy"]
