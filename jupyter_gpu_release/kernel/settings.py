@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from traitlets import Any as AnyTrait
 from traitlets import Dict, Enum, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
@@ -56,6 +57,9 @@ class GpuRelease(Configurable):
         help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
         "%gpu_config and the cell's own options win.",
     ).tag(config=True)
+    user_tokens = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+    poll_interval = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+    max_backoff = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
 
 
 def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> GpuRelease:

@@ -12,6 +12,7 @@ from ..errors import GpuReleaseError, RequestError
 
 if TYPE_CHECKING:
     from .app import GpuReleaseExtension
+    from .gateway import GatewayLine
 
 #: what an authoriser is asked about
 AUTH_RESOURCE = "gpu_release"
@@ -28,6 +29,16 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
     def app(self) -> GpuReleaseExtension:
         """The extension that holds all state."""
         return cast("GpuReleaseExtension", self.extensionapp)
+
+    @property
+    def username(self) -> str:
+        """Jupyter's name of who asks."""
+        return str(self.current_user.username)
+
+    @property
+    def gateway(self) -> GatewayLine:
+        """The line that speaks for who asks; raises :class:`ForbiddenError` when there is none."""
+        return self.app.identities.line_of(self.username)
 
     def answer(self, document: Any) -> None:
         """Finish with a record as JSON."""

@@ -9,13 +9,14 @@ from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 
 from .. import __version__
-from ..errors import ConflictError, NoSuchRunError
+from ..errors import ConflictError, ForbiddenError, NoSuchRunError
 from ..hardware.nvml import Nvml
 from . import metrics, views
 from .acting import Actor
 from .culler import GpuCuller
-from .documents import DOCUMENT_VERSION, Health, Kept, KernelsDocument, Problem, Released, ServerStatus
+from .documents import DOCUMENT_VERSION, GatewayState, Health, Kept, KernelsDocument, Problem, Released, ServerStatus
 from .gateway import GatewayLine
+from .identities import Identities
 from .monitor import Monitor
 from .record import Record
 from .routes import HANDLERS
@@ -46,9 +47,11 @@ class GpuReleaseExtension(ExtensionApp):
         assert serverapp.event_logger is not None
         self._tasks: list[asyncio.Task[None]] = []
         self.culler = GpuCuller(parent=self)
-        self.gateway = GatewayLine(GpuRelease(parent=self))
+        settings = GpuRelease(parent=self)
+        self.gateway = GatewayLine(settings)
         self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
         self.gateway.on_change = lambda: self.record.changed("cluster")
+        self.identities = Identities(settings, self.gateway, self.gateway.on_change)
         self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, parent=self)
@@ -75,13 +78,19 @@ class GpuReleaseExtension(ExtensionApp):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.identities.close()
 
     # ------------------------------------------------------------------------------------- answers
-    def status(self) -> ServerStatus:
-        """``GET status``: from what is known, without asking anybody."""
+    async def status(self, user: str) -> ServerStatus:
+        """``GET status`` as ``user`` may see it: from what is known, without asking anybody."""
+        try:
+            line = await self.identities.seen_by(user)
+            state, cluster = line.state(), line.status
+        except ForbiddenError as error:
+            state, cluster = GatewayState("refused", message=error.message, mend=error.mend), None
         return ServerStatus(
-            DOCUMENT_VERSION, __version__, self.gateway.state(), self.gateway.status,
-            views.gpu_rows(self.monitor.sample), self.problems(), self.culler.facts(),
+            DOCUMENT_VERSION, __version__, state, cluster,
+            views.gpu_rows(self.monitor.sample), self.problems(state), self.culler.facts(),
         )  # fmt: skip
 
     def health(self) -> Health:
@@ -119,10 +128,10 @@ class GpuReleaseExtension(ExtensionApp):
             raise NoSuchRunError(f"this server has no kernel {kernel[:60]}", mend="GET kernels lists them")
         return watch
 
-    def problems(self) -> list[Problem]:
-        """What is missing, in words."""
+    def problems(self, line: GatewayState | None = None) -> list[Problem]:
+        """What is missing, in words; ``line``: that of who asks, else the server's own."""
         found = []
-        state = self.gateway.state()
+        state = line or self.gateway.state()
         if state.state != "connected":
             found.append(Problem("gateway", state.message, state.mend))
         if problem := self.monitor.samples.problem:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib.metadata import entry_points
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, validate
 from traitlets.config import LoggingConfigurable
 
 from ..core.resources import format_seconds
@@ -112,8 +111,9 @@ class GpuCuller(LoggingConfigurable):
         "only memory that nothing refers to is let go, and variables stay as they are.",
     ).tag(config=True)
     users = List(
-        Unicode(), help="Whose leases on the cluster this server looks after. Default: the user it runs as."
-    ).tag(config=True)  # fmt: skip
+        Unicode(),
+        help="Whose leases on the cluster this server looks after. Empty: those of the user whose token it has.",
+    ).tag(config=True)
     device_files = List(
         Unicode(),
         ["/dev/nvidia", "/dev/dxg"],
@@ -123,10 +123,6 @@ class GpuCuller(LoggingConfigurable):
     audit_log = Unicode(
         "", help="File to which every action is appended as a line of JSON (mode 0600). Empty: the server's log only."
     ).tag(config=True)
-
-    @default("users")
-    def _this_user(self) -> list[str]:
-        return [getpass.getuser()]
 
     @validate("business_hours", "overrides", "protected")
     def _check(self, proposal: Any) -> Any:

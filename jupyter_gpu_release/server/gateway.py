@@ -8,12 +8,15 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from traitlets.config import LoggingConfigurable
 
 from ..client.async_rest import AsyncGatewayClient
 from ..client.discovery import Target, find_gateway
+from ..client.home import read_secret
 from ..core.documents import StatusDocument
 from ..errors import GatewayUnavailableError, GpuReleaseError
 from .documents import GatewayState
@@ -29,9 +32,13 @@ _TIMEOUT_S = 10.0
 class GatewayLine(LoggingConfigurable):
     """Keeps the gateway's last status and its own state; :meth:`ask` is for requests of users."""
 
-    def __init__(self, settings: GpuRelease) -> None:
+    def __init__(self, settings: GpuRelease, token_file: str = "") -> None:
+        """``token_file``: that of one user, in place of the server's own token."""
         super().__init__(parent=settings)
         self._settings = settings
+        self._token_file = token_file
+        #: set when the first look is over
+        self.looked = asyncio.Event()
         self._client: AsyncGatewayClient | None = None
         self._error: GpuReleaseError | None = None
         self._backoff_s = _FIRST_BACKOFF_S
@@ -84,6 +91,7 @@ class GatewayLine(LoggingConfigurable):
         try:
             while True:
                 await self.look()
+                self.looked.set()
                 self._hurry.clear()
                 pause_s = self._pause_s()
                 self._next_s = time.monotonic() + pause_s
@@ -136,7 +144,7 @@ class GatewayLine(LoggingConfigurable):
         """A client for the gateway as it is named now: the own cluster may have started, stopped or moved."""
         async with self._changing:
             try:
-                target = await asyncio.to_thread(_find, self._settings)
+                target = await asyncio.to_thread(_find, self._settings, self._token_file)
             except GpuReleaseError:
                 await self.close()
                 raise
@@ -161,7 +169,14 @@ def _outline(status: StatusDocument | None) -> object:
     return status.gpus, cards, [(run.run, run.state) for run in status.runs], [row.run for row in status.queue]
 
 
-def _find(settings: GpuRelease) -> Target | None:
+def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
+    target = _servers_own(settings)
+    if target is None or not user_token_file:
+        return target
+    return replace(target, token=read_secret(Path(user_token_file)), connection=None)
+
+
+def _servers_own(settings: GpuRelease) -> Target | None:
     return find_gateway(
         url=_unless("JUPYTER_GPU_URL", settings.url),
         token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,

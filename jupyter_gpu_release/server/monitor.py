@@ -153,7 +153,7 @@ class Monitor(LoggingConfigurable):
         status = self._gateway.status
         if status is None:
             return  # what is not heard of is not acted on; its memory stays
-        seen = leases_of(status, set(self._culler.users))
+        seen = leases_of(status, set(self._culler.users or [status.user]))
         for lease, facts in seen.items():
             track = self.leases[lease][0] if lease in self.leases else Track(lease, "lease", now_s)
             track.add(facts.signals, now_s, use=facts.utilization, window_s=self._culler.utilization_window)

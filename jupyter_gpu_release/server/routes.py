@@ -22,7 +22,7 @@ class StatusHandler(GpuHandler):
     @authorized
     async def get(self) -> None:
         """GET status."""
-        self.answer(self.app.status())
+        self.answer(await self.app.status(self.username))
 
 
 class HealthHandler(GpuHandler):
@@ -36,7 +36,7 @@ class HealthHandler(GpuHandler):
 
 
 class RunsHandler(GpuHandler):
-    """Runs of this server's user (all, for an administrator's token), newest first."""
+    """Runs of who asks (all, for an administrator's token), newest first."""
 
     @web.authenticated
     @authorized
@@ -45,7 +45,7 @@ class RunsHandler(GpuHandler):
         text = self.get_query_argument("limit", "100")
         if not text.isdecimal() or not 0 < int(text) <= _MOST_RUNS:
             raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
-        self.answer(await self.app.gateway.ask(lambda client: client.runs(int(text))))
+        self.answer(await self.gateway.ask(lambda client: client.runs(int(text))))
 
 
 class CancelHandler(GpuHandler):
@@ -55,8 +55,8 @@ class CancelHandler(GpuHandler):
     @authorized
     async def post(self, run: str) -> None:
         """POST runs/<id>/cancel."""
-        row = await self.app.gateway.ask(lambda client: client.cancel(run))
-        self.app.note("cancel", f"run {run}", self.current_user.username)
+        row = await self.gateway.ask(lambda client: client.cancel(run))
+        self.app.note("cancel", f"run {run}", self.username)
         self.answer(row)
 
 
@@ -67,8 +67,8 @@ class LeaseReleaseHandler(GpuHandler):
     @authorized
     async def post(self, lease: str) -> None:
         """POST leases/<id>/release."""
-        answer = await self.app.gateway.ask(lambda client: client.release_lease(lease))
-        self.app.note("release", f"lease {lease}", self.current_user.username)
+        answer = await self.gateway.ask(lambda client: client.release_lease(lease))
+        self.app.note("release", f"lease {lease}", self.username)
         self.answer(answer)
 
 
@@ -87,8 +87,8 @@ class LeaseExtendHandler(GpuHandler):
         """POST leases/<id>/extend."""
         wanted = self.body(Extension, Extension())
         _check_span(wanted.keep_s)
-        answer = await self.app.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
-        self.app.note("extend", f"lease {lease}", self.current_user.username)
+        answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
+        self.app.note("extend", f"lease {lease}", self.username)
         self.answer(answer)
 
 
@@ -116,7 +116,7 @@ class KernelReleaseHandler(GpuHandler):
     async def post(self, kernel: str) -> None:
         """POST kernels/<id>/release."""
         wanted = self.body(Letting, Letting())
-        self.answer(await self.app.release(kernel, wanted.names, self.current_user.username))
+        self.answer(await self.app.release(kernel, wanted.names, self.username))
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class KernelKeepHandler(GpuHandler):
         wanted = self.body(Keeping, Keeping())
         if wanted.keep_s is not None:
             _check_span(wanted.keep_s)
-        self.answer(self.app.keep(kernel, wanted.keep_s, self.current_user.username))
+        self.answer(self.app.keep(kernel, wanted.keep_s, self.username))
 
 
 def _check_span(keep_s: float) -> None:

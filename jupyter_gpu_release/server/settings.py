@@ -21,6 +21,12 @@ class GpuRelease(LoggingConfigurable):
         help="File (mode 0600) with the token for the gateway. It stays in the server: browsers never get it. Empty: "
         "the one of this machine's own cluster. JUPYTER_GPU_TOKEN wins.",
     ).tag(config=True)
+    user_tokens = Unicode(
+        "",
+        help="Folder of token files (mode 0600) for a server with several users: the file named like a user of Jupyter "
+        "holds the token with which the gateway is asked in that user's name. Who has none there sees and does nothing "
+        "on the cluster through this server. Empty: everybody who may use this server speaks with its own token.",
+    ).tag(config=True)
     store = Unicode("", help="Root of the shared filesystem. Empty: the path that the gateway names.").tag(config=True)
     auto_start = Any(help="For kernels; the server never starts a cluster.").tag(config=True)
     start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
