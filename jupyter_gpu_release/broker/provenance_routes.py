@@ -33,8 +33,8 @@ async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAn
 
 async def note_reuse(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/reused."""
-    use = await _body(request, CacheUse)
     record = broker.run_for(caller, request.path_params["run"], Act.LOAD)
+    use = await _body(request, CacheUse)
     await broker.provenance.reused(record.run, use)
     broker.keeping.note_reuse(record.run)
     return record_row(record, caller, time.time())

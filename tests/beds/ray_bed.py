@@ -29,7 +29,7 @@ from jupyter_gpu_release.core.run import new_run_id
 AGENT_FOLDER = Path(__file__).parent.parent / "broker"
 GPUS = 4
 _INSPECTOR = """
-import json, os, sys
+import json, os, sys, time
 import ray
 from ray._private.state import available_resources_per_node
 ray.init(address=sys.argv[1], namespace="inspector", log_to_driver=False, logging_level="ERROR")
@@ -41,10 +41,16 @@ for line in sys.stdin:
         answer = [g["name"] for g in table.values() if g["state"] != "REMOVED"]
     elif word == "end":
         answer = []
-        for actor in ray.util.list_named_actors(all_namespaces=True):
-            if actor["namespace"] == rest[0]:
-                ray.kill(ray.get_actor(**actor), no_restart=True)
-                answer.append(actor["name"])
+        end_s = time.monotonic() + 20
+        while found := [a for a in ray.util.list_named_actors(all_namespaces=True) if a["namespace"] == rest[0]]:
+            for actor in found:
+                try:
+                    ray.kill(ray.get_actor(**actor), no_restart=True)
+                except ValueError:  # between two lives, or gone meanwhile
+                    assert time.monotonic() < end_s, actor
+                else:
+                    answer.append(actor["name"])
+            time.sleep(0.05)
         for group in ray.util.placement_group_table().values():
             if group["state"] != "REMOVED":
                 ray.util.remove_placement_group(ray.util.placement_group.PlacementGroup(

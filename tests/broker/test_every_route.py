@@ -34,8 +34,14 @@ UNKNOWN = ("none", "wrong", "expired", "revoked")
 _LET_IN = {200, 201, 202, 204, 400, 404, 409, 422}
 
 
+#: admins neither load nor reuse the values of others: pickles run code
+_VALUES_OF_THE_OWNER = {"/v1/runs/{run}/reused"}
+
+
 def is_closed_to(who: str, route: Route) -> bool:
-    """Whether ``who`` is known and may not: a user at an admin's route, another user at ann's run."""
+    """Whether ``who`` is known and may not: a user at an admin's route, another's run, anyone's values."""
+    if route.path in _VALUES_OF_THE_OWNER:
+        return who != "ann"
     return (route.admin and who in ("ann", "bob")) or ("{run}" in route.path and who == "bob")
 
 
