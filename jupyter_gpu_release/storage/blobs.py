@@ -27,6 +27,7 @@ from .digests import digest_of, is_digest
 from .file_digests import digest_of_file, synced_digest
 from .graph_map import GraphMap, map_of
 from .memory import start_write_out
+from .plain import open_plain
 
 _STEP = 8 << 20
 #: blobs of up to this size are read ahead as a whole when they are opened; of larger ones only what is touched
@@ -162,7 +163,7 @@ class BlobStore:
         """
         path = self.path_of(digest)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_plain(path, os.O_NOFOLLOW)
         except OSError as error:
             raise _unreadable(path, error, used_by) from error
         try:

@@ -27,6 +27,7 @@ from .digests import is_digest
 from .footprint import graphs_of
 from .graph_file import blobs_of, digest_in
 from .layout import RunPaths
+from .plain import open_plain
 from .runs import read_manifest
 
 BUNDLE_VERSION = 1
@@ -164,7 +165,7 @@ def _checked(path: Path, wanted: BundledFile | BundledBlob) -> Iterator[bytes]:
 
 def _pieces(path: Path) -> Iterator[bytes]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, os.O_NOFOLLOW)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}", mend="is the store whole and mounted?") from error
     with os.fdopen(descriptor, "rb") as file:

@@ -11,6 +11,7 @@ import msgspec
 
 from ..core.messages import Event, decode, encode
 from ..errors import StoreError
+from .plain import open_plain
 
 _HEAD = struct.Struct("<I")
 _KEPT_BYTES = 16 << 20
@@ -83,7 +84,7 @@ def _record(event: Event) -> bytes:
 def read_events(path: Path, after: int = 0) -> Iterator[Event]:
     """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
     try:
-        with path.open("rb") as log:
+        with os.fdopen(open_plain(path), "rb") as log:
             while len(head := log.read(_HEAD.size)) == _HEAD.size:
                 body = log.read(_HEAD.unpack(head)[0])
                 try:
@@ -94,3 +95,5 @@ def read_events(path: Path, after: int = 0) -> Iterator[Event]:
                     yield event
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise StoreError(f"cannot read the event log {path}: {error.strerror}") from error

@@ -37,6 +37,7 @@ from .graph_index import (
 )
 from .graph_map import GraphMap
 from .layout import RunPaths, blobs_beside
+from .plain import open_plain
 from .runs import why_collected
 
 ALIGNMENT = 64
@@ -155,7 +156,7 @@ def digest_in(path: Path) -> str:
 
 def _peek(path: Path) -> tuple[Contents, str]:
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(len(MAGIC))
             tail = read_tail(path, head, os.pread(file.fileno(), TAIL.size, max(0, size - TAIL.size)), size)
@@ -212,7 +213,7 @@ class _Buffers:
 
 def _map(path: Path) -> GraphMap:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     try:

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import StoreError
 from .atomic import make_private_folder, write_atomic
 from .layout import SCHEMA_VERSION, RunPaths
+from .plain import read_plain
 
 
 def make_store(store: Path) -> None:
@@ -43,7 +44,7 @@ def write_manifest(paths: RunPaths, manifest: dict[str, Any], *, durable: bool) 
 def read_manifest(paths: RunPaths) -> dict[str, Any]:
     """Read the manifest; raises :class:`StoreError` when it is missing, damaged or of a newer version."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(paths.manifest.read_bytes(), type=dict)
+        document: dict[str, Any] = msgspec.json.decode(read_plain(paths.manifest), type=dict)
     except OSError as error:
         raise StoreError(f"cannot read {paths.manifest}: {error.strerror}") from error
     except msgspec.DecodeError as error:

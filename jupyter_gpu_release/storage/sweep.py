@@ -8,6 +8,7 @@ between our look and the removal comes back (:meth:`~.blobs.BlobStore.remove`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from ..errors import StoreError
 from .atomic import make_private_folder
 from .blobs import BlobStore
 from .footprint import Footprint, graphs_of, measure_graph, run_folders
+from .plain import open_plain
 from .runs import require_store
 
 #: longer than any save takes; one that takes longer touches its blobs again
@@ -74,12 +76,12 @@ def references(footprints: Iterable[Footprint]) -> set[str]:
 
 def _may_be_whole(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             match = _SIGNATURE.match(file.read(32))
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno != errno.EINVAL  # no plain file: nobody can load it
     return match is not None and int(match[1]) > _NEWEST_GRAPH
 
 
