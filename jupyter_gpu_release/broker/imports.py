@@ -13,13 +13,14 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from ..core.messages import Outcome, RunRequest, RunView
+from ..core.provenance import RunFacts
 from ..core.resources import ResourceAsk
 from ..core.run import RunState, is_run_id
 from ..errors import ConflictError, NoSuchRunError, RequestError, StoreError
 from ..storage.layout import RunPaths
 from ..storage.runs import read_manifest, write_manifest
 from ..storage.unbundle import incoming_folder
-from . import ledger
+from . import kinship, ledger
 from .access import Caller
 from .broker import Broker
 from .runs import RunRecord
@@ -29,33 +30,37 @@ async def import_run(broker: Broker, caller: Caller, name: str, exported_by: str
     """Make a run of ``caller`` of what ``storage.unbundle`` unpacked as ``name``; a second time changes nothing."""
     store = Path(broker.config.store)
     folder = incoming_folder(store, name)
-    view = await asyncio.to_thread(_read, folder, caller, exported_by)
+    view, facts = await asyncio.to_thread(_read, folder, caller, exported_by)
     known = broker.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)
         await asyncio.to_thread(shutil.rmtree, folder)
         return known
     await asyncio.to_thread(_move, folder, RunPaths.of(store, view.run), view)
-    await broker.journal.put(partial(_insert, view=view, ordinal=broker.runs.next_ordinal()))
+    await broker.journal.put(partial(_insert, view=view, facts=facts, ordinal=broker.runs.next_ordinal()))
     broker.keeping.note_load(view.run)
     record = broker.runs.find(view.run)
     assert record is not None
     return record
 
 
-def _read(folder: Path, caller: Caller, exported_by: str) -> RunView:
+def _read(folder: Path, caller: Caller, exported_by: str) -> tuple[RunView, RunFacts]:
     if folder.is_symlink() or not folder.is_dir():
         raise NoSuchRunError(f"nothing was unpacked in {folder}", mend="`jupyter gpu runs import FILE`")
     try:
-        view = msgspec.convert(read_manifest(RunPaths(folder)), RunView)
+        manifest = read_manifest(RunPaths(folder))
+        view = msgspec.convert(manifest, RunView)
+        # no cache key: what is from elsewhere is never reused unasked
+        facts = msgspec.convert({**manifest, "used": manifest.get("inputs", []), "cache_key": ""}, RunFacts)
         state = RunState.of(view.state)
     except (msgspec.ValidationError, KeyError) as error:
         raise RequestError(f"the manifest of the imported run is none of a run: {error}") from error
     if not is_run_id(view.run) or not state.is_terminal or view.collected_at is not None:
         raise RequestError(f"{view.run[:40]} is not a run that is over and has its results: not imported")
-    return msgspec.structs.replace(
+    view = msgspec.structs.replace(
         view, user=caller.user, session="", pinned=False, seq=1, position=None, imported_from=exported_by or "somebody"
     )
+    return view, facts
 
 
 def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
@@ -103,7 +108,11 @@ def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
         raise StoreError(f"cannot move the imported run to {paths.folder}: {error.strerror}") from error
 
 
-def _insert(connection: Connection, view: RunView, ordinal: int) -> None:
-    request = RunRequest(view.run, "", ResourceAsk(view.gpus, view.ranks), b"")
+def _insert(connection: Connection, view: RunView, facts: RunFacts, ordinal: int) -> None:
+    """With code, inputs and environment, so that it can be shown and its lineage followed."""
+    request = RunRequest(view.run, "", ResourceAsk(view.gpus, view.ranks), b"", code=facts.code)
+    request = msgspec.structs.replace(request, versions=facts.versions, used=facts.used)
     ledger.insert_run(connection, view, ordinal, request)
+    kinship.put_submission(connection, request)
+    kinship.put_environment(connection, view.run, facts.environment)
     ledger.update_run(connection, view, view.outcome)

@@ -12,6 +12,7 @@ import pytest
 from ray_bed import GatewayBed, RayBed
 from store_bed import OLD, StoreBed, blob, run_id
 
+from jupyter_gpu_release.broker import kinship, ledger
 from jupyter_gpu_release.broker.access import Caller
 from jupyter_gpu_release.broker.imports import import_run
 from jupyter_gpu_release.broker.runs import RunRecord
@@ -63,6 +64,10 @@ def test_it_becomes_a_run_like_any(here: StoreBed, there: StoreBed) -> None:
     manifest = read_manifest(there.paths(1))
     assert (manifest["user"], manifest["imported_from"], manifest["code"]) == ("bob", "ann@here", "x = 1")
     assert list(there.store.glob("incoming/*")) == []
+    engine = ledger.open_ledger(there.folder / "ledger.sqlite")
+    with engine.connect() as connection:
+        assert kinship.facts_of(connection, view.run).code == "x = 1"
+    engine.dispose()
 
 
 def test_it_is_not_collected_right_away(here: StoreBed, there: StoreBed) -> None:
