@@ -43,6 +43,8 @@ class Card:
     slices: tuple[Slice, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
+    #: it fell off the bus: nothing can run on it until the machine restarts
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

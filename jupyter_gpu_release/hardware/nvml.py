@@ -72,7 +72,7 @@ class Nvml:
             if error.value in _OVER:
                 raise
             self._names.pop(index, None)
-            return Card(index, problem=str(error))
+            return Card(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _name(self, index: int, handle: Any) -> tuple[str, str]:
         """UUID and name; asked once, since another card can take this index only when the driver starts anew."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any, TypeVar
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
+from traitlets import TraitError
 
 from .. import __version__
 from ..errors import ConflictError, ForbiddenError, NoSuchRunError
@@ -24,6 +26,9 @@ from .sampling import Looker, SampleLoop
 from .settings import FILE_NAME, GpuRelease
 from .watching import Watch, Watches
 
+T = TypeVar("T", GpuCuller, GpuRelease)
+#: the policy of a server whose settings are wrong: looks, and never acts
+_NEVER = {"cull_idle_timeout": 0, "lease_idle_timeout": 0}
 _NVML_MEND = "nothing to do on a machine without NVIDIA GPUs; else `jupyter gpu doctor`"
 
 
@@ -34,6 +39,7 @@ class GpuReleaseExtension(ExtensionApp):
     description = "GPUs of this server's kernels and of the team's cluster"
     version = __version__
     load_other_extensions = True
+    _tasks: tuple[asyncio.Task[None], ...] = ()
     classes = [ServerApp, GpuRelease, GpuCuller]  # noqa: RUF012 (traitlets declares it so)
 
     def _config_file_name_default(self) -> str:
@@ -45,9 +51,9 @@ class GpuReleaseExtension(ExtensionApp):
         serverapp = self.serverapp
         assert serverapp is not None
         assert serverapp.event_logger is not None
-        self._tasks: list[asyncio.Task[None]] = []
-        self.culler = GpuCuller(parent=self)
-        settings = GpuRelease(parent=self)
+        self._wrong: list[Problem] = []
+        self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
+        settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self.gateway = GatewayLine(settings)
         self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
         self.gateway.on_change = lambda: self.record.changed("cluster")
@@ -60,6 +66,16 @@ class GpuReleaseExtension(ExtensionApp):
             self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
         )
 
+    def _configured(self, kind: type[T], what: str, instead: str, **fallback: Any) -> T:
+        """``kind`` as configured. A wrong value costs the operator what depends on it, and never the extension."""
+        try:
+            return kind(parent=self)
+        except TraitError as error:
+            mend = f"correct c.{kind.__name__} in Jupyter's configuration and start the server again"
+            self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", mend))
+            self.log.critical("GPU %s: c.%s: %s. Until that is corrected %s", what, kind.__name__, error, instead)
+            return kind(log=self.log, **fallback)
+
     def _on_execute(self, kernel: str) -> None:
         self.monitor.on_execute(kernel)
 
@@ -70,11 +86,22 @@ class GpuReleaseExtension(ExtensionApp):
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
         """Start the loops (called by the server once its event loop runs)."""
         loops = {"gateway": self.gateway.run(), "monitor": self.monitor.run()}
-        self._tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
+        self._tasks = tuple(asyncio.create_task(loop, name=name) for name, loop in loops.items())
         self._probe = asyncio.create_task(self.actor.probe())
+        self._hello = asyncio.create_task(self._say_what_is_here())
+
+    async def _say_what_is_here(self) -> None:
+        """One line in the server's log, so that nobody has to ask whether the extension works and what it sees."""
+        await asyncio.gather(self.gateway.looked.wait(), self.monitor.looked.wait())
+        sample, line = self.monitor.sample, self.gateway.state()
+        here = f"{len(sample.cards)} on this machine" if sample.cards else f"none on this machine ({sample.problem})"
+        cluster = f"cluster at {line.url}" if line.state == "connected" else f"no cluster ({line.message})"
+        self.log.info("GPUs: %s; %s; %s", here, cluster, self.culler.facts().in_words)
 
     async def stop_extension(self) -> None:
-        """End the loops (called by the server when it ends)."""
+        """End the loops (called by the server when it ends, also when the start failed)."""
+        if not self._tasks:
+            return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +157,7 @@ class GpuReleaseExtension(ExtensionApp):
 
     def problems(self, line: GatewayState | None = None) -> list[Problem]:
         """What is missing, in words; ``line``: that of who asks, else the server's own."""
-        found = []
+        found = list(self._wrong)
         state = line or self.gateway.state()
         if state.state != "connected":
             found.append(Problem("gateway", state.message, state.mend))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import time
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +16,8 @@ from .watching import Watch
 
 _SOURCE = files(__package__).joinpath("in_kernel.py").read_text()
 _PATIENCE_S = 60.0
+#: a request that had to wait so long in the kernel stood behind a cell of the user's: then it does nothing
+_LATE_S = 10.0
 
 
 async def let_go(watch: Watch, patterns: list[str]) -> dict[str, Any]:
@@ -36,7 +39,8 @@ async def _call(watch: Watch, function: str, argument: Any) -> dict[str, Any]:
         raise ConflictError(f"kernel {watch.kernel} is left alone: {why}", mend="wait until its cell has ended")
     # nothing of this gets into the user's namespace: the text runs in a dictionary of its own
     expression = (
-        f"(lambda own: (exec({_SOURCE!r}, own), own[{function!r}](get_ipython().user_ns, {argument!r}))[1])"
+        f"(lambda own: (exec({_SOURCE!r}, own), own['in_time'](own[{function!r}], {time.monotonic() + _LATE_S!r}, "
+        f"get_ipython().user_ns, {argument!r}))[1])"
         "({'__name__': 'jupyter_gpu_release_request'})"
     )
     content = {
@@ -83,4 +87,6 @@ def _read(kernel: str, content: dict[str, Any]) -> dict[str, Any]:
         raise
     except (KeyError, TypeError, ValueError, SyntaxError) as error:
         raise ConflictError(f"kernel {kernel} gave no answer that can be read: {content.get('status')}") from error
+    if document.get("late"):
+        raise ConflictError(f"kernel {kernel} is left alone: a cell was begun meanwhile")
     return document

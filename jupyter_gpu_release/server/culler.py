@@ -28,11 +28,14 @@ class GpuCuller(LoggingConfigurable):
 
     cull_idle_timeout = Integer(
         3600,
+        min=0,
         help="Seconds after which a kernel that holds GPU memory and does nothing is acted on (see `action`). "
         "0: never.",
     ).tag(config=True)
     lease_idle_timeout = Integer(
-        300, help="Seconds after which a warm lease that nothing runs on is acted on (see `lease_action`). 0: never."
+        300,
+        min=0,
+        help="Seconds after which a warm lease that nothing runs on is acted on (see `lease_action`). 0: never.",
     ).tag(config=True)
     cull_interval = Float(
         10.0, min=0.1, help="Seconds between two passes of the policy. A pass over 200 kernels takes milliseconds."
@@ -53,6 +56,7 @@ class GpuCuller(LoggingConfigurable):
     ).tag(config=True)
     warn_before = Integer(
         300,
+        min=0,
         help="Seconds between the warning in JupyterLab (with its answer `keep`) and an action that changes something. "
         "Nothing is done without a warning unless this is 0.",
     ).tag(config=True)
@@ -71,7 +75,7 @@ class GpuCuller(LoggingConfigurable):
     ).tag(config=True)  # fmt: skip
     utilization_window = Integer(1800, min=1, help="Seconds over which `min_utilization` is measured.").tag(config=True)
     max_busy_time = Integer(
-        0, help="Tell the user of a kernel that has been busy without a pause for so many seconds. 0: never."
+        0, min=0, help="Tell the user of a kernel that has been busy without a pause for so many seconds. 0: never."
     ).tag(config=True)
     idle_gpu = Float(
         0.03, min=0.0, max=1.0, help="A GPU that is busy for at most this share of the time is idle."

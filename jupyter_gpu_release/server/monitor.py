@@ -12,6 +12,7 @@ from typing import Any
 from jupyter_server._tz import utcnow
 from traitlets.config import LoggingConfigurable
 
+from ..core.documents import StatusDocument
 from ..errors import GpuReleaseError
 from . import metrics
 from .acting import Actor, Result
@@ -55,6 +56,12 @@ class Monitor(LoggingConfigurable):
         self._uses: dict[str, float | None] = {}
         self._shown = ""
         self._limits = culler.thresholds()
+        self._heard: StatusDocument | None = None
+        #: kernel → cards that it held when they could last be read
+        self._cards_of: dict[str, set[int]] = {}
+        self._complaint = ""
+        #: set when the first look is over
+        self.looked = asyncio.Event()
 
     async def run(self) -> None:
         """Sample and decide until cancelled."""
@@ -67,8 +74,12 @@ class Monitor(LoggingConfigurable):
                     if time.monotonic() >= pass_s:
                         self.decide_all(time.monotonic())
                         pass_s = time.monotonic() + self._culler.cull_interval
-                except Exception:  # the next round may do better, but there must be one
-                    self.log.exception("GPU policy: a look failed")
+                    self._complaint = ""
+                except Exception as error:  # the next round may do better, but there must be one
+                    if repr(error) != self._complaint:  # said once, not every two seconds
+                        self.log.exception("GPU policy: a look failed; nothing is acted on until one succeeds")
+                    self._complaint = repr(error)
+                self.looked.set()
                 next_s = min(began_s + self._culler.sample_interval, max(pass_s, began_s + 0.05))
                 await asyncio.sleep(max(0.02, next_s - time.monotonic()))
         finally:
@@ -94,11 +105,17 @@ class Monitor(LoggingConfigurable):
                 await asyncio.sleep(0)  # hundreds of kernels must not keep a front end waiting
             self._look_at(kernel, watch, now_s, fresh=fresh)
         for gone in set(self.tracks) - set(self.watches.watches):
-            for memory in (self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended):
+            for memory in self._memories():
                 memory.pop(gone, None)
         self._look_at_leases(now_s)
         metrics.SHOWN.status, metrics.SHOWN.sample = self._gateway.status, self.sample
         self._say_what_changed()
+
+    def _memories(self) -> tuple[dict[str, Any], ...]:
+        """Everything that is kept by kernel."""
+        return (
+            self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended, self._cards_of,
+        )  # fmt: skip
 
     def _look_at(self, kernel: str, watch: Watch, now_s: float, *, fresh: bool) -> None:
         track = self.tracks.setdefault(kernel, Track(kernel, "kernel", watch.conversation.began_s))
@@ -119,7 +136,7 @@ class Monitor(LoggingConfigurable):
     ) -> tuple[Signal, ...]:
         limits, held = self._limits, self.sample.held_by(kernel)
         gpu, self._uses[kernel] = gpu_signal(held, self.sample.by_index, limits)
-        if trouble := self._trouble(fresh=fresh):
+        if trouble := self._trouble(kernel, fresh=fresh):
             gpu = Signal("gpu", None, trouble)
         gateway = self._gateway
         signals = (
@@ -134,12 +151,22 @@ class Monitor(LoggingConfigurable):
         }  # fmt: skip
         return signals + self._site.of(facts)
 
-    def _trouble(self, *, fresh: bool) -> str:
-        """What makes the figures of the cards incomplete right now."""
-        if not fresh:
+    def _trouble(self, kernel: str, *, fresh: bool) -> str:
+        """What makes the figures of a kernel's cards incomplete right now. Nothing runs on a card that is lost, so that
+        concerns those who held it; what cannot be read for another reason concerns everybody.
+        """
+        held = self._cards_of.setdefault(kernel, set())
+        if not fresh or (self.sample.problem and held):
             return self.samples.problem or "the driver does not answer"
-        lost = [card for card in self.sample.cards if card.problem]
-        return f"GPU {lost[0].index}: {lost[0].problem}" if lost else ""
+        if self.sample.problem:
+            return ""  # no driver, and it never held anything
+        for card in self.sample.cards:
+            if card.problem and (not card.lost or card.index in held):
+                return f"GPU {card.index}: {card.problem}"
+        now = {entry.card for entry in self.sample.held_by(kernel)}
+        lost = {card.index for card in self.sample.cards if card.problem}
+        self._cards_of[kernel] = now | (held & lost)
+        return ""
 
     def _tell_jupyter(self, kernel: str, watch: Watch, signals: tuple[Signal, ...]) -> None:
         """Jupyter's own culling and a Hub look at ``last_activity``: what is at work here is active there, too."""
@@ -151,8 +178,9 @@ class Monitor(LoggingConfigurable):
 
     def _look_at_leases(self, now_s: float) -> None:
         status = self._gateway.status
-        if status is None:
-            return  # what is not heard of is not acted on; its memory stays
+        if status is None or status is self._heard:
+            return  # an old answer is no further sample
+        self._heard = status
         seen = leases_of(status, set(self._culler.users or [status.user]))
         for lease, facts in seen.items():
             track = self.leases[lease][0] if lease in self.leases else Track(lease, "lease", now_s)
@@ -200,7 +228,8 @@ class Monitor(LoggingConfigurable):
             decision = decide(observation, policy_for(subject), now_s)
             self.decisions[kernel] = decision
             self._begin(kernel, self.tracks[kernel], decision, now_s, watch=watch, path=watch.path, held=held)
-        for lease, (track, facts) in self.leases.items():
+        # what is not heard of now is not acted on; its memory stays
+        for lease, (track, facts) in self.leases.items() if self._gateway.status is not None else ():
             subject = Subject(facts.user, "", facts.queue, facts.path)
             observation = track.observe(facts.signals, held_bytes=None, protected=self._culler.protection_of(subject))
             decision = decide(observation, policy_for(subject), now_s)

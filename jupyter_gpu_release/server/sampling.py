@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -105,21 +107,36 @@ class SampleLoop:
 
     def __init__(self, looker: Looker) -> None:
         self._looker = looker
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jgr-nvml")
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
         self._pending: asyncio.Future[Sample] | None = None
         self.last = Sample(time.monotonic(), problem="not looked yet")
 
     async def next(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample | None:
         """A fresh sample; None while the driver does not answer (then :attr:`problem` says so)."""
+        if self._thread is None:
+            # a daemon: the interpreter must not wait at its end for a call into a driver that hangs
+            self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
+            self._thread.start()
         if self._pending is None:
             loop = asyncio.get_running_loop()
-            self._pending = loop.run_in_executor(self._thread, self._looker.look, kernels, terminals)
+            self._pending = loop.create_future()
+            self._orders.put(_Order(loop, self._pending, kernels, terminals))
         done, _ = await asyncio.wait([self._pending], timeout=_SLOW_S)
         if not done:
             return None
         pending, self._pending = self._pending, None
         self.last = pending.result()
         return self.last
+
+    def _serve(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                sample: Sample | Exception = self._looker.look(order.kernels, order.terminals)
+            except Exception as error:  # noqa: BLE001 (the loop that waits for it reports it)
+                sample = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                order.loop.call_soon_threadsafe(_deliver, order.answer, sample)
 
     @property
     def problem(self) -> str:
@@ -130,4 +147,23 @@ class SampleLoop:
 
     def close(self) -> None:
         """Let the thread go; a call into the driver that hangs is not waited for."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._orders.put(None)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One look that is wanted, and who waits for it."""
+
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Sample]
+    kernels: Sequence[KernelProcess]
+    terminals: Mapping[str, int]
+
+
+def _deliver(answer: asyncio.Future[Sample], sample: Sample | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(sample, Exception):
+        answer.set_exception(sample)
+    else:
+        answer.set_result(sample)

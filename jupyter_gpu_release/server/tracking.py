@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from .policy import Observation, Signal, at_work
 
+#: samples further apart than this are not "in a row"
+_PAUSE_S = 15.0
+
 
 @dataclass
 class Track:
@@ -27,6 +30,7 @@ class Track:
     _uses: deque[tuple[float, float]] = field(default_factory=deque)
     #: their sum, kept beside them: a window may hold thousands of samples
     _sum: float = 0.0
+    _last_s: float | None = None
 
     def __post_init__(self) -> None:
         self.idle_since_s = self.began_s
@@ -37,6 +41,11 @@ class Track:
     ) -> None:  # fmt: skip
         """Take one sample. ``active_s``: when the user last did something, maybe between two samples."""
         self._remember(use, now_s, window_s)
+        if self._last_s is not None and now_s - self._last_s > _PAUSE_S:
+            # this server stood still (stopped, swapped out): what happened meanwhile is still on its way to us, and
+            # nobody could answer the warning
+            self.idle_samples, self.warned_at_s = 0, None
+        self._last_s = now_s
         if at_work(Observation(self.subject, self.kind, signals)):
             self.idle_samples = 0
             self.busy_since_s = now_s if self.busy_since_s is None else self.busy_since_s

@@ -1,6 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1: looks at the file named by FAKE_NVML on each call. Lines:
    "error N"                                        every call answers N (15: GPU is lost, 9: no driver)
    "gpu NAME UUID TOTAL USED UTIL [CELSIUS MW]"     a card; UTIL -1: not supported
+   "hang"                                           calls do not return until the line is gone
    "lost INDEX"                                     calls about this card answer 15
    "process GPU PID BYTES [UTIL [INSTANCE]]"        BYTES -1: not told; UTIL -1 (default): not supported on this card
    "mig GPU INSTANCE UUID TOTAL USED"               a slice; the card is in MIG mode then */
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define CARDS 64
 #define PROCESSES 1024
@@ -31,13 +33,13 @@ static int load(void) {
     if (!path || stat(path, &now)) return 9; /* DRIVER_NOT_LOADED */
     if (now.st_mtim.tv_sec == last.st_mtim.tv_sec && now.st_mtim.tv_nsec == last.st_mtim.tv_nsec && now.st_size == last.st_size && now.st_ino == last.st_ino) return error_code;
     if (!(file = fopen(path, "r"))) return 9;
-    last = now;
     card_count = process_count = slice_count = error_code = 0;
     memset(cards, 0, sizeof cards);
     while (fgets(line, sizeof line, file)) {
         card_t c; process_t p; int who, share = -1; long long bytes; unsigned int instance = 0xFFFFFFFF;
         memset(&c, 0, sizeof c); memset(&p, 0, sizeof p);
         if (sscanf(line, "error %d", &error_code) == 1) continue;
+        if (!strncmp(line, "hang", 4)) { fclose(file); usleep(50000); return load(); }
         if (sscanf(line, "lost %d", &who) == 1) { cards[who].lost = 1; continue; }
         if (sscanf(line, "gpu %63s %63s %llu %llu %d %d %u", c.name, c.uuid, &c.total, &c.used, &c.util, &c.celsius, &c.milliwatts) >= 5) { c.gpu = card_count; cards[card_count++] = c; }
         if (sscanf(line, "mig %d %d %63s %llu %llu", &c.gpu, &c.instance, c.uuid, &c.total, &c.used) == 5) slices[slice_count++] = c;
@@ -46,6 +48,7 @@ static int load(void) {
             owner[process_count] = who; shares[process_count] = share; processes[process_count++] = p;
         }
     }
+    last = now;
     fclose(file);
     return error_code;
 }
