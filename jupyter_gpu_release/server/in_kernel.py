@@ -67,15 +67,23 @@ def _moved(namespace: dict, name: str, notes: list) -> bool:  # type: ignore[typ
     value = namespace[name]
     try:
         if torch is not None and isinstance(value, torch.nn.Module):
-            on_device = any(p.device.type == "cuda" for p in value.parameters())
-            value.to("cpu")
-            return on_device
-        if torch is not None and isinstance(value, torch.Tensor) and value.device.type == "cuda":
+            if not any(_on_device(part) for part in (*value.parameters(), *value.buffers())):
+                return False
+            value.to("cpu")  # in place, gradients with it: optimisers still refer to the same parameters
+            return True
+        if torch is not None and isinstance(value, torch.Tensor) and _on_device(value):
+            gradient = value.grad if value.is_leaf else None
             value.data = value.data.cpu()
+            if gradient is not None:
+                value.grad = gradient.cpu()
             return True
     except Exception as error:  # noqa: BLE001 (it stays where it is)
         notes.append(f"{name} stays on its device: {error}")
     return False
+
+
+def _on_device(tensor: object) -> bool:
+    return tensor.device.type == "cuda"  # type: ignore[attr-defined,no-any-return]
 
 
 def _device_bytes() -> int:
