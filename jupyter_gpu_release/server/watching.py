@@ -16,6 +16,7 @@ from .holding import KERNEL_MARKER, KernelProcess
 
 #: how old the list of sessions (which notebook has which kernel) may be
 _PATHS_S = 15.0
+_NAMELESS_S = 0.5
 _CONTENT_NEEDED = frozenset({"status", "debug_event"})
 
 
@@ -26,6 +27,7 @@ class Watch:
         self.kernel = kernel
         self.manager = manager
         self.path = ""
+        self.since_s = time.monotonic()
         self.conversation = Conversation(time.monotonic())
         self._on_busy = on_busy
         self._session = Session(config=manager.session.config, key=manager.session.key)
@@ -133,7 +135,10 @@ class Watches(LoggingConfigurable):
                 self._paths_s = -_PATHS_S
             if watch is not None:
                 watch.look()
-        if time.monotonic() - self._paths_s >= _PATHS_S:
+        now_s = time.monotonic()
+        # Jupyter notes a session some time after it started the kernel: new kernels are asked about more often
+        nameless = any(not watch.path and now_s - watch.since_s < 2 * _PATHS_S for watch in self.watches.values())
+        if now_s - self._paths_s >= (_NAMELESS_S if nameless else _PATHS_S):
             await self._read_paths()
 
     async def _read_paths(self) -> None:
