@@ -17,11 +17,13 @@ from sqlalchemy.engine import Engine
 from ..core.config import RetentionPolicy
 from ..core.documents import DOCUMENT_VERSION, GcDocument, RemovalRow
 from ..core.messages import Graph, Outcome, RunView
+from ..core.resources import format_seconds
 from ..core.run import RunState
 from ..errors import StoreError
 from ..storage.footprint import Footprint, measure, run_folders
 from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.retention import Removal, StoredResults, decide, why_kept
+from ..storage.runs import saving_since
 from ..storage.sweep import GRACE_S, store_time_s, sweep_blobs
 from ..storage.trash import Trash
 from . import keeping
@@ -146,6 +148,7 @@ class Collector:
     # ------------------------------------------------------------------------------------ sweep
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:
         """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
+        saving_since_s = min(saving_since_s, self._saving_elsewhere(work))
         before_s = min(store_time_s(self._store), saving_since_s) - self._grace_s
         self._sweep_orphans(work, before_s)
         if not work.dry_run:
@@ -160,6 +163,21 @@ class Collector:
         work.freed_bytes += swept.bytes
         for note in swept.notes:
             work.note(note)
+
+    def _saving_elsewhere(self, work: _Collection) -> float:
+        """As :meth:`_saving_since`, for runs of other clusters on this store: their manifests say it."""
+        saving = {found.folder.name: saving_since(RunPaths(found.folder)) for found in work.unknown}
+        since = {run: at_s for run, at_s in saving.items() if at_s is not None}
+        if not since:
+            return float("inf")
+        oldest = min(since, key=lambda run: since[run])
+        if time.time() - since[oldest] > self._grace_s:
+            work.note(
+                f"run {oldest} of another cluster has been writing its results for "
+                f"{format_seconds(time.time() - since[oldest])}: no blob that is newer is freed before it is over "
+                "(if that cluster is no more, move the run's folder away)"
+            )
+        return since[oldest]
 
     def _sweep_orphans(self, work: _Collection, before_s: float) -> None:
         """A folder without a manifest was never accepted by any gateway; one with a manifest is somebody's run."""

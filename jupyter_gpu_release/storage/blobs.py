@@ -214,14 +214,14 @@ class BlobStore:
             if os.stat(path).st_mtime >= untouched_since_s:
                 return False
             os.rename(path, aside)
-        except FileNotFoundError:
-            return False
-        if os.stat(aside).st_mtime >= untouched_since_s:
-            with contextlib.suppress(FileExistsError):  # written anew meanwhile
-                os.link(aside, path)
+            if os.stat(aside).st_mtime >= untouched_since_s:
+                with contextlib.suppress(FileExistsError):  # written anew meanwhile
+                    os.link(aside, path)
+                aside.unlink()
+                return False
             aside.unlink()
+        except FileNotFoundError:  # another gateway on this store removed it, or brought it back
             return False
-        aside.unlink()
         return True
 
     def sweep_temp(self, *, untouched_since_s: float) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.run import RunState
 from ..errors import StoreError
 from .atomic import make_private_folder, write_atomic
 from .layout import SCHEMA_VERSION, RunPaths
@@ -56,6 +57,16 @@ def read_manifest(paths: RunPaths) -> dict[str, Any]:
             mend="upgrade jupyter_gpu_release",
         )
     return document
+
+
+def saving_since(paths: RunPaths) -> float | None:
+    """Since when the run's results are being saved, says its manifest (unix seconds); None when they are not."""
+    try:
+        manifest = read_manifest(paths)
+    except StoreError:
+        return None
+    at_s = manifest.get("gone_at")
+    return float(at_s) if manifest.get("state") == RunState.PERSISTING.word and isinstance(at_s, int | float) else None
 
 
 def why_collected(paths: RunPaths) -> str:

@@ -80,12 +80,13 @@ class Trash:
 
     def _move(self, folder: Path, entries: list[str]) -> None:
         target = self.folder / folder.name
-        make_private_folder(target)
         for number, entry in enumerate(entries):
             try:
+                make_private_folder(target)  # each time: another gateway on this store may empty the trash meanwhile
                 os.rename(folder / entry, _free(target, entry, number))
-            except FileNotFoundError:
-                continue
+            except FileNotFoundError as error:
+                if os.path.lexists(folder / entry):
+                    raise StoreError(f"{target} was removed while {entry} was moved there", mend=_MEND) from error
             except OSError as error:
                 raise StoreError(f"cannot move {folder / entry} away: {error.strerror}", mend=_MEND) from error
 
@@ -94,7 +95,11 @@ _MEND = "check owner and rights; `jupyter gpu gc` goes on from there"
 
 
 def _in_order(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder), key=lambda name: (name not in _FIRST, name))
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # another gateway on this store took it
+        return []
+    return sorted(names, key=lambda name: (name not in _FIRST, name))
 
 
 def _free(target: Path, entry: str, number: int) -> Path:

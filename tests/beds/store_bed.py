@@ -28,11 +28,11 @@ OLD = RetentionPolicy(older_than_s=30 * DAY_S)
 
 
 class StoreBed:
-    """``run(n)`` is the id of the n-th run."""
+    """``run_id(n)`` is the id of the n-th run. ``store``: that of another bed, as of two clusters on one store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Path | None = None) -> None:
         self.folder = folder
-        self.store = folder / "store"
+        self.store = store or folder / "store"
         self.config = GatewayConfig(str(folder), str(self.store), str(folder / "token"), str(folder), "")
 
     @asynccontextmanager
