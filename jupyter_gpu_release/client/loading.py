@@ -13,6 +13,7 @@ from ..core import surroundings
 from ..core.messages import Graph, RunView, ValueInfo
 from ..core.run import RunState, is_run_id
 from ..core.surroundings import Surroundings
+from ..core.waits import sentence
 from ..errors import (
     ForbiddenError,
     GatewayUnavailableError,
@@ -75,7 +76,7 @@ def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
     outcome = view.outcome
     graph = outcome.values if outcome is not None else None
     if not RunState.of(view.state).is_terminal and (graph is None or graph.file):
-        raise _unfinished(view.run, view.state)
+        raise _unfinished(view.run, view.state, sentence(view.waits_for) if view.waits_for is not None else "")
     if outcome is None:
         raise NoSuchRunError(f"run {view.run} belongs to {view.user}, and so do its results")
     if graph is None:
@@ -162,10 +163,11 @@ def _rebuilt(
     return Results(run, state, loaded.values, facts, notes)
 
 
-def _unfinished(run: str, state: str) -> StillTrainingError:
-    return StillTrainingError(
-        f"run {run} is not over ({state}): it has no results yet", mend=f"%gpu_attach {run} waits for them"
-    )
+def _unfinished(run: str, state: str, waits: str = "") -> StillTrainingError:
+    why = f"is not over ({state}): it has no results yet"
+    if state == RunState.PERSISTING.word:
+        why = f"has ended, and its results are still being written{f': {waits}' if waits else ''}"
+    return StillTrainingError(f"run {run} {why}", mend=f"%gpu_attach {run} waits for them")
 
 
 def _refuse_empty(run: str, state: str, reason: str, results: list[ValueInfo]) -> None:

@@ -8,12 +8,22 @@ from typing import Any
 
 from ..core.messages import RunView
 from ..core.resources import format_seconds
+from ..core.run import RunState
 from ..errors import StillTrainingError
 from ..storage.exchange import Exchange
 
 _ABSENT = object()
 #: names of IPython's own, which lead to all of it
 _NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
+
+
+def _stage(view: RunView) -> tuple[str, float]:
+    """What the run is at, in words, and since when (unix seconds; 0: not known)."""
+    if view.state == RunState.PERSISTING.word:
+        return "trained, its results are being written", view.gone_at or 0.0
+    if view.granted_at is not None:
+        return "still training", view.granted_at
+    return "its run still waits for a GPU", view.submitted_at
 
 
 class AwaitedRun:
@@ -34,9 +44,8 @@ class AwaitedRun:
         view = self._view_of()
         if self.is_over:
             return f"a placeholder of run {view.run}, which is over: `{name}` is the name to use"
-        since_s = view.granted_at or view.submitted_at
+        state, since_s = _stage(view)
         lasted = format_seconds(max(0.0, time.time() - since_s)) if since_s else "a moment"
-        state = "still training" if view.granted_at is not None else "its run still waits for a GPU"
         return f"{state}, {lasted} (run {view.run})"
 
     def refuse(self, name: str) -> StillTrainingError:

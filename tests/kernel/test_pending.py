@@ -34,6 +34,14 @@ def test_it_says_how_long(pending: Any):
     assert "waits for a GPU" in repr(Pending("model", awaited()))
 
 
+def test_it_says_that_its_results_are_being_written() -> None:
+    view = RunView(RUN, "u", "persisting", granted_at=time.time() - 9000, gone_at=time.time() - 180)
+    pending = Pending("model", AwaitedRun(lambda: view))
+    assert repr(pending) == f"<trained, its results are being written, 3 min (run {RUN})>"
+    with pytest.raises(StillTrainingError, match="results are being written"):
+        pending.weights()
+
+
 @pytest.mark.parametrize(
     "use",
     [
