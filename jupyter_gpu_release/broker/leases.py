@@ -28,7 +28,6 @@ from .ledger import StoredLease
 
 log = logging.getLogger(__name__)
 
-PREFIX = "jgr-"
 _POLL_S = (0.002,) * 20 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
 _FIRST_LOOK_S = 0.003
 #: with the group's own resources gone, others must be using the GPUs if they are not back after this
@@ -232,11 +231,16 @@ def _is_free(lease: Lease, group: str, table: LeaseTable, totals: dict[str, int]
     return True
 
 
+def group_name(run: str) -> str:
+    """The name of a run's placement group; it says whose it is, since Ray lists the groups of all namespaces."""
+    return f"jgr-{ray.get_runtime_context().namespace}-{run}"
+
+
 def living_groups() -> dict[str, PlacementGroup]:
-    """Our placement groups in Ray, by name."""
+    """Placement groups of this namespace's gateway in Ray, by name."""
     found = {}
     for facts in placement_group_table().values():
-        if (facts["name"] or "").startswith(PREFIX) and facts["state"] != "REMOVED":
+        if (facts["name"] or "").startswith(group_name("")) and facts["state"] != "REMOVED":
             found[facts["name"]] = group_of(facts["placement_group_id"])
     return found
 

@@ -19,7 +19,7 @@ from .background import BackgroundWork
 from .endings import final_reason, final_state, lost, lost_results, merged, unstarted
 from .finished import FinishedRuns
 from .journal import Journal
-from .leases import PREFIX, Lease, LeaseTable
+from .leases import Lease, LeaseTable, group_name
 from .manifests import Manifests
 from .nodes import NodeTable
 from .queue import RunQueue
@@ -51,7 +51,7 @@ class Lifecycle:
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, placement: tuple[Slot, ...]) -> None:
-        lease = self.leases.add(Lease(PREFIX + record.run, record.run, placement))
+        lease = self.leases.add(Lease(group_name(record.run), record.run, placement))
         self._start_on(record, lease)
 
     def _start_on(self, record: RunRecord, lease: Lease) -> None:

@@ -30,14 +30,17 @@ AGENT_FOLDER = Path(__file__).parent.parent / "broker"
 GPUS = 4
 _INSPECTOR = """
 import json, os, sys, time
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # Ray prints its warnings there
 import ray
 from ray._private.state import available_resources_per_node
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 ray.init(address=sys.argv[1], namespace="inspector", log_to_driver=False, logging_level="ERROR")
-print(json.dumps("ready"), flush=True)
+print(json.dumps("ready"), file=answers, flush=True)
 for line in sys.stdin:
     word, *rest = json.loads(line)
     if word == "groups":
-        table = ray.util.placement_group_table()
+        table = placement_group_table()
         answer = [g["name"] for g in table.values() if g["state"] != "REMOVED"]
     elif word == "end":
         answer = []
@@ -51,16 +54,15 @@ for line in sys.stdin:
                 else:
                     answer.append(actor["name"])
             time.sleep(0.05)
-        for group in ray.util.placement_group_table().values():
-            if group["state"] != "REMOVED":
-                ray.util.remove_placement_group(ray.util.placement_group.PlacementGroup(
-                    ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))))
+        for group in placement_group_table().values():
+            if group["state"] != "REMOVED" and group["name"].startswith(f"jgr-{rest[0]}-"):
+                remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))))
     elif word == "group":
         ray.util.placement_group([{"GPU": 1}], name=rest[0], lifetime="detached")
         answer = None
     elif word == "free":
         answer = sum(r.get("GPU", 0) for r in available_resources_per_node().values())
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer), file=answers, flush=True)
 """
 
 
@@ -119,7 +121,9 @@ class RayBed:
         assert self._inspector.stdout is not None
         self._inspector.stdin.write(json.dumps(words) + "\n")
         self._inspector.stdin.flush()
-        return json.loads(self._inspector.stdout.readline())
+        answer = self._inspector.stdout.readline()
+        assert answer, (self.folder / "inspector.log").read_text()
+        return json.loads(answer)
 
     def stop(self) -> None:
         """Kill what carries our marker and remove the folder."""
@@ -197,6 +201,10 @@ class GatewayBed:
     def end(self) -> None:
         """Kill the gateway's and the agents' actors for good."""
         self.bed.ask("end", self.config.ray_namespace)
+
+    def group_of(self, run: str) -> str:
+        """The name of the run's placement group."""
+        return f"jgr-{self.config.ray_namespace}-{run}"
 
     def rest(self) -> GatewayClient:
         return GatewayClient(self.url, self.token)

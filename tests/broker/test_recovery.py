@@ -64,13 +64,13 @@ def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_s
     gateway.let_go(first.run)
     assert one.end().state == "succeeded"
     two.state("running")
-    assert gateway.bed.ask("groups") == [f"jgr-{first.run}"]
+    assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
     gateway.kill_gateway()
     two.until(lambda item: isinstance(item, ConnectionBack))
     with gateway.rest() as client:
         until(lambda: client.health().ready, "recovery")
         assert client.status().gpus.held == 4
-    assert gateway.bed.ask("groups") == [f"jgr-{first.run}"]
+    assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
     gateway.let_go(second.run)
     assert two.end().state == "succeeded"
 
@@ -135,7 +135,7 @@ def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_sess
 
 
 def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
-    gateway.bed.ask("group", "jgr-20260101-000000-00000000")
+    gateway.bed.ask("group", gateway.group_of("20260101-000000-00000000"))
     until(lambda: gateway.bed.ask("groups") == [], "its removal")
 
 
