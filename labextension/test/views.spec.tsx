@@ -1,4 +1,4 @@
-import { fireEvent, render, screen, within } from '@testing-library/react';
+import { act, fireEvent, render, screen, within } from '@testing-library/react';
 import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
@@ -38,7 +38,7 @@ describe('Gpus', () => {
     );
     const items = screen.getAllByRole('treeitem');
     expect(items.length).toBeLessThan(40);
-    items[0].focus();
+    act(() => items[0].focus());
     fireEvent.keyDown(items[0], { key: 'End' });
     const label = document.activeElement?.getAttribute('aria-label');
     expect(label).toContain('GPU 511');

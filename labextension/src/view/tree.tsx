@@ -33,7 +33,7 @@ export function Tree<T extends ITreeItem>(
   const [scrollTop, setScrollTop] = React.useState(0);
   const height = useHeight(scroller);
   const [activeKey, setActiveKey] = React.useState('');
-  const wantsFocus = React.useRef(false);
+  const focusNext = React.useRef('');
   const tops = React.useMemo(() => positions(items), [items]);
   const [first, last] = windowOf(tops, scrollTop, height);
   const found = items.findIndex(item => item.key === activeKey);
@@ -46,9 +46,10 @@ export function Tree<T extends ITreeItem>(
     shown.push(found); // what has the focus stays in the page
   }
 
-  React.useEffect(() => {
-    if (wantsFocus.current) {
-      wantsFocus.current = false;
+  // not a passive effect: one of an earlier draw, run late, would take the wish and focus the row that was left
+  React.useLayoutEffect(() => {
+    if (focusNext.current !== '' && focusNext.current === items[active]?.key) {
+      focusNext.current = '';
       scroller.current
         ?.querySelector<HTMLElement>('[role=treeitem][tabindex="0"]')
         ?.focus();
@@ -57,7 +58,7 @@ export function Tree<T extends ITreeItem>(
 
   const moveTo = (index: number) => {
     const to = Math.max(0, Math.min(items.length - 1, index));
-    wantsFocus.current = true;
+    focusNext.current = items[to].key;
     setActiveKey(items[to].key);
     reveal(scroller.current, tops[to], tops[to + 1], height);
   };
