@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.extension.handler import ExtensionHandlerMixin
+from jupyter_server.utils import ensure_async
 
 from ..errors import GpuReleaseError, RequestError
 
@@ -39,6 +40,11 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
     def gateway(self) -> GatewayLine:
         """The line that speaks for who asks; raises :class:`ForbiddenError` when there is none."""
         return self.app.identities.line_of(self.username)
+
+    async def may_act(self) -> bool:
+        """Whether the authoriser lets who asks change something here."""
+        said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
+        return bool(await ensure_async(said))
 
     def answer(self, document: Any) -> None:
         """Finish with a record as JSON."""

@@ -20,6 +20,7 @@ from .documents import DOCUMENT_VERSION, GatewayState, Health, Kept, KernelsDocu
 from .gateway import GatewayLine
 from .identities import Identities
 from .monitor import Monitor
+from .offers import choices_of
 from .record import Record
 from .routes import HANDLERS
 from .sampling import Looker, SampleLoop
@@ -108,8 +109,11 @@ class GpuReleaseExtension(ExtensionApp):
         await self.identities.close()
 
     # ------------------------------------------------------------------------------------- answers
-    async def status(self, user: str) -> ServerStatus:
-        """``GET status`` as ``user`` may see it: from what is known, without asking anybody."""
+    async def status(self, user: str, *, may_act: bool = True) -> ServerStatus:
+        """``GET status`` as ``user`` may see it: from what is known, without asking anybody.
+
+        ``may_act``: what the authoriser says of the routes that change something.
+        """
         try:
             line = await self.identities.seen_by(user)
             state, cluster = line.state(), line.status
@@ -118,6 +122,7 @@ class GpuReleaseExtension(ExtensionApp):
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
             views.gpu_rows(self.monitor.sample), self.problems(state), self.culler.facts(),
+            choices_of(cluster), may_act,
         )  # fmt: skip
 
     def health(self) -> Health:

@@ -105,6 +105,15 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     in_words: str
 
 
+class Choices(msgspec.Struct, frozen=True):
+    """What a cell can ask for here. ``unavailable``: options of ``%%gpu_train`` that this version does not have."""
+
+    unavailable: list[str]
+    #: None: no cluster answers
+    gpu_types: list[str] | None = None
+    max_gpus: int | None = None
+
+
 class ServerStatus(msgspec.Struct, frozen=True):
     """``GET status``. ``cluster``: the gateway's last answer (see ``gateway.age_s``), None while there is none."""
 
@@ -115,6 +124,9 @@ class ServerStatus(msgspec.Struct, frozen=True):
     gpus: list[LocalGpu]
     problems: list[Problem]
     policy: PolicyFacts | None = None
+    choices: Choices | None = None
+    #: whether this server lets who asks release, extend and cancel
+    may_act: bool = True
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ class StatusHandler(GpuHandler):
     @authorized
     async def get(self) -> None:
         """GET status."""
-        self.answer(await self.app.status(self.username))
+        self.answer(await self.app.status(self.username, may_act=await self.may_act()))
 
 
 class HealthHandler(GpuHandler):

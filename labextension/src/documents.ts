@@ -123,8 +123,8 @@ export interface IUsage {
 /** What this cluster offers to the form of "Run on GPU". */
 export interface IChoices {
   queues?: string[];
-  gpu_types?: string[];
-  max_gpus?: number;
+  gpu_types?: string[] | null;
+  max_gpus?: number | null;
   /** options of `%%gpu_train` that this version does not have yet */
   unavailable?: string[];
 }
