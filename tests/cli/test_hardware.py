@@ -1,4 +1,4 @@
-"""The machine's GPUs through the real pynvml over a fake ``libnvidia-ml.so.1`` (``tests/node/fake_nvml.c``)."""
+"""The machine's GPUs through the real pynvml over a fake ``libnvidia-ml.so.1`` (``tests/beds/fake_nvml.c``)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nvml_bed import build_library
 
 from jupyter_gpu_release.cli.hardware import Hardware, usable_gpus
 
@@ -20,11 +21,7 @@ _TWO = "gpu A100 GPU-1 1000 100 40\ngpu A100 GPU-2 1000 0 0\n"
 
 @pytest.fixture(scope="module")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).parent.parent / "node" / "fake_nvml.c"
-    flags = ["-shared", "-fPIC", "-O2", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run(["gcc", *flags, "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    return folder
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
