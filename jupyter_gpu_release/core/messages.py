@@ -111,7 +111,8 @@ class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 class UsedInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """One name that was sent to a run; ``run``: the earlier run that made the object, where that is known.
 
-    ``digest``: ``blake3:…`` of what was sent of it, empty where that was not computed.
+    ``digest``: ``sent:…`` of the bytes as they were sent; ``blobs:…`` of the digests of its blobs where it is large;
+    ``graph:…`` of what it means, with ``--cache``.
     """
 
     name: str

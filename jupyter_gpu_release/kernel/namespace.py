@@ -46,6 +46,8 @@ class Prepared:
     stream: bytes = b""
     buffers: list[memoryview] = field(default_factory=list)
     total_bytes: int = 0
+    #: where each name is in it (see ``Dump``)
+    spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     #: for RunRequest.imports
     imports: list[str] = field(default_factory=list)
     #: for RunRequest.packages: all that may be imported; and whether local modules were too large to go along
@@ -154,6 +156,7 @@ class Namespace:
             stream=dump.stream,
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,
+            spans=dump.spans,
             imports=self._modules.required(facts.imports | dump.modules, local),
             packages=self._modules.required(facts.imports | facts.modules | known, local),
             unshipped=bool(local) and not shipped,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 from blake3 import blake3
 
 from ..core.messages import UsedInput, ValueInfo
 from ..storage.codec import Dump
 
-#: a name of more bytes gets its digest only where something else has computed it
+#: a name of more bytes gets its digest from its blobs, once they are written (:func:`with_large_digests`)
 _MOST_DIGESTED_BYTES = 1 << 20
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
@@ -60,6 +61,14 @@ def _look(value: Any) -> tuple[Any, ...]:
     return type(value), id(value), length
 
 
+class SentGraph(Protocol):
+    """A written graph, and where in it each name is."""
+
+    stream: bytes
+    buffers: list[memoryview]
+    spans: dict[str, tuple[int, int, int, int]]
+
+
 def used_inputs(
     sent: Sequence[ValueInfo], dump: Dump, origins: ResultOrigins, values: Mapping[str, Any]
 ) -> list[UsedInput]:
@@ -68,6 +77,23 @@ def used_inputs(
         UsedInput(info.name, info.type, info.bytes, origins.run_of(info.name, values[info.name]), _digest(info, dump))
         for info in sent
     ]
+
+
+def with_large_digests(used: Sequence[UsedInput], dump: SentGraph, blobs: Sequence[str]) -> list[UsedInput]:
+    """Digests of what was too large to be hashed: of its stream and of the digests that its buffers' blobs have."""
+    return [
+        each if each.digest else msgspec.structs.replace(each, digest=_by_blobs(each, dump, blobs)) for each in used
+    ]
+
+
+def _by_blobs(used: UsedInput, dump: SentGraph, blobs: Sequence[str]) -> str:
+    if used.name not in dump.spans:
+        return ""
+    start, end, first, last = dump.spans[used.name]
+    digest = blake3(memoryview(dump.stream)[start:end])
+    for number in range(first, last):
+        digest.update(blobs[number].encode() or dump.buffers[number])
+    return f"blobs:{digest.hexdigest()}"
 
 
 def _digest(info: ValueInfo, dump: Dump) -> str:

@@ -17,6 +17,7 @@ from ..core.run import new_run_id
 from ..core.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
 from .namespace import Choice, Prepared
+from .origins import with_large_digests
 from .place import Place, find_workdir
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def make_submission(
 def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tuple[Graph, RunPaths | None]:
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
-    from ..storage.graph_file import write_graph
+    from ..storage.graph_file import blobs_of_buffers, write_graph
     from ..storage.runs import create_run_folder, require_store
 
     store = find()
@@ -122,6 +123,7 @@ def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tup
     paths = create_run_folder(store, run)
     try:
         digest = write_graph(paths.inputs, prepared.stream, prepared.buffers)
+        prepared.used = with_large_digests(prepared.used, prepared, blobs_of_buffers(paths.inputs))
     except BaseException:
         shutil.rmtree(paths.folder, ignore_errors=True)
         raise

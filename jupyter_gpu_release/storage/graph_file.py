@@ -149,6 +149,12 @@ def blobs_of(path: Path) -> list[tuple[str, int]]:
     return [(place.blob, place.length) for place in places if place.blob]
 
 
+def blobs_of_buffers(path: Path) -> list[str]:
+    """As :func:`blobs_of`, for each buffer in order; empty for one that lies in the file."""
+    contents, _ = _peek(path)
+    return [place.blob for place in contents.table.buffers]
+
+
 def digest_in(path: Path) -> str:
     """The digest of a graph file as it lies there (to compare it with what its writer reported)."""
     return _peek(path)[1]

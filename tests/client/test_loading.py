@@ -19,7 +19,7 @@ RUN = "20260101-000000-00000001"
 @pytest.mark.parametrize(("state", "says"), [("running", "is not over"), ("persisting", "are still being written")])
 def test_by_the_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, says: str) -> None:
     write_manifest(create_run_folder(tmp_path, RUN), {"run": RUN, "state": state}, durable=False)
-    around = Surroundings(realm=lambda: Realm({}), find_target=None, store=lambda: str(tmp_path))
+    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path))
     monkeypatch.setattr(loading, "here", lambda: around)
     with pytest.raises(StillTrainingError, match=says):
         loading.load_results(RUN)
@@ -28,6 +28,6 @@ def test_by_the_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sta
 def test_by_the_gateway_with_what_it_waits_for() -> None:
     wait = PersistWait("/store/runs/x/values.graph", 1 << 30, "No space left on device")
     view = RunView(RUN, "u", "persisting", outcome=Outcome("ok"), waits_for=wait)
-    around = Surroundings(realm=lambda: Realm({}), find_target=None)
+    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None)
     with pytest.raises(StillTrainingError, match=r"being written: 1.0 GiB .*No space left on device"):
         loading._from_view(view, None, around)  # type: ignore[arg-type]
