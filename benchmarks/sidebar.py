@@ -95,7 +95,7 @@ def _spent_s(session: Any) -> float:
 
 
 def _measure_start(report: Report, browser: Browser, *, count: int) -> None:
-    """From the page's request to the end of JupyterLab's splash, with the extension and without."""
+    """From the page's request to a launcher that has the focus, with the extension and without."""
     for metric, off in (("lab_start", False), ("lab_start_without", True)):
         with tempfile.TemporaryDirectory() as folder:
             if off:

@@ -98,6 +98,8 @@ def open_lab(page: Page, lab: Lab, path: str = "lab") -> None:
     page.goto(lab.page_url(path))
     page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=60_000)
     page.wait_for_selector(".jp-SideBar.jp-mod-left .lm-TabBar-tab")
+    if path == "lab":  # the launcher comes last, and takes the focus from whoever has it then
+        page.wait_for_function("() => document.activeElement?.closest('.jp-Launcher')", timeout=60_000)
 
 
 def execute(page: Page, command: str, arguments: Mapping[str, object] | None = None) -> None:

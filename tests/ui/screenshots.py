@@ -46,6 +46,9 @@ def show_panel(page: Page, width_px: int) -> None:
     page.mouse.down()
     page.mouse.move(left["x"] + width_px, border["y"] + 300)
     page.mouse.up()
+    # a picture of another width than its name says would be shown in the README
+    wide = "width => Math.abs(document.querySelector('#jupyter-gpu-release-panel').clientWidth - width) < 5"
+    page.wait_for_function(wide, arg=width_px)
 
 
 def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *, widths: tuple[int, ...]) -> None:
