@@ -39,7 +39,10 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 
 def _is_of(node: Node, pid: int) -> bool:
-    return psutil.Process(pid).environ().get(process.CLUSTER_MARKER) == node.marker
+    try:
+        return psutil.Process(pid).environ().get(process.CLUSTER_MARKER) == node.marker
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _rename(node: Node) -> Path:
@@ -69,7 +72,9 @@ def _failed(run: Run) -> list[PersistWait]:
     return [wait for wait in _waits(run) if wait.reason]
 
 
-def _persister(node: Node) -> int:
+def _persister(node: Node, until: Until) -> int:
+    """The process that keeps the results, once it has given itself its name."""
+    until(lambda: any(_is_of(node, pid) for pid in process.persisters()), "the persister")
     (pid,) = [pid for pid in process.persisters() if _is_of(node, pid)]
     return pid
 
@@ -137,7 +142,7 @@ def test_small_results_are_not_final_before_they_are_durable(own_node: Node, unt
 
 def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
     until(lambda: process.is_gone(pid), "the persister let go of its memory")
     spool = Path(own_node.keeping.order.spool) / run.order.run
@@ -180,7 +185,7 @@ def test_the_limit_of_the_operator_is_kept(tmp_path: Path) -> None:
 def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
     run.wait_for(_failed)
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     (adopted,) = own_node.call(own_node.start_agent_anew())
     assert (adopted.run, adopted.outcome.status, adopted.outcome.results[0].name) == (run.order.run, "ok", "table")
     assert process.is_persister(pid)
@@ -192,7 +197,7 @@ def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Unt
 
 def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
-    os.kill(_persister(own_node), signal.SIGTERM)  # as at the cluster's end
+    os.kill(_persister(own_node, until), signal.SIGTERM)  # as at the cluster's end
     run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
     (adopted,) = own_node.call(own_node.start_agent_anew())
     away.rename(own_node.store)
@@ -203,7 +208,7 @@ def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> 
 def test_results_that_became_durable_without_an_agent_are_reported(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
     own_node.call(_deaf(own_node))
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     away.rename(own_node.store)
     until(lambda: process.is_gone(pid), "the persister is done")
     (adopted,) = own_node.call(own_node.start_agent_anew())
@@ -214,7 +219,7 @@ def test_results_that_became_durable_without_an_agent_are_reported(own_node: Nod
 
 def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_node: Node, until: Until) -> None:
     run, _away = _begin(own_node, LARGE, until)
-    os.kill(_persister(own_node), signal.SIGKILL)
+    os.kill(_persister(own_node, until), signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.status, outcome.values, outcome.results) == ("lost", None, [])
     assert outcome.error is not None
@@ -226,7 +231,7 @@ def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_nod
 
 def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
     run, _away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     own_node.loop.call_soon_threadsafe(own_node.keeping.give_up, run.order.run, "cancelled by ada")
     outcome = run.wait()
     assert (outcome.status, outcome.values) == ("interrupted", None)
@@ -239,7 +244,7 @@ def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
 @pytest.mark.parametrize("victim", ["supervisor", "fork server"])
 def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
     run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     server = own_node.servers.start().pid
     if victim == "fork server":
         os.kill(server, signal.SIGKILL)
@@ -272,7 +277,7 @@ def test_a_full_disk_is_said_with_path_bytes_and_free_space(own_node: Node, unti
 
 def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) -> None:
     run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node)
+    pid = _persister(own_node, until)
     with tmpfs(Path(own_node.keeping.order.spool), "4m"):
         os.kill(pid, signal.SIGUSR1)
         run.wait_for(lambda run: len(_failed(run)) > 2)
