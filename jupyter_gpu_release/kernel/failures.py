@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core import raised
-from ..core.messages import ErrorInfo
 from ..core.own_frames import drop_own_causes, without_own
 from ..errors import GpuReleaseError, from_code
+
+if TYPE_CHECKING:
+    from ..core.messages import ErrorInfo
 
 E = TypeVar("E", bound=BaseException)
 #: IPython calls a method of this name instead of formatting the traceback itself
@@ -71,6 +72,8 @@ def remote_error(info: ErrorInfo, *below: str) -> BaseException:
 
 def _rebuilt(info: ErrorInfo) -> BaseException:
     """The user's exception, of its own class or else of the nearest of its bases that can be had here."""
+    from ..core import raised  # not while the extension is being loaded
+
     found = raised.unpack(info.pickled)
     for place, (module, qualname) in enumerate(found.classes):
         cls = raised.class_named(module, qualname)
