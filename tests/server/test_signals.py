@@ -67,7 +67,7 @@ _RUN = ActiveRow("r1", "ann", "running", 1, "work/a.ipynb", 0.0, 1.0)
 def test_a_kernel_that_waits_for_a_run_is_at_work() -> None:
     status = _status(_RUN)
     assert run_signal("k1", "work/a.ipynb", status, current=True).busy is True
-    assert run_signal("k1", "/home/ann/work/a.ipynb", status, current=True).busy is True
+    assert run_signal("k1", "/data/ann/work/a.ipynb", status, current=True).busy is True
     assert run_signal("k1", "b.ipynb", status, current=True).busy is False
     assert run_signal("k1", "work/a.ipynb", status, current=False).busy is None  # the gateway fell silent
     assert run_signal("k1", "b.ipynb", status, current=False).busy is False
