@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
+import time
 from pathlib import Path
 
 from ..client.discovery import Target, find_gateway
@@ -12,8 +13,13 @@ from ..core.resources import format_bytes
 from ..core.run import RunState, is_run_id
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..storage.bundle import BundleReader, write_bundle
+from ..storage.layout import RunPaths
+from ..storage.runs import read_manifest
 from ..storage.unbundle import unpack
 from .gateway import open_gateway
+
+#: how long the manifest on the store may come after the gateway's word that a run is over
+_SETTLING_S, _LOOK_S = 10.0, 0.05
 
 
 def export_run(arguments: argparse.Namespace) -> int:
@@ -33,7 +39,9 @@ def export_run(arguments: argparse.Namespace) -> int:
     if view.outcome is None:
         raise ForbiddenError(f"run {run} belongs to {view.user}: its values are the owner's", mend=f"ask {view.user}")
     by, found = f"{view.user}@{platform.node()}", _target()
-    head = write_bundle(_store(found), run, target, exported_by=by, secret=found.token)
+    store = _store(found)
+    _await_manifest(store, run)
+    head = write_bundle(store, run, target, exported_by=by, secret=found.token)
     sys.stdout.write(f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {len(head.files)} files, ")
     sys.stdout.write(f"{len(head.blobs)} blobs).\n")
     for path in head.left_out:
@@ -64,6 +72,15 @@ def import_run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(f"{row.run} is here ({format_bytes(reader.head.total_bytes)}, verified), exported by ")
     sys.stdout.write(f"{row.imported_from or row.user}{'' if proved else ', trusted because you said so'}.\n")
     return 0
+
+
+def _await_manifest(store: Path, run: str) -> None:
+    """The gateway knows a run's end a moment before its manifest does; a shared filesystem may show it later still."""
+    deadline = time.monotonic() + _SETTLING_S
+    while not RunState.of(read_manifest(RunPaths.of(store, run))["state"]).is_terminal:
+        if time.monotonic() > deadline:
+            return  # write_bundle says in words what it found
+        time.sleep(_LOOK_S)
 
 
 def _target() -> Target:
