@@ -77,10 +77,12 @@ def import_run(arguments: argparse.Namespace) -> int:
 def _await_manifest(store: Path, run: str) -> None:
     """The gateway knows a run's end a moment before its manifest does; a shared filesystem may show it later still."""
     deadline = time.monotonic() + _SETTLING_S
-    while not RunState.of(read_manifest(RunPaths.of(store, run))["state"]).is_terminal:
-        if time.monotonic() > deadline:
-            return  # write_bundle says in words what it found
-        time.sleep(_LOOK_S)
+    while not _is_settled(RunPaths.of(store, run)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)  # in the end write_bundle says in words what it found
+
+
+def _is_settled(paths: RunPaths) -> bool:
+    return paths.manifest.exists() and RunState.of(read_manifest(paths)["state"]).is_terminal
 
 
 def _target() -> Target:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ from jupyter_gpu_release.core.messages import CellPayload, RunRequest, encode
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.storage.bundle import BundleReader
+from jupyter_gpu_release.storage.layout import RunPaths
+from jupyter_gpu_release.storage.runs import read_manifest, write_manifest
 from jupyter_gpu_release.storage.unbundle import incoming_folder, unpack
 
 _CELL = (
@@ -22,9 +27,28 @@ _CELL = (
 )
 
 
+@contextlib.contextmanager
+def _late_manifest(paths: RunPaths) -> Iterator[None]:
+    """The manifest says for a while that the run is releasing: it follows the gateway's word, it does not lead it."""
+    manifest = read_manifest(paths)
+    del manifest["schema_version"]
+    write_manifest(paths, manifest | {"state": "releasing"}, durable=False)
+    later = threading.Timer(0.5, write_manifest, [paths, manifest], {"durable": False})
+    later.start()
+    try:
+        yield
+    finally:
+        later.join()
+
+
 @pytest.mark.parametrize("cell", [_CELL, "x = 1"], ids=["large values", "small values"])
 def test_a_real_run(
-    cluster: Ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cell: str
+    cluster: Ready,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    until: Callable[[Callable[[], object], str], None],
+    cell: str,
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPU_HOME", str(Path(cluster.connection.token_file).parent))
     monkeypatch.chdir(tmp_path)
@@ -37,7 +61,10 @@ def test_a_real_run(
     try:
         view = Reading(session.submit(RunRequest(run, session.session_id, ResourceAsk(), payload, code=cell))).end()
         assert view.state == "succeeded", view
-        assert main(["runs", "export", run]) == 0
+        paths = RunPaths.of(Path(target.store or ""), run)
+        until(lambda: paths.manifest.exists() and read_manifest(paths)["state"] == "succeeded", "the run's manifest")
+        with _late_manifest(paths):
+            assert main(["runs", "export", run]) == 0
         other = tmp_path / "other store"
         with Path(f"{run}.jgr.tar").open("rb") as file:
             reader = BundleReader(file, run)
