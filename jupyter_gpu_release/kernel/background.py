@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.messages import RunView
 from ..errors import GpuReleaseError, NoSuchRunError, OptionError
+from ..sending.pending import AwaitedRun, Pending, PendingNames
+from ..sending.selection import placeholder
+from ..sending.submission import Submission
 from .between_cells import BetweenCells
 from .cell_output import CellOutput, PinnedOutput
 from .failures import in_our_words
 from .follow import Following, Manner, describe, is_usable
 from .interrupts import Interrupts
-from .pending import AwaitedRun, Pending, PendingNames
 from .returned import Homecoming, Returned, interrupted
-from .selection import placeholder
 from .status_line import StatusLine
-from .submission import Submission
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
@@ -171,7 +171,7 @@ class Background:
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
         following.line.say(describe(following.view) + manner.suffix)
-        self._notebook.names.awaits = self._awaited
+        self._notebook.names.outward.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)
         return run

@@ -12,11 +12,11 @@ from blake3 import blake3
 from ..core.cache import KEY_VERSION, Marks, normalised, options_that_count, why_not
 from ..core.cell import analyse, parse_cell
 from ..core.messages import decode, encode
+from ..sending.collecting import Prepared
+from ..sending.place import find_workdir
+from ..sending.submission import Cell, exported
 from ..storage.graph_key import GraphKey, UnkeyableError
 from ..storage.key_atoms import digest_of_bytes
-from .namespace import Prepared
-from .place import find_workdir
-from .submission import Cell, exported
 
 if TYPE_CHECKING:
     from .notebook import Notebook

@@ -11,8 +11,8 @@ from IPython.utils.text import DollarFormatter
 
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
 from ..errors import OptionError
-from .place import locate
-from .submission import Cell
+from ..sending.place import locate
+from ..sending.submission import Cell
 from .tables import Table, status_tables
 from .training import train
 

@@ -13,14 +13,14 @@ from ..core.documents import StatusDocument
 from ..core.messages import INLINE_LIMIT_BYTES
 from ..core.resources import ResourceAsk, format_bytes
 from ..errors import GpuReleaseError
-from .namespace import Prepared
+from ..sending.collecting import Prepared
 from .tables import Table
 from .training import prepare
 
 if TYPE_CHECKING:
     from ..client.discovery import Target
+    from ..sending.submission import Cell
     from .notebook import Notebook
-    from .submission import Cell
 
 _LOOK_S = 10.0
 #: prints those of its arguments that cannot be imported

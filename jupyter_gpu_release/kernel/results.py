@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import results
 from ..core.messages import Graph
-from .submission import find_store
+from ..sending.submission import find_store
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession

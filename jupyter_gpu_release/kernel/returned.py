@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..core.messages import Outcome, RunView, ValueInfo
 from ..core.resources import format_seconds
 from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
+from ..sending.collecting import Prepared
 from .failures import remote_error, with_traceback_lines, without_traceback
 from .follow import Following
-from .namespace import Prepared
 from .receipt import Receipt, make_receipt
 from .results import open_values
 

@@ -21,9 +21,9 @@ from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
-    from .namespace import Prepared
+    from ..sending.collecting import Prepared
+    from ..sending.submission import Cell, Submission
     from .notebook import Notebook
-    from .submission import Cell, Submission
 
 #: of this kernel: files that did not change are not read again
 _FILES = FileDigests()

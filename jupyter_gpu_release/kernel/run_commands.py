@@ -11,10 +11,10 @@ from ..core.documents import RunRow
 from ..core.messages import RunView
 from ..core.run import RunState, is_run_id
 from ..errors import OptionError
+from ..sending.place import find_notebook
 from .attach import attach_to
 from .cell_output import CellOutput
 from .commands import rest
-from .place import find_notebook
 from .recorded import show_recorded
 from .relay import Relay
 from .tables import runs_table

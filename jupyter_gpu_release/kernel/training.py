@@ -10,16 +10,16 @@ from ..core import sources
 from ..core.messages import RunView
 from ..core.waits import sentence
 from ..errors import GpuReleaseError, OptionError
+from ..sending.collecting import Prepared
+from ..sending.pending import NeedsRunError
+from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
 from .cell_output import CellOutput
 from .failures import syntax_error
 from .follow import Following, is_usable
 from .interrupts import Interrupts
-from .namespace import Prepared
-from .pending import NeedsRunError
 from .results import store_of
 from .returned import Homecoming, interrupted
 from .reuse import key_of, reuse, with_key
-from .submission import Cell, Submission, choice_of, exported, make_submission
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession

@@ -81,7 +81,7 @@ class Notebook:
         return result.result
 
     def collect(self, body: str, **choice: Any) -> Any:
-        from jupyter_gpu_release.kernel.namespace import Choice
+        from jupyter_gpu_release.sending.selection import Choice
 
         with self._as_main():
             return self.names.collect(body, Choice(**choice))

@@ -12,7 +12,7 @@ from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, QueueRow
 from jupyter_gpu_release.core.messages import ValueInfo
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.kernel.estimate import missing_packages, outlook, sent_table
-from jupyter_gpu_release.kernel.namespace import Prepared
+from jupyter_gpu_release.sending.collecting import Prepared
 
 
 def cluster(*, free: int, waiting: list[QueueRow] | None = None) -> StatusDocument:

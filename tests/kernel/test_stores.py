@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu_release.core.messages import ErrorInfo, Graph
 from jupyter_gpu_release.errors import StoreError
-from jupyter_gpu_release.kernel.submission import find_store
+from jupyter_gpu_release.sending.submission import find_store
 
 if TYPE_CHECKING:
     from kernel_outputs import Kernel

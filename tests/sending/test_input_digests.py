@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from jupyter_gpu_release.core.messages import UsedInput
-from jupyter_gpu_release.kernel.namespace import Prepared
-from jupyter_gpu_release.kernel.submission import _place_inputs
+from jupyter_gpu_release.sending.collecting import Prepared
+from jupyter_gpu_release.sending.submission import _place_inputs
 from jupyter_gpu_release.storage import codec
 from jupyter_gpu_release.storage.rebuild import Realm
 from jupyter_gpu_release.storage.runs import make_store

@@ -16,9 +16,10 @@ from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph, 
 from ..core.run import new_run_id
 from ..core.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
-from .namespace import Choice, Prepared
+from .collecting import Prepared
 from .origins import with_large_digests
 from .place import Place, find_workdir
+from .selection import Choice
 
 if TYPE_CHECKING:
     from ..storage.layout import RunPaths

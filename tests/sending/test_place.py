@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu_release.kernel.place import find_kernel, find_notebook, find_workdir, locate
+from jupyter_gpu_release.sending.place import find_kernel, find_notebook, find_workdir, locate
 
 
 def plain_shell(raw: str) -> SimpleNamespace:

@@ -1,8 +1,9 @@
-"""Device choices of this notebook, from the cells that it has executed and from what came home."""
+"""Device choices, from the cells that a notebook has executed (or a script's text) and from what came home."""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.devices import Assignment, DeviceLedger
@@ -13,10 +14,11 @@ _LONGEST_FUNCTION = 600
 
 
 class DeviceHistory:
-    """Reads the shell's input history once, as it grows."""
+    """Reads the history of ``cells`` once, as it grows; ``names`` are what they have bound."""
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
+    def __init__(self, names: dict[str, Any], cells: Callable[[], Sequence[str]]) -> None:
+        self._names = names
+        self._cells = cells
         self._read = 0
         self._ledger = DeviceLedger(resolve=self._resolve, consults_inside=self._consults_inside)
         #: name → (value here, value in the GPU cell)
@@ -24,7 +26,7 @@ class DeviceHistory:
 
     def up_to(self, body: str) -> DeviceLedger:
         """The ledger after all executed cells; the cell that is being executed (``body``) is not one of them."""
-        cells = self._shell.user_ns.get("In") or []
+        cells = self._cells()
         end = len(cells)
         if end > self._read and "gpu_train" in cells[-1]:
             end -= 1
@@ -38,18 +40,18 @@ class DeviceHistory:
 
     def came_home(self, devices: dict[str, str]) -> None:
         """Names that were a device in the GPU cell and came back as "cpu"."""
-        namespace = self._shell.user_ns
+        namespace = self._names
         self._home |= {name: (namespace.get(name), was) for name, was in devices.items()}
 
     def _add_those_that_came_home(self) -> None:
         for name, (value, was) in list(self._home.items()):
-            if self._shell.user_ns.get(name) is not value:
+            if self._names.get(name) is not value:
                 del self._home[name]
             elif name not in self._ledger.choices:
                 self._ledger.choices[name] = Assignment(repr(was))
 
     def _resolve(self, name: str) -> str:
-        value = self._shell.user_ns.get(name)
+        value = self._names.get(name)
         if isinstance(value, types.ModuleType):
             return value.__name__
         module = getattr(value, "__module__", None)
@@ -59,8 +61,8 @@ class DeviceHistory:
         return name
 
     def _consults_inside(self, name: str) -> bool:
-        value = self._shell.user_ns.get(name)
-        if not isinstance(value, types.FunctionType) or value.__globals__ is not self._shell.user_ns:
+        value = self._names.get(name)
+        if not isinstance(value, types.FunctionType) or value.__globals__ is not self._names:
             return False
         names = set(value.__code__.co_names)
         small = len(value.__code__.co_code) <= _LONGEST_FUNCTION

@@ -14,7 +14,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from jupyter_gpu_release.core.messages import RunView
 from jupyter_gpu_release.errors import StillTrainingError
-from jupyter_gpu_release.kernel.pending import AwaitedRun, Pending, PendingNames
+from jupyter_gpu_release.sending.pending import AwaitedRun, Pending, PendingNames
 
 RUN = "20261121-034512-9f3a12bc"
 

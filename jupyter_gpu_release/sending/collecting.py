@@ -1,0 +1,148 @@
+"""What a cell or a function needs, found in the names of its process and serialised as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.cell import CellFacts
+from ..core.devices import DeviceLedger
+from ..core.messages import UsedInput, ValueInfo
+from ..errors import CannotSendError
+from ..storage import codec
+from ..storage.diagnosis import find_trouble
+from ..storage.graph_map import refuse_torn
+from ..storage.rebuild import Realm
+from .modules import LocalModules
+from .origins import ResultOrigins, used_inputs
+from .selection import Awaits, Choice, Selection, placeholder
+from .submodules import imported_in, loaded_submodules
+
+_MOST_TROUBLES = 5
+
+
+@dataclass
+class Prepared:
+    """A cell ready to be sent. Keep it until its values are applied: it holds the originals of the inputs."""
+
+    #: for CellPayload
+    out: list[str] | None = None
+    skip: list[str] = field(default_factory=list)
+    reevaluate: dict[str, str] = field(default_factory=dict)
+    ambient: bytes = b""
+    modules: dict[str, bytes] = field(default_factory=dict)
+    sys_path: list[str] = field(default_factory=list)
+    #: the graph: inline when ``total_bytes`` <= INLINE_LIMIT_BYTES (``Graph(stream, [bytes(b) for b in buffers])``),
+    #: else ``write_graph(paths.inputs, stream, buffers)`` -> digest, ``Graph(file="inputs.graph", digest=digest)``
+    stream: bytes = b""
+    buffers: list[memoryview] = field(default_factory=list)
+    total_bytes: int = 0
+    #: where each name is in it (see ``Dump``)
+    spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    #: for RunRequest.imports
+    imports: list[str] = field(default_factory=list)
+    #: for RunRequest.packages: all that may be imported; and whether local modules were too large to go along
+    packages: list[str] = field(default_factory=list)
+    unshipped: bool = False
+    #: for RunRequest.used
+    used: list[UsedInput] = field(default_factory=list)
+    #: for the receipt and --estimate
+    sent: list[ValueInfo] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: names held back because they look like secrets
+    held_back: list[str] = field(default_factory=list)
+    #: whether the body calls input() or getpass()
+    asks_input: bool = False
+    #: name -> object that was sent
+    originals: dict[str, Any] = field(default_factory=dict)
+    #: names that the cell is going to bind
+    binds: list[str] = field(default_factory=list)
+    #: id -> (number in the stream, object) of everything that was sent
+    memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
+
+
+class Collector:
+    """Takes from ``names`` what is to be sent; one per process."""
+
+    def __init__(self, names: dict[str, Any], realm: Realm) -> None:
+        self._names = names
+        self._realm = realm
+        self._modules = LocalModules()
+        #: which run made which object
+        self.origins = ResultOrigins()
+        #: (name, value) → the placeholder, where a run in the background is still making the value
+        self.awaits: Awaits = placeholder
+
+    def collect(self, facts: CellFacts, choice: Choice, ledger: DeviceLedger, *, ambient: bytes) -> Prepared:
+        """Find and serialise what code with these ``facts`` needs.
+
+        Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
+        name, path, reason, way out), StoreError (a value of which part was lost with its file).
+        """
+        selection = Selection(self._names, facts, choice, ledger, self.awaits)
+        dump = codec.dump(
+            selection.first(),
+            self._realm,
+            follow=selection.follow,
+            facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
+        )
+        self._refuse_failures(dump.failed, selection)
+        refuse_torn(dump.buffers)
+        prepared = self._prepared(facts, choice, selection, dump)
+        prepared.ambient = ambient
+        return prepared
+
+    def _refuse_failures(self, failed: dict[str, Exception], selection: Selection) -> None:
+        needed = [name for name in failed if not selection.is_optional(name)]
+        for name in failed:
+            if name not in needed:
+                trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
+                selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
+        if not needed:
+            return
+        troubles = [find_trouble(name, selection.sent[name], self._realm, failed[name]) for name in needed]
+        named = "; ".join(map(str, troubles[:_MOST_TROUBLES]))
+        more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
+        names = ",".join(needed[:_MOST_TROUBLES])
+        raise CannotSendError(
+            f"cannot send {named}{more}",
+            mend=f"make it inside the cell, or hold it back with --skip {names}",
+        )
+
+    def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
+        added = self._modules.added_paths()
+        known = dump.modules | imported_in(dump.codes)
+        shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        sent = _sent(selection, dump)
+        notes += [f"`{name}` was sent detached from its computation graph" for name in dump.detached]
+        return Prepared(
+            out=choice.out,
+            skip=choice.skip,
+            reevaluate=selection.reevaluate(),
+            modules=shipped,
+            sys_path=added,
+            stream=dump.stream,
+            buffers=dump.buffers,
+            total_bytes=dump.total_bytes,
+            spans=dump.spans,
+            imports=self._modules.required(facts.imports | dump.modules, local),
+            packages=self._modules.required(facts.imports | facts.modules | known, local),
+            unshipped=bool(local) and not shipped,
+            used=used_inputs(sent, dump, self.origins, selection.sent),
+            sent=sent,
+            notes=[*selection.notes, *notes],
+            held_back=selection.held_back,
+            asks_input=facts.asks_input,
+            originals={name: selection.sent[name] for name in dump.sizes},
+            memo=dump.memo,
+        )
+
+
+def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:
+    modules = selection.module_names()
+    return [
+        ValueInfo(name, type(selection.sent[name]).__name__, size)
+        for name, size in dump.sizes.items()
+        if name not in modules
+    ]
