@@ -103,3 +103,18 @@ def _checked_url(url: str) -> str:
             "the gateway's URL holds a user name, a password or a query", mend="put the token into JUPYTER_GPU_TOKEN"
         )
     return url.rstrip("/")
+
+
+def is_alive(target: Target) -> bool:
+    """Whether this machine's own cluster still runs (its keeper process does); a configured gateway counts as alive."""
+    connection = target.connection
+    if target.configured or connection is None or not connection.keeper_pid:
+        return True
+    import psutil
+
+    try:
+        keeper = psutil.Process(connection.keeper_pid)
+        same = abs(keeper.create_time() - connection.keeper_created) < 2.0 or not connection.keeper_created
+        return same and keeper.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

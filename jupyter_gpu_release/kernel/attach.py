@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..client.failures import interrupted
 from ..core.messages import RunView
 from ..errors import GpuReleaseError, NoSuchRunError
 from .cell_output import CellOutput
 from .follow import Following, Manner, is_usable
 from .interrupts import Interrupts
-from .returned import Homecoming, Returned, interrupted
+from .returned import Homecoming, Returned
 
 if TYPE_CHECKING:
     from .notebook import Notebook

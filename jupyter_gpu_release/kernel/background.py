@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..client.failures import in_our_words, interrupted
 from ..core.messages import RunView
 from ..errors import GpuReleaseError, NoSuchRunError, OptionError
 from ..sending.pending import AwaitedRun, Pending, PendingNames
@@ -16,10 +17,9 @@ from ..sending.selection import placeholder
 from ..sending.submission import Submission
 from .between_cells import BetweenCells
 from .cell_output import CellOutput, PinnedOutput
-from .failures import in_our_words
 from .follow import Following, Manner, describe, is_usable
 from .interrupts import Interrupts
-from .returned import Homecoming, Returned, interrupted
+from .returned import Homecoming, Returned
 from .status_line import StatusLine
 
 if TYPE_CHECKING:

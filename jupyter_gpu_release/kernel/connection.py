@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import html
-import os
 import secrets
 import time
 from typing import Any
 
-from ..client.discovery import Target, find_gateway
+from ..client.discovery import Target, is_alive
 from ..client.session import GatewaySession
+from ..client.settings import GpuRelease, find_target
 from ..client.unreachable import WrongAddressError, is_refused
 from ..core.session_messages import Welcome
 from ..errors import GatewayUnavailableError
 from .cell_output import CellOutput
 from .receipt import boxed, bundle_of
-from .settings import GpuRelease
 from .status_line import StatusLine
 
 CONNECT_S = 15.0
@@ -140,35 +139,6 @@ class ClusterLink:
         self._has_said_which = True
         if session.welcome.embedded and not session.target.configured:
             StatusLine(CellOutput(self._shell)).finish(describe_cluster(session.welcome), {})
-
-
-def find_target(settings: GpuRelease) -> Target | None:
-    """Where the environment, else the configuration files, else the connection file of this machine point."""
-    return find_gateway(
-        url=_unless("JUPYTER_GPU_URL", settings.url),
-        token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
-        store=_unless("JUPYTER_GPU_STORE", settings.store),
-    )
-
-
-def _unless(variable: str, setting: str | None) -> str | None:
-    """A file's setting, unless the environment says otherwise."""
-    return None if os.environ.get(variable) else setting or None
-
-
-def is_alive(target: Target) -> bool:
-    """Whether this machine's own cluster still runs (its keeper process does); a configured gateway counts as alive."""
-    connection = target.connection
-    if target.configured or connection is None or not connection.keeper_pid:
-        return True
-    import psutil
-
-    try:
-        keeper = psutil.Process(connection.keeper_pid)
-        same = abs(keeper.create_time() - connection.keeper_created) < 2.0 or not connection.keeper_created
-        return same and keeper.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> float:

@@ -6,8 +6,8 @@ import atexit
 import os
 from typing import Any
 
+from ..client.failures import end_tracebacks_at_users_line, show_whole_tracebacks
 from ..core.surroundings import Surroundings, enter
-from .failures import end_tracebacks_at_users_line, show_whole_tracebacks
 from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
 
 _loaded: dict[int, GpuMagics] = {}

@@ -156,7 +156,7 @@ class Following:
     def _watch_connection(self) -> None:
         if self._lost_at is None:
             return
-        from .connection import is_alive
+        from ..client.discovery import is_alive
 
         run = self._feed.run
         if not is_alive(self._session.target):

@@ -31,7 +31,7 @@ def _in_our_words(magic: _Magic) -> _Magic:
             shown: BaseException = error
         except KeyboardInterrupt as error:
             shown = error
-        from .failures import in_our_words
+        from ..client.failures import in_our_words
 
         raise in_our_words(shown)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from ..client.settings import GpuRelease, NotebookDefaults, load_settings
 from ..core.choices import RunOptions, build_options
 from ..core.options import Written, from_mapping, overlay
 from .background import Background
 from .connection import ClusterLink
 from .namespace import Namespace
 from .published import PublishedValues
-from .settings import GpuRelease, NotebookDefaults, load_settings
 
 
 class Notebook:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..core.messages import Outcome, RunView, ValueInfo
-from ..core.resources import format_seconds
-from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
+from ..client.failures import failure_of, without_traceback
+from ..core.messages import RunView, ValueInfo
+from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
-from .failures import remote_error, with_traceback_lines, without_traceback
 from .follow import Following
 from .receipt import Receipt, make_receipt
 from .results import open_values
@@ -89,47 +88,3 @@ class Homecoming:
         )
         notes += names.notes
         return bound
-
-
-def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:
-    """The KeyboardInterrupt that ends an interrupted cell, without frames of ours."""
-    return with_traceback_lines(KeyboardInterrupt(text), [*lines] or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}"])
-
-
-def failure_of(view: RunView, interrupts: int, below: str = "") -> BaseException | None:
-    """The exception for a run that did not go well (None: it did); ``below`` is shown under its traceback."""
-    under = [below] if below else []
-    outcome = view.outcome
-    if outcome is None or (outcome.error is None and outcome.status != "ok"):
-        return _failure_without_error(view, interrupts, under)
-    if outcome.error is None:
-        return interrupted("interrupted") if interrupts > 1 else None
-    if outcome.status == "interrupted":
-        return _interrupted(view, outcome, interrupts, under)
-    if outcome.status == "timeout" and not outcome.error.code:
-        ran = format_seconds((outcome.ended_s or 0) - (outcome.started_s or 0))
-        error = RunFailedError(f"stopped after {ran} at its --timeout", mend="give it a longer --timeout, or none")
-        return with_traceback_lines(error, [*outcome.error.traceback, str(error), *under])
-    return remote_error(outcome.error, *under)
-
-
-def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequence[str]) -> BaseException:
-    assert outcome.error is not None
-    lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
-    if interrupts:
-        return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
-    if outcome.error.code:
-        return remote_error(outcome.error, *under)
-    error = RunCancelledError(
-        view.reason or "the run was cancelled, by %gpu_cancel, another program or the end of its kernel"
-    )
-    return with_traceback_lines(error, [*lines, f"\x1b[31mRunCancelledError\x1b[39m: {error.message}", *under])
-
-
-def _failure_without_error(view: RunView, interrupts: int, under: Sequence[str]) -> BaseException:
-    if interrupts:
-        text = view.reason or "interrupted"
-        return interrupted(text, [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}", *under])
-    reason = view.reason or f"the run is {view.state}"
-    kinds = {"cancelled": RunCancelledError, "lost": RunLostError}
-    return without_traceback(kinds.get(view.state, RunFailedError)(reason), *under)

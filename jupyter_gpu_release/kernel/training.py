@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..client.failures import interrupted, syntax_error
 from ..core import sources
 from ..core.messages import RunView
 from ..core.waits import sentence
@@ -14,11 +15,10 @@ from ..sending.collecting import Prepared
 from ..sending.pending import NeedsRunError
 from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
 from .cell_output import CellOutput
-from .failures import syntax_error
 from .follow import Following, is_usable
 from .interrupts import Interrupts
 from .results import store_of
-from .returned import Homecoming, interrupted
+from .returned import Homecoming
 from .reuse import key_of, reuse, with_key
 
 if TYPE_CHECKING:

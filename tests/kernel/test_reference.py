@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_gpu_release import errors
 from jupyter_gpu_release.cli import arguments
+from jupyter_gpu_release.client.settings import GpuRelease
 from jupyter_gpu_release.core.options import OPTIONS
 from jupyter_gpu_release.kernel.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics
-from jupyter_gpu_release.kernel.settings import GpuRelease
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
 COMMANDS = REFERENCE[REFERENCE.index("## Command line") : REFERENCE.index("## Environment variables")]

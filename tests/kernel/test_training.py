@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu_release.client.failures import failure_of
 from jupyter_gpu_release.core.messages import ErrorInfo, Outcome, RunView
-from jupyter_gpu_release.kernel.returned import failure_of
 
 
 def ended(outcome: Outcome | None, state: str = "failed", reason: str = "") -> RunView:

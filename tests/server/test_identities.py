@@ -16,8 +16,8 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.client.settings import GpuRelease as KernelSettings
 from jupyter_gpu_release.core.access_documents import TokenRequest, TokenRevocation
-from jupyter_gpu_release.kernel.settings import GpuRelease as KernelSettings
 from jupyter_gpu_release.server.identities import file_name
 from jupyter_gpu_release.server.settings import GpuRelease as ServerSettings
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from traitlets.config import Config
 
+from jupyter_gpu_release.client.settings import GpuRelease, NotebookDefaults, load_settings
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.kernel.settings import GpuRelease, NotebookDefaults, load_settings
 
 
 def shell(**values: object) -> SimpleNamespace:

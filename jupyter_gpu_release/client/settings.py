@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, Py
 from ..core.choices import build_options
 from ..core.options import Written, from_mapping, overlay, parse_settings
 from ..errors import GpuReleaseError, OptionError
+from .discovery import Target, find_gateway
 
 FILE_NAME = "jupyter_gpu_release_config"
 
@@ -82,6 +84,20 @@ def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> Gp
     except Exception as error:
         raise OptionError(f"c.GpuRelease: {error}", mend="mend Jupyter's configuration file") from error
     return settings
+
+
+def find_target(settings: GpuRelease) -> Target | None:
+    """Where the environment, else the configuration files, else the connection file of this machine point."""
+    return find_gateway(
+        url=_unless("JUPYTER_GPU_URL", settings.url),
+        token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
+        store=_unless("JUPYTER_GPU_STORE", settings.store),
+    )
+
+
+def _unless(variable: str, setting: str | None) -> str | None:
+    """A file's setting, unless the environment says otherwise."""
+    return None if os.environ.get(variable) else setting or None
 
 
 def _jupyter_folders() -> Sequence[str | Path]:

@@ -9,10 +9,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from jupyter_gpu_release.client.failures import remote_error, syntax_error, without_traceback
 from jupyter_gpu_release.core import raised
 from jupyter_gpu_release.core.messages import ErrorInfo
 from jupyter_gpu_release.errors import OptionError, RunFailedError
-from jupyter_gpu_release.kernel.failures import remote_error, syntax_error, without_traceback
 
 
 class Stubborn(Exception):
