@@ -138,8 +138,7 @@ class Gateway:
         try:
             await membership.refresh(self._broker)
             await end_strangers(self._broker)
-            if self._broker.leases.quiet:
-                self._broker.leases.external = external_gpus(self._broker.leases, self._broker.nodes.totals())
+            self._look_at_others()
             await self._broker.sessions.check_silence()
             self._broker.audit.settle()
             self._warm_workers()
@@ -153,6 +152,15 @@ class Gateway:
                 self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
         except Exception:  # the next round may do better, but there must be one
             log.exception("the look around failed")
+
+    def _look_at_others(self) -> None:
+        """GPUs that others than us use in Ray."""
+        leases = self._broker.leases
+        if leases.quiet:
+            external = external_gpus(leases, self._broker.nodes.totals())
+            if external != leases.external:
+                leases.external = external
+                self._broker.board.note()
 
     def _collect_when_due(self) -> None:
         """Only where the operator has set limits; what a crash interrupted is finished in any case."""

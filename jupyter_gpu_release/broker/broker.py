@@ -45,6 +45,7 @@ from .nodes import NodeTable
 from .provenance import Provenance
 from .runs import RunRecord, RunTable, Told
 from .sessions import SessionTable
+from .status_board import Cards, StatusBoard
 from .tail import Batch, batches_of
 from .tokens import Caller, TokenBook
 
@@ -75,6 +76,10 @@ class Broker:
         self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
+        self.board = StatusBoard()
+        self.cards = Cards(self.nodes)
+        for table in (self.runs, self.leases, self.nodes):
+            table.on_change = self.board.note
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()

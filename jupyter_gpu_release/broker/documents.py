@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping
 
@@ -28,21 +27,25 @@ from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
 from ..core.waits import sentence
-from ..errors import ClusterError
 from .access import shown_run
 from .broker import Broker
 from .leases import Lease
 from .listing import Summary, newest_runs, summary_of
 from .nodes import Node
+from .progress import progress_of
 from .runs import RunRecord
 from .tokens import Caller
 
+#: how old a card's figures may be for somebody who asks
+CARDS_AGE_S = 0.5
 
-async def status_document(broker: Broker) -> StatusDocument:
-    """``status --json``: who holds what, who waits and why. Asks the node agents for their cards."""
-    now_s = time.time()
+
+async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
+    """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer."""
+    serial = broker.board.serial  # before anything is looked at: what changes meanwhile is told again
     nodes = broker.nodes.alive()
-    cards = await asyncio.gather(*(_cards(broker, node) for node in nodes))
+    cards = await asyncio.gather(*(_cards(broker, node, cards_age_s) for node in nodes))
+    now_s = time.time()
     total = sum(node.gpus for node in nodes)
     held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
     external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
@@ -53,7 +56,8 @@ async def status_document(broker: Broker) -> StatusDocument:
         gpus=GpuCounts(total, held, max(0, total - held - external), external),
         nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
         queue=[_queue_row(record.view) for record in broker.lifecycle.queue.waiting()],
-        runs=[_active_row(record.view, now_s) for record in broker.runs.live()],
+        runs=[_active_row(record, now_s) for record in broker.runs.live()],
+        serial=serial,
     )
 
 
@@ -120,12 +124,8 @@ def held_s(view: RunView, now_s: float) -> float:
     return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
 
 
-async def _cards(broker: Broker, node: Node) -> list[GpuInfo]:
-    """A node's cards now; when its agent does not answer, what it said when it introduced itself."""
-    known = node.info.gpus if node.info is not None else []
-    if node.info is not None:
-        with contextlib.suppress(ClusterError):
-            known = await broker.nodes.gpus(node.node)
+async def _cards(broker: Broker, node: Node, most_age_s: float) -> list[GpuInfo]:
+    known = await broker.cards.of(node, most_age_s)
     return known or [GpuInfo(str(index), simulated=broker.config.simulated) for index in range(node.gpus)]
 
 
@@ -153,8 +153,9 @@ def _queue_row(view: RunView) -> QueueRow:
     return QueueRow(view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason)
 
 
-def _active_row(view: RunView, now_s: float) -> ActiveRow:
+def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
+    view = record.view
     return ActiveRow(
         view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
-        view.name, waits_of(view), view.queue, view.kernel,
+        view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
     )  # fmt: skip

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -109,6 +110,8 @@ class LeaseTable:
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
+        #: called when leases come or go
+        self.on_change: Callable[[], None] = lambda: None
         #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
         self.external: dict[str, int] = {}
 
@@ -119,6 +122,7 @@ class LeaseTable:
     def add(self, lease: Lease) -> Lease:
         """Count ``lease`` from now on."""
         self._leases[lease.name] = lease
+        self.on_change()
         return lease
 
     def forget(self, lease: Lease) -> None:
@@ -126,6 +130,7 @@ class LeaseTable:
         lease.state = LeaseState.GONE
         if self._leases.get(lease.name) is lease:
             del self._leases[lease.name]
+            self.on_change()
 
     def of_run(self, run: str) -> Lease | None:
         """The lease that ``run`` holds."""

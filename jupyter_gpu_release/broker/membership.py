@@ -28,6 +28,7 @@ def take_in(broker: Broker, info: NodeInfo) -> None:
     node.info, node.reachable, node.problem = info, True, ""
     node.known_imports.clear()
     broker.agent_up.set()
+    broker.board.note()
 
 
 async def on_node_up(broker: Broker, info: NodeInfo) -> None:

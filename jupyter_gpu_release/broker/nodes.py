@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,8 @@ class NodeTable:
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
         self._nodes: dict[str, Node] = {}
+        #: called when nodes come or go
+        self.on_change: Callable[[], None] = lambda: None
 
     @property
     def runtime(self) -> str:
@@ -87,6 +90,8 @@ class NodeTable:
             elif known is not None and known.alive and not entry["Alive"]:
                 known.alive = False
                 died.append(known)
+        if died:
+            self.on_change()
         return died
 
     def states(self, leases: LeaseTable) -> tuple[NodeState, ...]:

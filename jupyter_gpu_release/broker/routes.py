@@ -25,18 +25,21 @@ from .access import Act, shown_status
 from .broker import Broker
 from .checks import check_nodes
 from .connection import SessionConnection
-from .documents import record_row, runs_document, status_document
+from .documents import CARDS_AGE_S, record_row, runs_document, status_document
 from .event_routes import events_socket, run_events
 from .imports import import_run
 from .parameters import flag, number
 from .persisting import give_up
 from .provenance_routes import ask_cache, note_reuse, show_lineage
+from .status_board import LONGEST_WAIT_S
 from .token_routes import create_token, list_tokens, revoke_tokens
 from .tokens import Caller
 
 #: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
 BODY_LIMIT_BYTES = 32 << 20
 _MOST_ROWS = 10_000
+#: how old a card's figures may be in an answer that tells of a change
+_SHOWN_CARDS_AGE_S = 2.5
 
 
 Handler = Callable[[Broker, Caller, Request], Awaitable[Any]]
@@ -149,9 +152,17 @@ async def change_lease(broker: Broker, caller: Caller, request: Request) -> None
     )
 
 
-async def show_status(broker: Broker, caller: Caller, request: Request) -> StatusDocument:
-    """GET /v1/status."""
-    return shown_status(caller, await status_document(broker))
+async def show_status(broker: Broker, caller: Caller, request: Request) -> Response:
+    """GET /v1/status; ``Server-Timing`` tells which part of the time was waiting."""
+    began_s, age_s = time.monotonic(), CARDS_AGE_S
+    if "after" in request.query_params:
+        wait_s = number(request, "wait_ms", 0) / 1000
+        await broker.board.after_for(caller, broker.tokens, request.query_params["after"], wait_s)
+        age_s = _SHOWN_CARDS_AGE_S  # a change is told at once, also while a node's agent is slow
+    waited_ms = (time.monotonic() - began_s) * 1000
+    document = shown_status(caller, await status_document(broker, age_s))
+    headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
+    return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 
 
 async def show_health(broker: Broker, caller: Caller, request: Request) -> Health:
@@ -210,7 +221,10 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/runs/{run}/lineage", show_lineage, "What a run was made from, what was made from it", Lineage),
     Route("POST", "/v1/runs/{run}/reused", note_reuse, "Note that a run's results were bound again", RunRow, CacheUse),
     Route("POST", "/v1/cache", ask_cache, "Runs of yours with this key (--cache)", CacheAnswer, CacheQuestion),
-    Route("GET", "/v1/status", show_status, "Who holds what, who waits and why", StatusDocument),
+    Route("GET", "/v1/status", show_status, "Who holds what, who waits and why; with `after`, at the next change",
+          StatusDocument,
+          query={"after": ("string", "`serial` of the status that you have: answered once there is another"),
+                 "wait_ms": ("integer", f"milliseconds to wait for that (0; at most {LONGEST_WAIT_S * 1000:.0f})")}),
     Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see core/session_messages.py)",
           socket=session_socket),
     Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),

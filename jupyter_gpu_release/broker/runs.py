@@ -118,6 +118,8 @@ class RunTable:
         self._journal = journal
         self._manifests = manifests
         self._records: dict[str, RunRecord] = {}
+        #: called after each change of what is shown of runs
+        self.on_change: Callable[[], None] = lambda: None
         #: told of each run that is over
         self.on_end: Callable[[RunRecord], None] = lambda _record: None
         with engine.connect() as connection:
@@ -153,6 +155,7 @@ class RunTable:
     def add(self, record: RunRecord) -> None:
         """A new submission in memory; :meth:`record` commits it."""
         self._keep(record)
+        self.on_change()
 
     def record(self, record: RunRecord) -> None:
         """Commit a new submission as it is by now (``record.committed``)."""
@@ -169,6 +172,7 @@ class RunTable:
     def drop(self, record: RunRecord) -> None:
         """Forget a submission that could not be committed."""
         self._records.pop(record.run, None)
+        self.on_change()
 
     def change(
         self,
@@ -190,6 +194,7 @@ class RunTable:
         view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
         outcome = record.outcome
         record.view = view
+        self.on_change()
         if told is Told.NOW:
             record.wake()
         else:

@@ -88,8 +88,15 @@ class EventTail:
         self.last = last
         #: False for a run of the gateway's earlier life: there may be more in its log
         self.known = True
+        #: number of the event up to which it was read, and what it said (see ``progress.py``)
+        self.progress = (0, "")
         self._batches: deque[Batch] = deque()
         self._bytes = 0
+
+    def newest(self) -> Iterator[msgspec.Raw]:
+        """The encoded events in memory, the latest first."""
+        for batch in reversed(self._batches):
+            yield from reversed(batch.events)
 
     def add(self, events: list[msgspec.Raw]) -> bool:
         """Take in a reported batch. False: events before it are missing, so it must be read from the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import httpx
@@ -20,6 +21,7 @@ class AsyncGatewayClient:
 
     def __init__(self, target: Target, *, timeout_s: float = 10.0) -> None:
         self.target = target
+        self._timeout_s = timeout_s
         loopback = (httpx.URL(target.url).host or "") in LOOPBACK
         self._client = httpx.AsyncClient(
             base_url=target.url.rstrip("/"),
@@ -39,6 +41,16 @@ class AsyncGatewayClient:
     async def status(self) -> StatusDocument:
         """Who holds what, who waits and why."""
         return await self._ask("GET", "/v1/status", StatusDocument)
+
+    async def next_status(self, after: str, wait_s: float) -> tuple[StatusDocument, float]:
+        """The status once its ``serial`` is another than ``after``, at the latest after ``wait_s`` seconds.
+
+        Also the seconds that the gateway waited. A gateway that does not know of serials answers at once.
+        """
+        path, parameters = "/v1/status", {"after": after, "wait_ms": round(wait_s * 1000)}
+        response = await self._send("GET", path, parameters=parameters, patience_s=wait_s)
+        status = read_answer(self.target.url, path, response, StatusDocument, configured=self.target.configured)
+        return status, _waited_s(response.headers.get("Server-Timing", ""))
 
     async def runs(self, limit: int = 100) -> RunsDocument:
         """The newest runs first."""
@@ -60,10 +72,23 @@ class AsyncGatewayClient:
     async def _ask(
         self, method: str, path: str, kind: type[T], *, parameters: dict[str, Any] | None = None, body: Any = None
     ) -> T:
+        response = await self._send(method, path, parameters=parameters, body=body)
+        return read_answer(self.target.url, path, response, kind, configured=self.target.configured)
+
+    async def _send(
+        self, method: str, path: str, *, parameters: dict[str, Any] | None = None, body: Any = None,
+        patience_s: float = 0.0,
+    ) -> httpx.Response:  # fmt: skip
+        """``patience_s``: how much longer than usual the answer may take."""
         content = None if body is None else msgspec.json.encode(body)
-        url, configured = self.target.url, self.target.configured
+        timeout = httpx.Timeout(self._timeout_s, read=self._timeout_s + patience_s)
         try:
-            response = await self._client.request(method, path, params=parameters, content=content)
+            return await self._client.request(method, path, params=parameters, content=content, timeout=timeout)
         except httpx.HTTPError as error:
-            raise unreachable(url, error, configured=configured) from error
-        return read_answer(url, path, response, kind, configured=configured)
+            raise unreachable(self.target.url, error, configured=self.target.configured) from error
+
+
+def _waited_s(server_timing: str) -> float:
+    """From ``wait;dur=12.3`` (milliseconds); 0 where the gateway does not tell."""
+    found = re.search(r"\bwait;dur=(\d+(?:\.\d+)?)", server_timing)
+    return float(found[1]) / 1000 if found is not None else 0.0

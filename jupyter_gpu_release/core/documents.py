@@ -79,10 +79,19 @@ class ActiveRow(msgspec.Struct, frozen=True):
     queue: str = ""
     #: Jupyter's id of the kernel that submitted it
     kernel: str = ""
+    #: the last line of its output, progress bars folded
+    progress: str = ""
+    #: the notebook's own id of the cell
+    cell: str = ""
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
 
 
 class StatusDocument(msgspec.Struct, frozen=True):
-    """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token."""
+    """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token.
+
+    ``serial`` names the latest change: ``GET /v1/status?after=SERIAL&wait_ms=20000`` answers at the next one.
+    """
 
     schema_version: int
     simulated: bool
@@ -93,6 +102,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
     runs: list[ActiveRow]
     user: str = ""
     role: str = ""
+    serial: str = ""
 
 
 class RunError(msgspec.Struct, frozen=True):

@@ -1,4 +1,8 @@
-"""The server's line to the gateway: looks every few seconds, backs off while nobody answers, starts nothing."""
+"""The server's line to the gateway: hears of changes, backs off while nobody answers, starts nothing.
+
+One request is always on its way: the gateway answers it when something changes, or after some seconds with fresh
+figures. Gateways that cannot do that are asked every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,10 @@ _FIRST_BACKOFF_S = 1.0
 _NO_GATEWAY = "no GPU cluster is configured and none runs on this machine"
 _NO_GATEWAY_MEND = "run `jupyter gpu start`, or name the team's gateway with JUPYTER_GPU_URL"
 _TIMEOUT_S = 10.0
+#: with nothing held and nobody waiting, figures need not be fresh: changes are told
+_QUIET_S = 15.0
+#: a gateway that answers at once, for whatever reason, is not asked more often
+_LEAST_GAP_S = 0.1
 
 
 class GatewayLine(LoggingConfigurable):
@@ -40,6 +48,8 @@ class GatewayLine(LoggingConfigurable):
         #: set when the first look is over
         self.looked = asyncio.Event()
         self._client: AsyncGatewayClient | None = None
+        #: the one that the last status came from: serials of another gateway mean nothing
+        self._told_by: AsyncGatewayClient | None = None
         self._error: GpuReleaseError | None = None
         self._backoff_s = _FIRST_BACKOFF_S
         self._answered_s: float | None = None
@@ -90,10 +100,12 @@ class GatewayLine(LoggingConfigurable):
         """Look at the gateway until cancelled."""
         try:
             while True:
-                await self.look()
+                began_s = time.monotonic()
+                if not await self._look_unless_hurried():
+                    await self.look()
                 self.looked.set()
                 self._hurry.clear()
-                pause_s = self._pause_s()
+                pause_s = self._pause_s(began_s)
                 self._next_s = time.monotonic() + pause_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), pause_s)
@@ -102,18 +114,46 @@ class GatewayLine(LoggingConfigurable):
         finally:
             await self.close()
 
-    async def look(self) -> None:
-        """One look: the status, or the reason why there is none."""
-        began_s = time.monotonic()
+    async def _look_unless_hurried(self) -> bool:
+        """Wait for the next change. False: there is nothing to wait with, or somebody found the gateway gone."""
+        serial = self.status.serial if self.status is not None else ""
+        if not serial or self._error is not None:
+            return False
+        looking = asyncio.ensure_future(self.look(serial, self._patience_s()))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait([looking, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                looking.result()
+            return looking.done()
+        finally:
+            looking.cancel()
+            hurried.cancel()
+
+    def _patience_s(self) -> float:
+        """How long a change is waited for: figures of what is held move by themselves."""
+        moves = self.status is not None and (self.status.gpus.held or self.status.runs or self.status.queue)
+        return self._settings.poll_interval if moves else max(self._settings.poll_interval, _QUIET_S)
+
+    async def look(self, after: str = "", wait_s: float = 0.0) -> None:
+        """One look: the status (``after``: once it is another), or the reason why there is none."""
+        began_s, waited_s = time.monotonic(), 0.0
         try:
             client = await self._connected()
-            self._show(await client.status() if client is not None else None)
+            if client is None:
+                self._show(None)
+            elif client is self._told_by and after:
+                status, waited_s = await client.next_status(after, wait_s)
+                self._show(status)
+            else:
+                self._show(await client.status())
+            self._told_by = client
             self.remembered = self.status
         except GpuReleaseError as error:
             self._on_failure(error)
             return
         if client is not None:
-            self._latency_s = time.monotonic() - began_s
+            self._latency_s = max(0.0, time.monotonic() - began_s - waited_s)
             self._answered_s = time.monotonic()
             self.on_latency(self._latency_s)
             if self._error is not None:
@@ -134,8 +174,10 @@ class GatewayLine(LoggingConfigurable):
         if _outline(before) != _outline(status):
             self.on_change()
 
-    def _pause_s(self) -> float:
+    def _pause_s(self, began_s: float) -> float:
         if self._error is None:
+            if self.status is not None and self.status.serial:
+                return max(0.0, began_s + _LEAST_GAP_S - time.monotonic())
             return self._settings.poll_interval
         # many servers must not come back at the same instant
         return self._backoff_s * random.uniform(0.8, 1.0)
@@ -166,7 +208,8 @@ def _outline(status: StatusDocument | None) -> object:
     if status is None:
         return None
     cards = [(card.state, card.run) for node in status.nodes for card in node.gpus]
-    return status.gpus, cards, [(run.run, run.state) for run in status.runs], [row.run for row in status.queue]
+    runs = [(run.run, run.state, run.progress) for run in status.runs]
+    return status.gpus, cards, runs, [(row.run, row.position, row.reason) for row in status.queue]
 
 
 def _find(settings: GpuRelease, user_token_file: str) -> Target | None:

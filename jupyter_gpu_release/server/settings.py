@@ -32,7 +32,10 @@ class GpuRelease(LoggingConfigurable):
     start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
     defaults = Any(help="For kernels: default options of %%gpu_train.").tag(config=True)
     poll_interval = Float(
-        2.0, min=0.2, help="Seconds between two looks at the gateway while it answers. At least 0.2."
+        2.0,
+        min=0.2,
+        help="Seconds after which figures of what is held are asked for anew (0.2 and more); changes are told at once. "
+        "A gateway that cannot tell them is asked this often.",
     ).tag(config=True)
     max_backoff = Float(
         60.0,

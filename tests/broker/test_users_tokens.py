@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,28 @@ def test_a_tokens_end_closes_what_it_opened(team: Team, route: Route, how: str) 
         client.health()
     with team.rest("root") as root:
         root.cancel(run, kill=True)
+
+
+def test_a_tokens_end_ends_the_wait_for_a_change(team: Team) -> None:
+    secret = _token(team, "watcher")
+    with httpx.Client(base_url=team.bed.url, headers=team.headers("watcher"), trust_env=False, timeout=60) as client:
+        serial = client.get("/v1/status").json()["serial"]
+        with ThreadPoolExecutor(1) as pool, team.rest("chief") as chief:
+            # whatever else happens on this gateway may answer it: it asks again, as servers do
+            waiting = pool.submit(_watch_until_refused, client, serial)
+            chief.revoke_tokens(TokenRevocation(user="watcher"))
+            refused = waiting.result(20)  # the wait would be over after 30 s
+    assert refused["code"] == "unauthenticated"
+    assert "this token was revoked" in refused["message"]
+    assert secret not in str(refused)
+
+
+def _watch_until_refused(client: httpx.Client, serial: str) -> dict[str, str]:
+    while True:
+        answer = client.get("/v1/status", params={"after": serial, "wait_ms": 30000}).json()
+        if "error" in answer:
+            return dict(answer["error"])
+        serial = answer["serial"]
 
 
 def test_a_kernel_hears_that_its_token_is_revoked(team: Team) -> None:

@@ -16,8 +16,9 @@ from server_kernel_bed import audit
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
+from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.documents import GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
+from jupyter_gpu_release.core.documents import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
 
 Until = Callable[[Callable[[], object], str], None]
 _TOKEN = "the-gateway-token-that-stays-here"
@@ -26,7 +27,9 @@ _TOKEN = "the-gateway-token-that-stays-here"
 @pytest.fixture(scope="module")
 def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
     home = str(Path(cluster.connection.token_file).parent)
-    bed = ServerBed(tmp_path_factory.mktemp("on-cluster"), environment={"JUPYTER_GPU_HOME": home})
+    # so rarely that every change that is seen was told by the gateway
+    config = {"GpuRelease": {"poll_interval": 3600}}
+    bed = ServerBed(tmp_path_factory.mktemp("on-cluster"), config, {"JUPYTER_GPU_HOME": home})
     yield bed
     bed.stop()
 
@@ -44,18 +47,26 @@ def test_runs_are_listed_and_cancelled(cluster: Ready, on_cluster: ServerBed, un
     token = read_secret(Path(cluster.connection.token_file))
     session = GatewaySession(Target(cluster.connection.url, token), "server-test")
     session.connect(10)
-    asked = request("import time\ntime.sleep(600)", "server-test", notebook="a.ipynb")
+    code = "import time\nfor n in range(3): print(f'\\r{n}/2', end='', flush=True)\ntime.sleep(600)"
+    asked = request(code, "server-test", notebook="a.ipynb")
     session.submit(asked)
 
     def row() -> dict[str, str]:
         return next((row for row in on_cluster.get("runs")["runs"] if row["run"] == asked.run), {"state": ""})
 
     until(lambda: row()["state"] == "running", "the run in the list")
-    until(lambda: on_cluster.get("status")["cluster"]["runs"], "the run in the status")
+    until(lambda: on_cluster.get("status")["cluster"]["runs"], "the run in the status, long before the next look")
+    until(lambda: _shown(cluster, asked.run).progress == "2/2", "the progress in the gateway's status")
     assert on_cluster.post(f"runs/{asked.run}/cancel").status_code == 200
     until(lambda: row()["state"] in ("cancelled", "failed"), "the end of the run")
+    until(lambda: not on_cluster.get("status")["cluster"]["runs"], "its end in the status")
     assert on_cluster.post("runs/20260101-000000-00000000/cancel").status_code == 404
     session.close()
+
+
+def _shown(cluster: Ready, run: str) -> ActiveRow:
+    with GatewayClient(cluster.connection.url, read_secret(Path(cluster.connection.token_file))) as client:
+        return next(row for row in client.status().runs if row.run == run)
 
 
 def test_warm_leases_are_not_built_yet_says_the_gateway(on_cluster: ServerBed) -> None:
