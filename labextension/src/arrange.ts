@@ -1,4 +1,4 @@
-import { CardState } from './documents';
+import { CARD_STATES, CardState } from './documents';
 import { ICard, IHost } from './hosts';
 
 export type Grouping = 'node' | 'user' | 'state' | 'none';
@@ -18,15 +18,6 @@ export interface IGroup {
   note: string;
   cards: ICard[];
 }
-
-const STATE_ORDER: readonly CardState[] = [
-  'running',
-  'warm',
-  'idle-kernel',
-  'unattributed',
-  'drained',
-  'free'
-];
 
 /** Whether every word of the filter occurs in one of the texts (case does not matter). */
 export function matches(filter: string, texts: readonly string[]): boolean {
@@ -48,16 +39,18 @@ export function arrange(
   const cards = hosts
     .flatMap(host => host.cards)
     .filter(card => !onlyMine || card.mine)
-    .filter(card =>
-      matches(filter, [
-        card.host,
-        `gpu ${card.index}`,
-        card.name,
-        card.user,
-        card.notebook,
-        card.run,
-        named(card.state)
-      ])
+    .filter(
+      card =>
+        filter === '' ||
+        matches(filter, [
+          card.host,
+          `gpu ${card.index}`,
+          card.name,
+          card.user,
+          card.notebook,
+          card.run,
+          named(card.state)
+        ])
     );
   const titled = new Map(hosts.map(host => [host.id, host]));
   const groups = new Map<string, IGroup>();
@@ -125,7 +118,7 @@ function groupComparison(grouping: Grouping): (a: IGroup, b: IGroup) => number {
 }
 
 function rankOf(card: ICard): number {
-  return STATE_ORDER.indexOf(card.state);
+  return CARD_STATES.indexOf(card.state);
 }
 
 const collator = new Intl.Collator(undefined, { numeric: true });

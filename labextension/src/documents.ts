@@ -5,8 +5,17 @@
  * server does not send: what they feed is then not shown.
  */
 
-export type CardState =
-  'free' | 'running' | 'warm' | 'idle-kernel' | 'unattributed' | 'drained';
+/** What can be said of a card, in the order in which states are listed. */
+export const CARD_STATES = [
+  'running',
+  'warm',
+  'idle-kernel',
+  'unattributed',
+  'drained',
+  'free'
+] as const;
+
+export type CardState = (typeof CARD_STATES)[number];
 
 export interface IGpuRow {
   index: string;

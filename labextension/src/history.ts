@@ -5,6 +5,8 @@ export interface ISample {
 }
 
 const NONE: readonly ISample[] = [];
+/** A sparkline of 40 pixels shows no more than this. */
+const LEAST_GAP_S = 5;
 
 /** Utilisation of each card over the last minutes, for the sparklines; kept in the browser. */
 export class UtilizationHistory {
@@ -36,6 +38,10 @@ export class UtilizationHistory {
     const fits = known.filter(
       ({ at }) => at >= sample.at - this.spanS && at < sample.at // a clock may be set back
     );
+    const [before] = fits.slice(-2, -1);
+    if (before && sample.at - before.at < LEAST_GAP_S) {
+      fits.pop(); // the newest is always there; of those before, one for each gap
+    }
     return [...fits, sample];
   }
 

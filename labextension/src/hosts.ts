@@ -46,7 +46,7 @@ export interface IHost {
 export function hostOf(
   node: INodeRow,
   byRun: Map<string, IActiveRow>,
-  own: readonly IRunRow[],
+  own: Map<string, IRunRow>,
   local: readonly IKernelRow[],
   me: string
 ): IHost {
@@ -93,10 +93,10 @@ function cardOf(node: string, host: string, gpu: IGpuRow, me: string): ICard {
 function ofRun(
   card: ICard,
   byRun: Map<string, IActiveRow>,
-  own: readonly IRunRow[]
+  own: Map<string, IRunRow>
 ): ICard {
   const live = card.run ? byRun.get(card.run) : undefined;
-  const known = card.run ? own.find(run => run.run === card.run) : undefined;
+  const known = card.run ? own.get(card.run) : undefined;
   return {
     ...card,
     notebook: card.notebook || live?.notebook || known?.notebook || '',

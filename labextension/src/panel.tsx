@@ -15,6 +15,7 @@ import { GpuModel } from './model';
 import { ISnapshot } from './snapshot';
 import { Filter } from './view/filter';
 import { Gpus } from './view/gpus';
+import * as heights from './view/heights';
 import { Kernels } from './view/kernels';
 import { LiveView, ViewState } from './view/live';
 import { Queue } from './view/queue';
@@ -26,11 +27,6 @@ import { Usage } from './view/usage';
 
 export const PANEL_ID = 'jupyter-gpu-release-panel';
 const FILTER_FROM_ROWS = 9;
-const TITLE_PX = 32;
-const GROUP_PX = 26;
-const CARD_PX = 46;
-const ROW_PX = 42;
-const USAGE_PX = 72;
 
 /** What the panel is made of. */
 export interface IPanelOptions {
@@ -118,7 +114,10 @@ export class GpuPanel extends SidePanel {
         widget: gpus,
         wants: ({ hosts }) =>
           hosts.reduce(
-            (sum, host) => sum + GROUP_PX + host.cards.length * CARD_PX,
+            (sum, host) =>
+              sum +
+              heights.GROUP +
+              host.cards.length * (heights.CARD + heights.METERS),
             0
           ),
         title: () => trans.__('GPUs')
@@ -142,7 +141,7 @@ export class GpuPanel extends SidePanel {
       },
       {
         widget: this._section(() => <Kernels {...common} />),
-        wants: ({ kernels }) => kernels.length * ROW_PX,
+        wants: ({ kernels }) => kernels.length * heights.ROW,
         title: () => trans.__('Kernels with GPU memory')
       },
       {
@@ -153,7 +152,8 @@ export class GpuPanel extends SidePanel {
             <></>
           )
         ),
-        wants: ({ usage, runs }) => (usage && runs.length > 0 ? USAGE_PX : 0),
+        wants: ({ usage, runs }) =>
+          usage && runs.length > 0 ? heights.USAGE : 0,
         title: () => trans.__('My GPU-hours')
       }
     ];
@@ -220,7 +220,7 @@ export class GpuPanel extends SidePanel {
     const content = this.content as AccordionPanel;
     const shown = this._sections.filter(({ widget }) => widget.parent);
     const open = shown.filter(({ widget }) => !widget.isHidden);
-    const room = content.node.clientHeight - shown.length * TITLE_PX;
+    const room = content.node.clientHeight - shown.length * heights.TITLE;
     const wanted = open.map(({ wants }) => wants(snapshot));
     const shape = [room, ...wanted].join();
     if (this._isSized || room <= 0 || shape === this._shape) {
@@ -241,5 +241,5 @@ export class GpuPanel extends SidePanel {
 }
 
 function rowsPx(rows: number): number {
-  return Math.max(1, rows) * ROW_PX;
+  return Math.max(1, rows) * heights.ROW;
 }

@@ -106,8 +106,9 @@ export function takeSnapshot(
   const local = kernels?.kernels.filter(kernel => kernel.gpus.length > 0) ?? [];
   const active = cluster?.runs ?? [];
   const byRun = new Map(active.map(row => [row.run, row]));
+  const ownByRun = new Map(own.map(run => [run.run, run]));
   const hosts = cluster
-    ? cluster.nodes.map(node => hostOf(node, byRun, own, local, me))
+    ? cluster.nodes.map(node => hostOf(node, byRun, ownByRun, local, me))
     : localHosts(status.gpus, local);
   const counts = countsOf(status, hosts, me);
   return {

@@ -2,12 +2,11 @@ import * as React from 'react';
 import { createRoot, Root } from 'react-dom/client';
 import { ITreeItem, Tree } from '../src/view/tree';
 
-const rows = (word: string): ITreeItem[] =>
+const rows = (): ITreeItem[] =>
   ['a', 'b', 'c'].map((key, n) => ({
     key,
     level: 1,
     height: 20,
-    label: `${key} ${word}`,
     setSize: 3,
     posInSet: n + 1
   }));
@@ -29,7 +28,8 @@ describe('Tree', () => {
     root.render(
       <Tree
         label="rows"
-        items={rows(word)}
+        items={rows()}
+        spoken={({ key }) => `${key} ${word}`}
         draw={() => null}
         onToggle={() => undefined}
       />

@@ -6,12 +6,8 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { actionWord } from '../words';
 import { attachIcon, extendIcon, releaseIcon } from '../icons';
 import { launchIcon, LabIcon, stopIcon } from '@jupyterlab/ui-components';
+import * as heights from './heights';
 import { Button, Feedback } from './parts';
-
-export const FACT_HEIGHT = 18;
-const BUTTONS_HEIGHT = 32;
-const FEEDBACK_HEIGHT = 36;
-const PADDING = 6;
 
 /** A name and its value; a row of an opened item. */
 export type Fact = [name: string, value: string];
@@ -28,11 +24,13 @@ const ICONS: Record<Action, LabIcon> = {
 
 /** How high the opened part of an item is. */
 export function factsHeight(facts: number, actions: number): number {
-  return facts * FACT_HEIGHT + (actions ? BUTTONS_HEIGHT : 0) + PADDING;
+  return (
+    facts * heights.FACT + (actions ? heights.BUTTONS : 0) + heights.PADDING
+  );
 }
 
 export function feedbackHeight(feedback: IFeedback | undefined): number {
-  return feedback ? FEEDBACK_HEIGHT : 0;
+  return feedback ? heights.FEEDBACK : 0;
 }
 
 interface IOfferProps {

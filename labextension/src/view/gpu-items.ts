@@ -9,15 +9,12 @@ import {
 } from '../format';
 import { ICard } from '../hosts';
 import { IFeedback } from '../model';
-import { Action, cardActions } from '../permitted';
+import { cardActions } from '../permitted';
 import { ISnapshot } from '../snapshot';
 import { cardWord } from '../words';
 import { Fact, factsHeight, feedbackHeight } from './facts';
+import * as heights from './heights';
 import { ITreeItem } from './tree';
-
-const GROUP_HEIGHT = 26;
-const PLAIN_HEIGHT = 26;
-const METERS_HEIGHT = 20;
 
 export interface IGroupItem extends ITreeItem {
   kind: 'group';
@@ -27,8 +24,6 @@ export interface IGroupItem extends ITreeItem {
 export interface ICardItem extends ITreeItem {
   kind: 'card';
   card: ICard;
-  actions: Action[];
-  facts: Fact[];
   feedback: IFeedback | undefined;
 }
 
@@ -50,11 +45,8 @@ export function itemsOf(
       kind: 'group',
       key,
       level: 1,
-      height: GROUP_HEIGHT,
+      height: heights.GROUP,
       expanded: !isClosed,
-      label: [group.title, summary(trans, group), group.note]
-        .filter(Boolean)
-        .join(', '),
       setSize: groups.length,
       posInSet: place + 1,
       group
@@ -79,28 +71,32 @@ function cardItem(
   trans: TranslationBundle
 ): ICardItem {
   const isOpen = opened.has(card.key);
-  const actions = cardActions(card, snapshot);
-  const facts = isOpen ? factsOf(card, trans) : [];
   const feedback = feedbacks.get(card.key);
   const height =
-    PLAIN_HEIGHT +
-    (hasMeters(card) ? METERS_HEIGHT : 0) +
+    heights.CARD +
+    (hasMeters(card) ? heights.METERS : 0) +
     feedbackHeight(feedback) +
-    (isOpen ? factsHeight(facts.length, actions.length) : 0);
+    (isOpen ? openedHeight(card, snapshot, trans) : 0);
   return {
     kind: 'card',
     key: card.key,
     level: 1,
     height,
     expanded: isOpen,
-    label: spoken(card, trans),
     setSize: 0,
     posInSet: 0,
     card,
-    actions,
-    facts,
     feedback
   };
+}
+
+function openedHeight(
+  card: ICard,
+  snapshot: ISnapshot,
+  trans: TranslationBundle
+): number {
+  const facts = factsOf(card, trans).length;
+  return factsHeight(facts, cardActions(card, snapshot).length);
 }
 
 export function hasMeters(card: ICard): boolean {
@@ -118,7 +114,19 @@ export function holder(card: ICard): string {
     .join(' · ');
 }
 
-function spoken(card: ICard, trans: TranslationBundle): string {
+/** What a screen reader says of a row. */
+export function spoken(item: GpuItem, trans: TranslationBundle): string {
+  return item.kind === 'group'
+    ? spokenGroup(item.group, trans)
+    : spokenCard(item.card, trans);
+}
+
+function spokenGroup(group: IGroup, trans: TranslationBundle): string {
+  const texts = [group.title, summary(trans, group), group.note];
+  return texts.filter(Boolean).join(', ');
+}
+
+function spokenCard(card: ICard, trans: TranslationBundle): string {
   const parts = [
     trans.__('GPU %1', card.index),
     cardWord(trans, card.state),
@@ -137,7 +145,7 @@ function spoken(card: ICard, trans: TranslationBundle): string {
   return parts.filter(Boolean).join(', ');
 }
 
-function factsOf(card: ICard, trans: TranslationBundle): Fact[] {
+export function factsOf(card: ICard, trans: TranslationBundle): Fact[] {
   const facts: Fact[] = [[trans.__('State'), cardWord(trans, card.state)]];
   const add = (name: string, value: string) => {
     if (value) {

@@ -7,14 +7,17 @@ import { formatPercent, formatShare } from '../format';
 import { ICard } from '../hosts';
 import { CARD_ICONS } from '../icons';
 import { GpuModel } from '../model';
+import { cardActions } from '../permitted';
 import { cardWord } from '../words';
 import { Facts, IconActions, Outcome } from './facts';
 import {
+  factsOf,
   hasMeters,
   holder,
   ICardItem,
   IGroupItem,
   itemsOf,
+  spoken,
   summary
 } from './gpu-items';
 import { useToggled } from './opened';
@@ -59,6 +62,7 @@ export function Gpus(props: IGpusProps): React.ReactElement {
     <Tree
       label={trans.__('GPUs')}
       items={items}
+      spoken={item => spoken(item, trans)}
       onToggle={item =>
         item.kind === 'group' ? toggleGroup(item.key) : toggleCard(item.key)
       }
@@ -115,7 +119,8 @@ interface ICardRowProps extends IGpusProps {
 
 function CardRow(props: ICardRowProps): React.ReactElement {
   const { item, trans, deeds, isActive, model } = props;
-  const { card, actions, facts, feedback } = item;
+  const { card, feedback } = item;
+  const actions = cardActions(card, model.snapshot);
   const word = cardWord(trans, card.state);
   const who = holder(card);
   const target = cardTarget(card);
@@ -140,7 +145,9 @@ function CardRow(props: ICardRowProps): React.ReactElement {
       </div>
       {hasMeters(card) && <Meters card={card} model={model} trans={trans} />}
       <Outcome feedback={feedback} />
-      {item.expanded && <Facts {...offer} actions={actions} facts={facts} />}
+      {item.expanded && (
+        <Facts {...offer} actions={actions} facts={factsOf(card, trans)} />
+      )}
     </div>
   );
 }

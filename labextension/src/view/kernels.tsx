@@ -5,17 +5,15 @@ import { Deeds, kernelTarget } from '../deeds';
 import { IKernelRow } from '../documents';
 import { baseName, formatBytes, formatDuration } from '../format';
 import { GpuModel, IFeedback } from '../model';
-import { Action, kernelActions } from '../permitted';
+import { kernelActions } from '../permitted';
 import { ISnapshot } from '../snapshot';
 import { feedbackHeight, IconActions, Outcome } from './facts';
 import { Icon } from './parts';
+import * as heights from './heights';
 import { ITreeItem, Tree } from './tree';
-
-const ROW_HEIGHT = 42;
 
 interface IKernelItem extends ITreeItem {
   kernel: IKernelRow;
-  actions: Action[];
   feedback: IFeedback | undefined;
 }
 
@@ -30,13 +28,14 @@ export function Kernels(props: IKernelsProps): React.ReactElement {
   const { model, trans, deeds } = props;
   const { snapshot, feedback } = model;
   const items = React.useMemo(
-    () => kernelItems(snapshot, feedback, trans),
-    [snapshot, feedback, trans]
+    () => kernelItems(snapshot, feedback),
+    [snapshot, feedback]
   );
   return (
     <Tree
       label={trans.__('Kernels with GPU memory')}
       items={items}
+      spoken={({ kernel }) => spoken(kernel, trans)}
       onToggle={() => undefined}
       draw={(item, isActive) => (
         <div className="jp-GpuRelease-kernel">
@@ -54,7 +53,7 @@ export function Kernels(props: IKernelsProps): React.ReactElement {
             <IconActions
               trans={trans}
               deeds={deeds}
-              actions={item.actions}
+              actions={kernelActions(item.kernel, snapshot)}
               target={kernelTarget(item.kernel)}
               isActive={isActive}
               isBusy={item.feedback?.kind === 'busy'}
@@ -75,26 +74,27 @@ export function Kernels(props: IKernelsProps): React.ReactElement {
 
 function kernelItems(
   snapshot: ISnapshot,
-  feedbacks: ReadonlyMap<string, IFeedback>,
-  trans: TranslationBundle
+  feedbacks: ReadonlyMap<string, IFeedback>
 ): IKernelItem[] {
   return snapshot.kernels.map((kernel, index) => {
     const key = `kernel:${kernel.id}`;
     const feedback = feedbacks.get(key);
-    const name = baseName(kernel.path) || kernel.name;
-    const held = formatBytes(kernel.used_bytes);
     return {
       key,
       level: 1,
-      height: ROW_HEIGHT + feedbackHeight(feedback),
-      label: [name, held, second(kernel, trans)].join(', '),
+      height: heights.ROW + feedbackHeight(feedback),
       setSize: snapshot.kernels.length,
       posInSet: index + 1,
       kernel,
-      actions: kernelActions(kernel, snapshot),
       feedback
     };
   });
+}
+
+function spoken(kernel: IKernelRow, trans: TranslationBundle): string {
+  const name = baseName(kernel.path) || kernel.name;
+  const held = formatBytes(kernel.used_bytes);
+  return [name, held, second(kernel, trans)].join(', ');
 }
 
 function second(kernel: IKernelRow, trans: TranslationBundle): string {

@@ -5,17 +5,15 @@ import { Deeds } from '../deeds';
 import { IQueueRow } from '../documents';
 import { formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model';
-import { Action, queueActions } from '../permitted';
+import { queueActions } from '../permitted';
 import { ISnapshot } from '../snapshot';
 import { feedbackHeight, IconActions, Outcome } from './facts';
+import * as heights from './heights';
 import { ITreeItem, Tree } from './tree';
-
-const ROW_HEIGHT = 42;
 
 interface IQueueItem extends ITreeItem {
   row: IQueueRow;
   mine: boolean;
-  actions: Action[];
   feedback: IFeedback | undefined;
 }
 
@@ -31,8 +29,8 @@ export function Queue(props: IQueueProps): React.ReactElement {
   const { model, trans, filter, deeds } = props;
   const { snapshot, feedback } = model;
   const items = React.useMemo(
-    () => queueItems(snapshot, feedback, filter, trans),
-    [snapshot, feedback, filter, trans]
+    () => queueItems(snapshot, feedback, filter),
+    [snapshot, feedback, filter]
   );
   if (items.length === 0) {
     return (
@@ -47,6 +45,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
     <Tree
       label={trans.__('Queue')}
       items={items}
+      spoken={({ row }) => spoken(row, trans)}
       onToggle={() => undefined}
       draw={(item, isActive) => (
         <div className={`jp-GpuRelease-wait${item.mine ? ' jp-mod-mine' : ''}`}>
@@ -64,7 +63,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
             <IconActions
               trans={trans}
               deeds={deeds}
-              actions={item.actions}
+              actions={queueActions(item.row, snapshot)}
               target={{ key: item.key, run: item.row.run }}
               isActive={isActive}
               isBusy={item.feedback?.kind === 'busy'}
@@ -83,8 +82,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
 function queueItems(
   snapshot: ISnapshot,
   feedbacks: ReadonlyMap<string, IFeedback>,
-  filter: string,
-  trans: TranslationBundle
+  filter: string
 ): IQueueItem[] {
   const rows = snapshot.queue.filter(row =>
     matches(filter, [row.user, row.queue, row.priority, row.reason, row.run])
@@ -92,21 +90,23 @@ function queueItems(
   return rows.map((row, index) => {
     const key = `queue:${row.run}`;
     const feedback = feedbacks.get(key);
-    const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
-    const place = trans.__('place %1', row.position ?? '–');
     return {
       key,
       level: 1,
-      height: ROW_HEIGHT + feedbackHeight(feedback),
-      label: [place, row.user, gpus, second(row, trans)].join(', '),
+      height: heights.ROW + feedbackHeight(feedback),
       setSize: rows.length,
       posInSet: index + 1,
       row,
       mine: row.user === snapshot.me,
-      actions: queueActions(row, snapshot),
       feedback
     };
   });
+}
+
+function spoken(row: IQueueRow, trans: TranslationBundle): string {
+  const place = trans.__('place %1', row.position ?? '–');
+  const gpus = trans._n('%1 GPU', '%1 GPUs', row.gpus);
+  return [place, row.user, gpus, second(row, trans)].join(', ');
 }
 
 function second(row: IQueueRow, trans: TranslationBundle): string {

@@ -17,11 +17,11 @@ import {
   IconActions,
   Outcome
 } from './facts';
+import * as heights from './heights';
 import { useToggled } from './opened';
 import { Age, Icon } from './parts';
 import { ITreeItem, Tree } from './tree';
 
-const ROW_HEIGHT = 42;
 const RESULTS_SHOWN = 6;
 
 interface IRunItem extends ITreeItem {
@@ -61,6 +61,7 @@ export function Runs(props: IRunsProps): React.ReactElement {
     <Tree
       label={trans.__('My runs')}
       items={items}
+      spoken={({ run }) => spoken(run, trans)}
       onToggle={item => toggle(item.key)}
       draw={(item, isActive) => (
         <RunRow
@@ -105,9 +106,8 @@ function runItems(
     return {
       key,
       level: 1,
-      height: ROW_HEIGHT + feedbackHeight(feedback) + extra,
+      height: heights.ROW + feedbackHeight(feedback) + extra,
       expanded,
-      label: `${titleOf(run)}, ${runWord(trans, run.state)}, ${line(run, trans)}`,
       setSize: runs.length,
       posInSet: index + 1,
       run,
@@ -117,6 +117,11 @@ function runItems(
       feedback
     };
   });
+}
+
+function spoken(run: IRunRow, trans: TranslationBundle): string {
+  const words = [titleOf(run), runWord(trans, run.state), line(run, trans)];
+  return words.join(', ');
 }
 
 function titleOf(run: IRunRow): string {

@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { CardState } from '../documents';
+import { CARD_STATES, CardState } from '../documents';
 import { ISnapshot } from '../snapshot';
 import { cardWord } from '../words';
 
@@ -8,15 +8,6 @@ interface ISummaryProps {
   snapshot: ISnapshot;
   trans: TranslationBundle;
 }
-
-const SHOWN: readonly CardState[] = [
-  'running',
-  'warm',
-  'idle-kernel',
-  'unattributed',
-  'drained',
-  'free'
-];
 
 /** The whole at a glance: free, in use, waiting; and which cluster this is. */
 export function Summary(props: ISummaryProps): React.ReactElement {
@@ -80,7 +71,7 @@ function Shares({ snapshot, trans }: ISummaryProps): React.ReactElement | null {
   if (cards.length === 0) {
     return null;
   }
-  const parts = SHOWN.map((state): [CardState, number] => [
+  const parts = CARD_STATES.map((state): [CardState, number] => [
     state,
     cards.filter(card => card.state === state).length
   ]).filter(([, count]) => count > 0);

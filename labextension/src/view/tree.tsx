@@ -8,8 +8,6 @@ export interface ITreeItem {
   height: number;
   /** whether its details or children are shown; undefined: there are none */
   expanded?: boolean;
-  /** what a screen reader says */
-  label: string;
   setSize: number;
   posInSet: number;
 }
@@ -17,6 +15,8 @@ export interface ITreeItem {
 interface ITreeProps<T extends ITreeItem> {
   label: string;
   items: readonly T[];
+  /** what a screen reader says; asked only for rows that are drawn, as texts of a thousand take long */
+  spoken: (item: T) => string;
   /** `isActive`: the row's buttons are in the tab order */
   draw: (item: T, isActive: boolean) => React.ReactNode;
   onToggle: (item: T) => void;
@@ -109,7 +109,7 @@ export function Tree<T extends ITreeItem>(
             <div
               key={item.key}
               role="treeitem"
-              aria-label={item.label}
+              aria-label={props.spoken(item)}
               aria-level={item.level}
               aria-setsize={item.setSize}
               aria-posinset={item.posInSet}

@@ -1,0 +1,22 @@
+/** Heights of rows in pixels, as `style/base.css` draws them: they are known before anything is drawn. */
+
+/** a group's title */
+export const GROUP = 26;
+/** a card's first line */
+export const CARD = 26;
+/** the bar and the sparkline of a card */
+export const METERS = 20;
+/** a run, a place in the queue, a kernel: two lines */
+export const ROW = 42;
+/** one name and its value in an opened row */
+export const FACT = 18;
+/** the buttons of an opened row */
+export const BUTTONS = 32;
+/** what came of an action */
+export const FEEDBACK = 36;
+/** around the facts of an opened row */
+export const PADDING = 6;
+/** a section's title */
+export const TITLE = 32;
+/** the table of GPU-hours */
+export const USAGE = 72;

@@ -1,0 +1,22 @@
+import { shareOut } from '../src/view/share';
+import { positions, windowOf } from '../src/view/window';
+
+describe('window', () => {
+  it('holds what is seen, and no more than a few rows around it', () => {
+    const rows = Array.from({ length: 1000 }, () => ({ height: 40 }));
+    const tops = positions(rows);
+    const [first, last] = windowOf(tops, 10_000, 400);
+    expect(first).toBeLessThanOrEqual(250);
+    expect(last).toBeGreaterThanOrEqual(260);
+    expect(last - first).toBeLessThan(20);
+    expect(windowOf(tops, 0, 400)[0]).toBe(0);
+    expect(windowOf(tops, 39_600, 400)[1]).toBe(1000);
+    expect(windowOf([0], 0, 400)).toEqual([0, 0]);
+  });
+
+  it('shares the height: small ones get all, the others the rest', () => {
+    expect(shareOut([500, 42, 800], 642)).toEqual([300, 42, 300]);
+    expect(shareOut([100, 42], 642)).toEqual([100, 542]);
+    expect(shareOut([], 642)).toEqual([]);
+  });
+});

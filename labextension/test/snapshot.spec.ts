@@ -1,0 +1,98 @@
+import { takeSnapshot } from '../src/snapshot';
+import { active, GIB, gpu, kernel, run, status } from './samples';
+
+const NOW = 10_000;
+
+describe('snapshot', () => {
+  it('joins cards with runs: notebook, cell, age', () => {
+    const mine = run('r1');
+    const cards = [
+      gpu(0, { state: 'running', user: 'ada', run: 'r1' }),
+      gpu(1)
+    ];
+    const snapshot = takeSnapshot(
+      status(cards, {}, [active(mine, { held_s: 75 })]),
+      [mine],
+      null,
+      NOW
+    );
+    const [held, free] = snapshot.hosts[0].cards;
+    expect(held).toMatchObject({
+      notebook: '/home/ada/digits.ipynb',
+      cell: 'c1',
+      heldS: 75,
+      mine: true,
+      lease: 'r1'
+    });
+    expect(free).toMatchObject({ mine: false, heldS: null });
+    expect(snapshot.counts).toMatchObject({ free: 1, held: 1, mine: 1 });
+    expect(snapshot.cluster).toBe('gpu.example.org');
+  });
+
+  it('a card that a local kernel holds is found by its UUID', () => {
+    const document = { schema_version: 1, gpus: [], kernels: [kernel()] };
+    const take = (busy: boolean) =>
+      takeSnapshot(
+        status([gpu(0, { state: 'unattributed' })]),
+        [],
+        { ...document, kernels: [kernel({ busy })] },
+        NOW
+      ).hosts[0].cards[0];
+    expect(take(false)).toMatchObject({
+      state: 'idle-kernel',
+      kernel: 'k1',
+      heldS: 600
+    });
+    expect(take(true).state).toBe('running');
+  });
+
+  it('a leased card stays its run’s, whatever a kernel does on it', () => {
+    const cards = [gpu(0, { state: 'running', user: 'bob', run: 'x' })];
+    const document = { schema_version: 1, gpus: [], kernels: [kernel()] };
+    const [card] = takeSnapshot(status(cards), [], document, NOW).hosts[0]
+      .cards;
+    expect(card).toMatchObject({ user: 'bob', kernel: '', mine: false });
+  });
+
+  it('without a cluster, this machine’s cards are shown', () => {
+    const local = {
+      index: 0,
+      uuid: 'GPU-0',
+      name: 'T4',
+      memory_bytes: GIB,
+      used_bytes: 0,
+      utilization: null,
+      unattributed_bytes: 5
+    };
+    const { situation, hosts, counts } = takeSnapshot(
+      status([], { cluster: null, gpus: [local], gateway: { state: 'none' } }),
+      [],
+      null,
+      NOW
+    );
+    expect(situation).toBe('no-cluster');
+    expect(hosts[0].cards[0].state).toBe('unattributed');
+    expect(counts).toMatchObject({ total: 1, held: 1, free: 0 });
+  });
+
+  it.each([
+    ['unreachable', 'gateway-down'],
+    ['refused', 'refused'],
+    ['connected', 'no-gpu']
+  ] as const)('gateway %s: %s', (state, situation) => {
+    const document = status([], { gateway: { state } });
+    expect(takeSnapshot(document, [], null, NOW).situation).toBe(situation);
+  });
+
+  it('runs that go on come first, with their newest state', () => {
+    const runs = [
+      run('old', { state: 'succeeded', submitted_at: 3000 }),
+      run('waits', { state: 'queued', submitted_at: 2000 }),
+      run('goes', { state: 'queued', submitted_at: 1000 })
+    ];
+    const live = [active(runs[2], { state: 'running', held_s: 7 })];
+    const snapshot = takeSnapshot(status([], {}, live), runs, null, NOW);
+    expect(snapshot.runs.map(row => row.run)).toEqual(['goes', 'waits', 'old']);
+    expect(snapshot.runs[0]).toMatchObject({ state: 'running', held_s: 7 });
+  });
+});
