@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .client.results import Results
+    from .functions.api import gpu as gpu
+    from .functions.api import launch as launch
 
 __version__ = "0.1.0"
 
 run_dir: Path
 
 #: part of the fixed interface, built in later milestones
-_LATER = frozenset({"launch", "gpu", "sweep", "checkpoint", "restore", "ranks"})
+_LATER = frozenset({"sweep", "checkpoint", "restore", "ranks"})
 
 
 def load(run: str) -> Results:
@@ -101,6 +103,10 @@ def __getattr__(name: str) -> object:
         from .storage.tracking import track
 
         return track
+    if name in ("launch", "gpu"):
+        from .functions import api
+
+        return getattr(api, name)
     if name in _LATER:
         raise AttributeError(f"jupyter_gpu_release.{name} is not built yet (see CHANGELOG.md)")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from ..client.rest import GatewayClient
 from ..client.session import ConnectionLost, GatewaySession, RunFeed
 from ..core.folding import Folding
 from ..core.messages import Event, RunView
+from ..core.plain_output import is_stderr, text_of
 from ..core.resources import format_seconds
 from ..core.run import RunState
 from ..core.session_messages import Accepted, Events, Refused, Update
@@ -62,22 +63,10 @@ def _follow(feed: RunFeed, target: Target) -> int:
 
 
 def _print(events: Iterable[Event]) -> None:
-    """Text as it is, of rich output its plain text."""
     for event in events:
-        stream = sys.stderr if event.data.get("name") == "stderr" or event.kind in ("note", "error") else sys.stdout
-        if event.kind in ("stream", "note"):
-            stream.write(event.data.get("text", "") + ("\n" if event.kind == "note" else ""))
-        elif event.kind in ("display", "update_display"):
-            stream.write(f"{_plain(event)}\n")
-        elif event.kind == "error":
-            stream.write("\n".join([*(event.data.get("traceback") or []), ""]))
+        stream = sys.stderr if is_stderr(event) else sys.stdout
+        stream.write(text_of(event))
         stream.flush()
-
-
-def _plain(event: Event) -> str:
-    data = event.data.get("data") or {}
-    text = data.get("text/plain")
-    return "".join(text) if text else f"[{', '.join(data) or 'a display'}]"
 
 
 def _say_waiting(view: RunView, said: str) -> str:

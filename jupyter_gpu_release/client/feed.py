@@ -46,6 +46,7 @@ class RunFeed:
         ask_again: Callable[[str, int], None],
         *,
         adopt: bool = False,
+        on_item: Callable[[FeedItem], None] | None = None,
     ) -> None:
         self.run = run
         #: take the run over if its own kernel is gone
@@ -56,6 +57,8 @@ class RunFeed:
         self.last_event = after
         self.view: RunView | None = None
         self.ended = False
+        #: called by the session's thread with each item, instead of keeping it for :meth:`get`
+        self._on_item = on_item
         self._ask_again = ask_again
         self._gap_reported_after = -1
         self._items: deque[FeedItem] = deque()
@@ -82,7 +85,10 @@ class RunFeed:
 
     # ------------------------------------------------------------------------- the session's side (one thread)
     def put(self, item: FeedItem) -> None:
-        """Add an item and wake the consumer."""
+        """Add an item and wake the consumer, or hand it over."""
+        if self._on_item is not None:
+            self._on_item(item)
+            return
         self._items.append(item)
         self._wake.put(None)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.messages import Graph, ValueInfo
+from ..core.messages import Graph, RunView, ValueInfo
 from ..core.resources import format_bytes
+from ..core.run import RunState
 from ..errors import StoreError
 
 
@@ -81,3 +82,13 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
         )
     opened = open_graph(folder / graph.file, graph.digest)
     return opened.stream, opened.buffers
+
+
+def is_usable(view: RunView) -> bool:
+    """Whether the lease is gone and what came back can be used: it is inline or durable (or nothing came)."""
+    if RunState.of(view.state).is_terminal:
+        return True
+    if view.gone_at is None or view.outcome is None:
+        return False
+    values = view.outcome.values
+    return values is None or not values.file

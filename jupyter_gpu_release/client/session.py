@@ -12,6 +12,7 @@ import queue
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -105,9 +106,12 @@ class GatewaySession:
             self.target.url, TimeoutError(f"no word within {waited_s:.2g} s"), configured=self.target.configured
         )
 
-    def submit(self, request: RunRequest) -> RunFeed:
-        """Ask for a run; the feed's first item is :class:`Accepted` or :class:`Refused`."""
-        feed = RunFeed(request.run, request, 0, self._subscribe)
+    def submit(self, request: RunRequest, on_item: Callable[[FeedItem], None] | None = None) -> RunFeed:
+        """Ask for a run; the feed's first item is :class:`Accepted` or :class:`Refused`.
+
+        ``on_item`` gets the items on the session's own thread (many runs need no thread each); it must not block.
+        """
+        feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item)
         self._add(feed)
         self._outbox.put(encode(Submit(request)))
         self._retry.set()

@@ -70,6 +70,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     terminal: bool = False
     #: pickled ambient state (random states, matplotlib settings), see docs/guide
     ambient: bytes = b""
+    #: name of a launched function: ``source`` is only its call, which tracebacks leave out; inputs do not come back
+    function: str = ""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,6 +22,10 @@ SOURCES_LIMIT_BYTES = 1 << 18
 _HEAD = 10
 
 
+#: in place of a cell's number: the text of a file, which tracebacks name by its path
+OF_FILE = -1
+
+
 def gpu_cell_name(body: str, line_offset: int, count: int) -> str:
     """The file name under which a GPU cell is compiled; the same cell run again keeps its name."""
     digest = hashlib.sha1(f"{line_offset}:{body}".encode(errors="replace"), usedforsecurity=False).hexdigest()
@@ -34,7 +38,8 @@ def keep(compiler: Any, sources: Iterable[CellSource]) -> None:
     for source in sources:
         lines = [f"{line}\n" for line in source.text.splitlines()]
         linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)  # None: never outdated
-        counts[source.filename] = source.count
+        if source.count != OF_FILE:
+            counts[source.filename] = source.count
 
 
 def tell_inspect(compiler: Any) -> None:

@@ -31,6 +31,10 @@ class Surroundings:
     publish: Callable[[Mapping[str, Any]], None] = _not_published
     #: (name, run or None) → the latest value, or None for "not known here"
     published: Callable[[str, str | None], tuple[Any] | None] = lambda _name, _run: None
+    #: sends functions to the cluster (:class:`~..functions.launcher.Launcher`); None: as a plain script does
+    launcher: Callable[[], Any] | None = None
+    #: this is a process of a run: it holds what it asked for
+    in_run: bool = False
 
 
 _current: Surroundings | None = None

@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..client.failures import interrupted
+from ..client.results import is_usable
 from ..core.messages import RunView
 from ..errors import GpuReleaseError, NoSuchRunError
 from .cell_output import CellOutput
-from .follow import Following, Manner, is_usable
+from .follow import Following, Manner
 from .interrupts import Interrupts
 from .returned import Homecoming, Returned
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..client.failures import in_our_words, interrupted
+from ..client.results import is_usable
 from ..core.messages import RunView
 from ..errors import GpuReleaseError, NoSuchRunError, OptionError
 from ..sending.pending import AwaitedRun, Pending, PendingNames
@@ -17,7 +18,7 @@ from ..sending.selection import placeholder
 from ..sending.submission import Submission
 from .between_cells import BetweenCells
 from .cell_output import CellOutput, PinnedOutput
-from .follow import Following, Manner, describe, is_usable
+from .follow import Following, Manner, describe
 from .interrupts import Interrupts
 from .returned import Homecoming, Returned
 from .status_line import StatusLine

@@ -52,6 +52,7 @@ def surroundings_of(magics: GpuMagics) -> Surroundings:
         session=lambda: magics.notebook.link.session(magics.notebook.settings).session_id,
         loaded=lambda run, values: magics.notebook.names.note_loaded(run, values),
         published=lambda name, run: magics.notebook.published.find(name, run),
+        launcher=lambda: magics.notebook.launcher,
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..client.results import is_usable
 from ..core.folding import Folding
 from ..core.messages import Event, RunView
-from ..core.run import RunState
 from ..core.session_messages import Accepted, Events, Refused, Update
 from ..core.waits import sentence
 from ..errors import GatewayUnavailableError, RunLostError, from_code
@@ -212,16 +212,6 @@ class Following:
         if self.line.is_in_notebook and not self.line.is_shown:
             self.line.say(self._describe())
         self.line.step_aside()
-
-
-def is_usable(view: RunView) -> bool:
-    """Whether the cell may return: the lease is gone, and what came back is inline or durable (or nothing is)."""
-    if RunState.of(view.state).is_terminal:
-        return True
-    if view.gone_at is None or view.outcome is None:
-        return False
-    values = view.outcome.values
-    return values is None or not values.file
 
 
 def describe(view: RunView) -> str:

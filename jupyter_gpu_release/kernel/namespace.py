@@ -28,7 +28,8 @@ class Namespace:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._realm = Realm(shell.user_ns, at_home=True)
-        self._history = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        #: what was chosen as device, and what is on it
+        self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
         self.outward = Collector(shell.user_ns, self._realm)
         #: random states of libraries that only GPU cells have loaded
@@ -59,7 +60,7 @@ class Namespace:
         custom = bool(getattr(self._shell, "input_transformers_post", None))
         tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
         facts = analyse(tree, transform)
-        prepared = self.outward.collect(facts, choice, self._history.up_to(body), ambient=self._ambient())
+        prepared = self.outward.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
         prepared.binds = _bound_by(tree, facts, choice)
         return prepared
 
@@ -112,7 +113,7 @@ class Namespace:
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
         if in_turn:
             self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
-        self._history.came_home(loaded.facts.get("devices", {}))
+        self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
             self.outward.origins.note(run, loaded.values, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]

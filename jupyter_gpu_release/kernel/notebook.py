@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..client.settings import GpuRelease, NotebookDefaults, load_settings
 from ..core.choices import RunOptions, build_options
@@ -12,6 +13,9 @@ from .background import Background
 from .connection import ClusterLink
 from .namespace import Namespace
 from .published import PublishedValues
+
+if TYPE_CHECKING:
+    from .launching import NotebookLauncher
 
 
 class Notebook:
@@ -41,9 +45,17 @@ class Notebook:
         """Default options from configuration files."""
         return from_mapping(self.settings.defaults)
 
-    def options(self, written: Written) -> RunOptions:
-        """The options of one cell, over this notebook's defaults."""
-        return build_options(overlay(self.file_defaults, self.defaults.own, written))
+    @cached_property
+    def launcher(self) -> NotebookLauncher:
+        """Sends functions to the cluster."""
+        from .launching import NotebookLauncher
+
+        return NotebookLauncher(self)
+
+    def options(self, written: Written, *, without: Collection[str] = ()) -> RunOptions:
+        """The options of one cell or function, over this notebook's defaults (those ``without`` left out)."""
+        own = overlay(self.file_defaults, self.defaults.own)
+        return build_options(overlay({name: own[name] for name in own if name not in without}, written))
 
     def close(self) -> None:
         """End the connection (attached runs end with it) and forget the settings."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..client.failures import interrupted, syntax_error
+from ..client.results import is_usable
 from ..core import sources
 from ..core.messages import RunView
 from ..core.waits import sentence
@@ -15,7 +16,7 @@ from ..sending.collecting import Prepared
 from ..sending.pending import NeedsRunError
 from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
 from .cell_output import CellOutput
-from .follow import Following, is_usable
+from .follow import Following
 from .interrupts import Interrupts
 from .results import store_of
 from .returned import Homecoming

@@ -89,6 +89,7 @@ class CellLoop:
         shell.displayhook.cell = transformed
         sources.keep(shell.compile, payload.sources)
         shell.compile.given = (shifted, payload.filename)
+        shell.hidden_file = payload.filename if payload.function else ""
         result = await shell.run_cell_async(
             payload.source, store_history=False, transformed_cell=shifted, preprocessing_exc_tuple=failed_early
         )

@@ -143,6 +143,7 @@ class _Rank:
                 find_target=None,
                 store=lambda: str(folder.folder.parent.parent),
                 publish=self._publisher.publish,
+                in_run=True,
             )
         )
         use_inline_figures(self._shell)

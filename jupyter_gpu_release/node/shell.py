@@ -113,6 +113,8 @@ class RankShell(InteractiveShell):
 
     #: functions whose frames do not end the user's traceback: it ends at the line that called them
     hidden_codes: set[CodeType]
+    #: file name of a statement that is ours: the call of a launched function
+    hidden_file = ""
 
     def _get_exc_info(self, exc_tuple: Any = None) -> tuple[Any, Any, Any]:
         etype, value, trace = super()._get_exc_info(exc_tuple)
@@ -123,10 +125,19 @@ class RankShell(InteractiveShell):
             link = link.tb_next
         if shown is not None:
             shown.tb_next = None
+        self._leave_out_call(trace)
         if isinstance(value, GpuReleaseError):
             drop_own_causes(value)
             trace = without_own(trace)
         return etype, value, trace
+
+    def _leave_out_call(self, trace: Any) -> None:
+        """A function's traceback begins in the function, if it got there."""
+        while self.hidden_file and trace is not None:
+            link = trace.tb_next
+            if link is not None and link.tb_next is not None and link.tb_frame.f_code.co_filename == self.hidden_file:
+                trace.tb_next = link.tb_next
+            trace = trace.tb_next
 
     async def run_ast_nodes(self, *args: Any, **kwargs: Any) -> bool:
         """The cell's own code: the only part that an interrupt may strike.

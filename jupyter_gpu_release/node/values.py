@@ -68,7 +68,7 @@ class RankValues:
         self._load_ambient()
         notes = self._reevaluate()
         reader = self._reader()
-        for name in names:
+        for name in names if not self._payload.function else ():
             value = self._namespace[name]
             if not is_immutable(value) and not isinstance(value, types.ModuleType):
                 self._inputs[name] = reader.take(value)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core.cell import CellFacts
 from ..core.devices import DeviceLedger
 from ..core.messages import UsedInput, ValueInfo
@@ -61,6 +63,14 @@ class Prepared:
     #: id -> (number in the stream, object) of everything that was sent
     memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
 
+    def call_by(self, labels: Mapping[str, str]) -> None:
+        """Give names that are ours the names that people know (for records and receipts; the graph keeps its own)."""
+        if not labels:
+            return
+        self.spans = {labels.get(name, name): span for name, span in self.spans.items()}
+        self.used = [replace(each, name=labels.get(each.name, each.name)) for each in self.used]
+        self.sent = [replace(each, name=labels.get(each.name, each.name)) for each in self.sent]
+
 
 class Collector:
     """Takes from ``names`` what is to be sent; one per process."""
@@ -74,26 +84,40 @@ class Collector:
         #: (name, value) → the placeholder, where a run in the background is still making the value
         self.awaits: Awaits = placeholder
 
-    def collect(self, facts: CellFacts, choice: Choice, ledger: DeviceLedger, *, ambient: bytes) -> Prepared:
-        """Find and serialise what code with these ``facts`` needs.
+    def collect(
+        self,
+        facts: CellFacts,
+        choice: Choice,
+        ledger: DeviceLedger,
+        *,
+        ambient: bytes,
+        more: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Prepared:
+        """Find and serialise what code with these ``facts`` needs, and ``more``, which no name of the process holds.
+
+        ``labels``: what people call those names.
 
         Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
         name, path, reason, way out), StoreError (a value of which part was lost with its file).
         """
         selection = Selection(self._names, facts, choice, ledger, self.awaits)
+        first = selection.first()
+        first |= selection.add(more or {})
         dump = codec.dump(
-            selection.first(),
+            first,
             self._realm,
             follow=selection.follow,
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
-        self._refuse_failures(dump.failed, selection)
+        self._refuse_failures(dump.failed, selection, labels or {})
         refuse_torn(dump.buffers)
         prepared = self._prepared(facts, choice, selection, dump)
         prepared.ambient = ambient
+        prepared.call_by(labels or {})
         return prepared
 
-    def _refuse_failures(self, failed: dict[str, Exception], selection: Selection) -> None:
+    def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
         needed = [name for name in failed if not selection.is_optional(name)]
         for name in failed:
             if name not in needed:
@@ -101,14 +125,14 @@ class Collector:
                 selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
         if not needed:
             return
-        troubles = [find_trouble(name, selection.sent[name], self._realm, failed[name]) for name in needed]
+        troubles = [
+            find_trouble(labels.get(name, name), selection.sent[name], self._realm, failed[name]) for name in needed
+        ]
         named = "; ".join(map(str, troubles[:_MOST_TROUBLES]))
         more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
         names = ",".join(needed[:_MOST_TROUBLES])
-        raise CannotSendError(
-            f"cannot send {named}{more}",
-            mend=f"make it inside the cell, or hold it back with --skip {names}",
-        )
+        mend = f"make it inside the cell, or hold it back with --skip {names}"
+        raise CannotSendError(f"cannot send {named}{more}", mend="make it inside the function" if labels else mend)
 
     def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
         added = self._modules.added_paths()

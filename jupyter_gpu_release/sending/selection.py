@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,11 @@ class Selection:
             found |= self._with_device_choice(name)
         # what a view looks at comes before the view
         return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
+
+    def add(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send these, too, whatever the namespace holds."""
+        self.sent |= values
+        return values
 
     def follow(self, name: str) -> dict[str, Any]:
         """A function reads this global: what to send because of it."""

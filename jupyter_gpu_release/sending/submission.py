@@ -35,6 +35,9 @@ class Cell:
     options: RunOptions
     place: Place
     in_terminal: bool = False
+    #: name and text of the launched function whose call ``body`` is
+    function: str = ""
+    text: str = ""
 
     @property
     def source(self) -> CellSource:
@@ -137,8 +140,9 @@ def _request(
     options, place = cell.options, cell.place
     return RunRequest(
         run=run, session=session, ask=options.ask, payload=encode(_payload(cell, prepared, inputs, sources)),
-        code=cell.body, imports=prepared.imports, name=options.name, notebook=place.notebook, cell=place.cell,
-        kernel=place.kernel, timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
+        code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
+        notebook=place.notebook, cell=place.cell, kernel=place.kernel,
+        timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         detach=options.detach, fresh=options.fresh, pin=options.pin, used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip
@@ -152,7 +156,7 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
         sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
         modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
-        ambient=prepared.ambient,
+        ambient=prepared.ambient, function=cell.function,
     )  # fmt: skip
 
 

@@ -1,0 +1,29 @@
+"""Recorded output as plain text, for terminals and for ``logs()``."""
+
+from __future__ import annotations
+
+from .messages import Event
+
+
+def text_of(event: Event) -> str:
+    """Text as it is, of rich output its plain text, of an error its traceback."""
+    if event.kind == "stream":
+        return str(event.data.get("text", ""))
+    if event.kind == "note":
+        return f"{event.data.get('text', '')}\n"
+    if event.kind in ("display", "update_display"):
+        return f"{_plain(event)}\n"
+    if event.kind == "error":
+        return "\n".join([*(event.data.get("traceback") or []), ""])
+    return ""
+
+
+def is_stderr(event: Event) -> bool:
+    """Whether a terminal shows it on the error stream."""
+    return event.data.get("name") == "stderr" or event.kind in ("note", "error")
+
+
+def _plain(event: Event) -> str:
+    data = event.data.get("data") or {}
+    text = data.get("text/plain")
+    return "".join(text) if text else f"[{', '.join(data) or 'a display'}]"

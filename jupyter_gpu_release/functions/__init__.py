@@ -1,0 +1,1 @@
+"""Functions on the cluster, from notebooks and from plain scripts: ``launch(fn, …)`` and ``@gpu(…)``."""

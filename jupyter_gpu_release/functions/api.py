@@ -1,0 +1,186 @@
+"""What users call: ``launch`` and ``@gpu``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from ..core import surroundings
+from ..errors import OptionError
+from .call import Call
+from .keywords import RESERVED, as_written, divide
+from .launched import Launched
+
+if TYPE_CHECKING:
+    from .launcher import Launcher
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def launch(
+    function: Callable[..., T],
+    /,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    stream: bool = False,
+    **keywords: Any,
+) -> Launched[T]:
+    """Send a function to the cluster and return at once, once the run is committed: from a notebook or a plain script.
+
+    What it prints is recorded (``run.logs()``); its random numbers are its own; its arguments do not come back.
+
+    Parameters
+    ----------
+    function : callable
+        What it reads of its module or notebook goes along, as for a cell. ``async def`` is awaited there.
+    *args
+        Its arguments.
+    kwargs : mapping, optional
+        Keyword arguments of the function that are called like an option.
+    stream : bool
+        Show what it prints while it runs: in a notebook below this cell, in a script on stdout and stderr.
+    **keywords
+        Options, called as those of ``%%gpu_train`` (``gpus=1, ranks=…, cpus=…, memory="8GiB", timeout="2h", wait=…,
+        name=…, env={…}, detach=True, send="api_token" …``); every other one is the function's.
+
+    Returns
+    -------
+    Launched
+        A future: ``result()``, ``status``, ``cancel()``, ``logs()``, ``id``; ``await run`` works, too.
+
+    Raises
+    ------
+    CannotSendError
+        The function or something that it needs cannot be sent: what, and why. Nothing was queued.
+    TypeError
+        The function cannot be called like that.
+    OptionError
+        An option is wrong, or a keyword could be launch's or the function's.
+    ImpossibleAskError, MissingPackageError, GatewayUnavailableError
+        The cluster cannot do that, or there is none.
+    """
+    target = function if not isinstance(function, GpuFunction) else function.__wrapped__
+    defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
+    own, given = divide(target, args, kwargs or {}, keywords) if callable(target) else ({}, keywords)
+    call = Call(target, args, given, options=sorted(RESERVED))
+    return _launcher().start(call, {**defaults, **own}, stream=stream)
+
+
+class GpuFunction(Generic[P, T]):
+    """A function that runs on the cluster when it is called; inside a GPU cell or a launched function right there."""
+
+    def __init__(self, function: Callable[P, T], options: Mapping[str, Any]) -> None:
+        self.options = dict(options)
+        self.__wrapped__ = function
+        functools.update_wrapper(self, function)
+        if inspect.iscoroutinefunction(function) and sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it on the cluster and return what it returns."""
+        if _is_in_run():
+            return self.local(*args, **kwargs)
+        launched = self.launch(*args, **kwargs)
+        if inspect.iscoroutinefunction(self.__wrapped__):
+            return cast("T", _awaited(launched))  # T is the coroutine, as for the function itself
+        return launched.result()
+
+    def launch(self, *args: P.args, **kwargs: P.kwargs) -> Launched[T]:
+        """Send it and return at once: a future. All arguments are the function's."""
+        call: Call = Call(self.__wrapped__, args, kwargs)
+        return _launcher().start(call, self.options)
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call it in this process."""
+        return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> GpuFunction[..., T]:
+        """As a method."""
+        if instance is None:
+            return self
+        return GpuFunction(self.__wrapped__.__get__(instance, owner), self.options)
+
+    def __reduce__(self) -> Any:
+        """By name where it is a module's, so that it is the same function there; else with its function."""
+        module = sys.modules.get(getattr(self, "__module__", "") or "")
+        if module is not None and module.__name__ != "__main__":
+            found: Any = module
+            qualname: str = getattr(self, "__qualname__", "")
+            for part in qualname.split("."):
+                found = getattr(found, part, None)
+            if found is self:
+                return qualname
+        return GpuFunction, (self.__wrapped__, self.options)
+
+    def __repr__(self) -> str:
+        return f"<gpu function {getattr(self, '__qualname__', self.__wrapped__)}>"
+
+
+async def _awaited(launched: Launched[Any]) -> Any:
+    return await launched
+
+
+@overload
+def gpu(function: Callable[P, T], /) -> GpuFunction[P, T]: ...
+@overload
+def gpu(**options: Any) -> Callable[[Callable[P, T]], GpuFunction[P, T]]: ...
+def gpu(function: Any = None, /, **options: Any) -> Any:
+    """Make a function run on the cluster whenever it is called: ``@gpu`` or ``@gpu(gpus=2, memory="8GiB")``.
+
+    The call waits and returns what the function returns. Inside a GPU cell or a launched function it is an ordinary
+    call there. ``f.launch(…)`` returns a future at once, ``f.local(…)`` calls it in this process.
+
+    Parameters
+    ----------
+    **options
+        As for :func:`launch`.
+
+    Raises
+    ------
+    OptionError
+        There is no such option, or what is decorated is no function.
+    """
+    if function is not None and not callable(function):
+        raise OptionError(f"@gpu({function!r}): options have names", mend=f"write @gpu(gpus={function!r})")
+    as_written(options)
+    if function is not None:
+        return GpuFunction(function, options)
+    return functools.partial(_decorated, options=options)
+
+
+def _decorated(function: Callable[P, T], *, options: Mapping[str, Any]) -> GpuFunction[P, T]:
+    if not callable(function):
+        raise OptionError(f"@gpu(…) stands above a function, not above {function!r}", mend="write it above a def")
+    return GpuFunction(function, options)
+
+
+def _is_in_run() -> bool:
+    around = surroundings.current()
+    return around is not None and around.in_run
+
+
+_of_script: tuple[int, Launcher] | None = None
+
+
+def _launcher() -> Launcher:
+    """This process's; a child that it forked has its own."""
+    global _of_script
+    around = surroundings.current()
+    if around is not None and around.in_run:
+        raise OptionError(
+            "launch() inside of a GPU cell or a launched function: it holds its GPUs already",
+            mend="call the function itself, or launch from the notebook or script",
+        )
+    if around is not None and around.launcher is not None:
+        found: Launcher = around.launcher()
+        return found
+    if _of_script is None or _of_script[0] != os.getpid():
+        from .script import ScriptLauncher
+
+        _of_script = os.getpid(), ScriptLauncher()
+    return _of_script[1]

@@ -1,0 +1,83 @@
+"""Which keywords of ``launch`` are its own, and which the function's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from ..core.options import OPTIONS, Option, Written
+from ..errors import OptionError
+
+#: belong to cells: names of the notebook, ways of waiting, what is shown
+_OF_CELLS = frozenset({"in", "out", "estimate", "async", "cache", "gather"})
+#: keyword → option of a cell
+RESERVED: dict[str, Option] = {
+    name.replace("-", "_"): option for name, option in OPTIONS.items() if name not in _OF_CELLS
+} | {"send": OPTIONS["in"]}
+
+
+def divide(
+    function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split ``launch``'s keywords into its own and those of ``function`` (``given``: its ``kwargs``, added to these).
+
+    Raises :class:`OptionError` where one could be either: the function has a parameter that is called like an option
+    and is not given otherwise.
+    """
+    own = {key: value for key, value in keywords.items() if key in RESERVED}
+    both = sorted(own.keys() & _open_parameters(function, args, given))
+    if both:
+        key = both[0]
+        raise OptionError(
+            f"{key}= could be launch's own or a parameter of {getattr(function, '__name__', 'the function')}",
+            mend=f"say what the function gets in kwargs={{'{key}': …}}; {key}= beside that is launch's own",
+        )
+    return own, {key: value for key, value in keywords.items() if key not in RESERVED} | dict(given)
+
+
+def _open_parameters(function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> set[str]:
+    """Parameters that are not given yet."""
+    try:
+        signature = inspect.signature(function)
+        return set(signature.parameters) - set(signature.bind_partial(*args, **given).arguments)
+    except (TypeError, ValueError):  # no signature, or a wrong call: said elsewhere
+        return set()
+
+
+def as_written(own: Mapping[str, Any]) -> Written:
+    """Python's values as the options of a cell are written; raises :class:`OptionError` for what is none of them."""
+    written: Written = {}
+    for key, value in own.items():
+        option = RESERVED.get(key)
+        if option is None:
+            raise OptionError(f"{key}=: there is no such option", mend=f"the options are {', '.join(sorted(RESERVED))}")
+        if value is None or (option.is_flag and value is False):
+            continue
+        written[option.name] = _texts(key, option, value)
+    return written
+
+
+def _texts(key: str, option: Option, value: Any) -> list[str]:
+    if option.is_flag:
+        if value is not True:
+            raise OptionError(f"{key}={value!r}: not True or False", mend=f"write {key}=True")
+        return [""]
+    if isinstance(value, Mapping) and option.metavar == "KEY=VALUE":
+        return [f"{name}={content}" for name, content in value.items()]
+    if isinstance(value, list | tuple | set | frozenset) and option.many:
+        texts = [_text(key, option, each) for each in value]
+    else:
+        texts = [_text(key, option, value)]
+    return [f"+{text}" for text in ",".join(texts).split(",")] if key == "send" else texts
+
+
+def _text(key: str, option: Option, value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()}s"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise OptionError(
+            f"{key}={value!r}: a {type(value).__name__} is no value for it", mend=f"write {key}={option.metavar}"
+        )
+    return f"{value:f}" if isinstance(value, float) else str(value)

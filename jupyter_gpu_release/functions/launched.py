@@ -1,0 +1,162 @@
+"""A launched function's run, as a future."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..client.failures import failure_of
+from ..client.results import is_usable
+from ..core.messages import RunView
+from ..core.run import RunState
+from ..errors import GpuReleaseError
+
+if TYPE_CHECKING:
+    from .launcher import Launcher
+
+T = TypeVar("T")
+
+
+class Launched(Future[T], Generic[T]):
+    """One run of a launched function. Works with ``concurrent.futures.wait`` and ``as_completed``, and with ``await``.
+
+    Attributes
+    ----------
+    id : str
+        The run's id: ``%gpu_logs``, ``load`` and ``jupyter gpu runs show`` know it by that.
+    name : str
+        The function's name, or the run's own (``name=``).
+    """
+
+    def __init__(self, launcher: Launcher, view: RunView, name: str, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self.id = view.run
+        self.name = name
+        self._launcher = launcher
+        self._view = view
+        self._tell = tell
+        self._trouble: BaseException | None = None
+        self._loading = threading.Lock()
+        self._loaded: list[T] = []
+
+    # ------------------------------------------------------------------------------------- look at it
+    @property
+    def status(self) -> str:
+        """Its state: ``queued``, ``starting``, ``running``, … ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
+        view = self._view
+        outcome = view.outcome
+        if view.state != RunState.PERSISTING.word or outcome is None or not is_usable(view):
+            return view.state
+        # its result is here, and what becomes of it on the store changes nothing for the caller
+        words = {"ok": RunState.SUCCEEDED.word, "interrupted": RunState.CANCELLED.word}
+        return words.get(outcome.status, RunState.FAILED.word)
+
+    @property
+    def view(self) -> RunView:
+        """All that is known of the run just now."""
+        return self._view
+
+    def running(self) -> bool:
+        """Whether it holds its GPUs (or, for a CPU stage, its cores)."""
+        return RunState.of(self._view.state).holds_gpu
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled, by :meth:`cancel` or by somebody else."""
+        return self.status == RunState.CANCELLED.word
+
+    def logs(self) -> str:
+        """What the function has printed so far (also after its end); of progress bars the last state."""
+        return self._launcher.logs(self.id)
+
+    def __repr__(self) -> str:
+        why = f" ({self._view.reason})" if self._view.reason else ""
+        return f"<run {self.id} of {self.name}: {self.status}{why}>"
+
+    # -------------------------------------------------------------------------------------- wait for it
+    def result(self, timeout: float | None = None) -> T:
+        """What the function returned; large arrays are mapped from the store, not read.
+
+        Waits for it; an interrupt ends the waiting and leaves the run going on.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait. None: without end.
+
+        Raises
+        ------
+        TimeoutError
+            It is not done within ``timeout``; it goes on.
+        Exception
+            What the function raised, with its traceback there.
+        RunCancelledError, RunLostError, RunFailedError
+            It ended in another way.
+        """
+        failure = self.exception(timeout)
+        if failure is not None:
+            raise failure
+        with self._loading:
+            if not self._loaded:
+                self._loaded.append(self._launcher.value_of(self._view, self.name))
+        return self._loaded[0]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What :meth:`result` would raise for the run (None: it went well); waits as that does."""
+        try:
+            super().result(timeout)
+        except TimeoutError:
+            if self.done():
+                raise
+            raise TimeoutError(f"run {self.id} of {self.name} is {self.status} after {timeout:g} s") from None
+        if self._trouble is not None:
+            return self._trouble
+        failure = failure_of(self._view, 0)
+        return failure if failure is None else self._launcher.shown(failure, self._view)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        yield from self._until_done().__await__()
+        return self.result()
+
+    async def _until_done(self) -> None:
+        """A cancelled waiter leaves the run going on."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+
+        def wake(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
+                loop.call_soon_threadsafe(lambda: None if woken.done() else woken.set_result(None))
+
+        self.add_done_callback(wake)
+        await woken
+
+    # ------------------------------------------------------------------------------------------ end it
+    def cancel(self) -> bool:
+        """End the run: a waiting one leaves the queue, a running one is interrupted, the second call kills it.
+
+        Returns at once, False when it is over already. :meth:`result` raises :class:`RunCancelledError` then.
+        """
+        if self.done():
+            return False
+        self._tell("interrupt")
+        return True
+
+    # ------------------------------------------------------------------------- the session's side (its thread)
+    def take(self, view: RunView) -> None:
+        """The run's newest view."""
+        self._view = view
+        if is_usable(view):
+            self._finish()
+
+    def give_up(self, error: GpuReleaseError) -> None:
+        """Nothing more will be heard of it."""
+        if not self.done():
+            self._trouble = error
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.done():
+            self.set_result(None)  # type: ignore[arg-type]  # what waits is woken; `result` reads the value itself
