@@ -51,11 +51,13 @@ def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: S
 
     It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
     """
-    rank = os.getpid()
+    rank, name = os.getpid(), process.name_of_this()
+    process.name_this(process.PERSISTER)  # ahead of the fork: whoever sweeps knows it from its first moment
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
+        process.name_this(name)
         return pid
     entry = SpoolEntry(Path(order.keep.spool), order.run)
     try:
@@ -70,7 +72,6 @@ def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: S
 
 def _leave_the_rank() -> None:
     gc.disable()  # nobody's finalizers run here
-    process.name_this(process.PERSISTER)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -43,6 +43,11 @@ def name_this(name: str) -> None:
     _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
+def name_of_this() -> str:
+    """The name of this process in ``/proc``."""
+    return Path("/proc/self/comm").read_text().rstrip("\n")
+
+
 def is_persister(pid: int) -> bool:
     """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
     with contextlib.suppress(OSError):

@@ -16,9 +16,11 @@ import pytest
 from disks import tmpfs
 from node_bed import Node, Run
 
-from jupyter_gpu_release.core.messages import Graph, PersistWait
+from jupyter_gpu_release.core.messages import Graph, Outcome, PersistWait
 from jupyter_gpu_release.core.node_messages import RunPhase, RunWaits
-from jupyter_gpu_release.node import process
+from jupyter_gpu_release.node import persister, process
+from jupyter_gpu_release.node.frames import RankOrder
+from jupyter_gpu_release.node.spool import KeepOrder
 from jupyter_gpu_release.storage.events import read_events
 from jupyter_gpu_release.storage.graph_file import open_graph
 
@@ -94,6 +96,19 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
     assert run.outcome.status == "ok"
     _assert_whole(own_node, run.order.run, run.outcome.values)
     own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
+
+
+def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a busy machine the fork server looks at its orphans before the fork's first statement."""
+    monkeypatch.setattr(persister, "_leave_the_rank", signal.pause)
+    order = RankOrder("20260101-000000-00000001", b"", str(tmp_path), keep=KeepOrder(str(tmp_path), ""))
+    pid = persister.fork_persister(order, Outcome("ok"), b"", [], 0)
+    try:
+        assert process.is_persister(pid)
+        assert not process.is_persister(os.getpid())
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until) -> None:
