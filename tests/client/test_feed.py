@@ -130,11 +130,13 @@ def test_get_wakes_up(feed: RunFeed) -> None:
 def test_interrupts_lose_nothing(feed: RunFeed) -> None:
     """A producer and a storm of KeyboardInterrupts; every event must come once and in order."""
     last = 3000
-    over = threading.Event()
+    over, interrupted = threading.Event(), threading.Event()
 
     def produce() -> None:
         for n in range(1, last + 1):
             feed.on_events(events(n, n))
+            if n == last // 2:  # on a busy machine all could be over before the first one
+                interrupted.wait(20)
             if n % 20 == 0:
                 over.wait(0.001)  # so that the consumer waits now and then
         over.set()
@@ -160,6 +162,7 @@ def test_interrupts_lose_nothing(feed: RunFeed) -> None:
                     break
         except KeyboardInterrupt:
             interrupts += 1
+            interrupted.set()
     for thread in threads:
         thread.join()
     try:

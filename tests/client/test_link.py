@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ports import free_port
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.link import open_link, session_url
@@ -25,9 +26,7 @@ def test_session_urls() -> None:
 
 @pytest.fixture
 def nobody() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -197,11 +197,16 @@ def test_a_process_that_died_says_why_and_that_names_are_gone(node: Node, source
 
 
 def test_a_greedy_cell_dies_alone_with_a_clear_message(node: Node) -> None:
-    bystander = node.start("import time\ntime.sleep(2)\nprint('well')")
+    go = node.store / "go"
+    bystander = node.start(
+        f"import os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.01)\nprint('well')"
+    )
+    bystander.wait_for(_running)
     outcome = node.run("x = bytearray(1 << 30)", memory_bytes=256 << 20).outcome
     assert outcome.status == "memory"
     assert outcome.error is not None
     assert "--memory" in outcome.error.mend
+    go.touch()
     assert bystander.wait().status == "ok"
     assert bystander.text() == "well\n"
 

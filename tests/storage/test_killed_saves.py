@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import forked
 
 from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.storage import blobs
 from jupyter_gpu_release.storage.blobs import BlobStore
 from jupyter_gpu_release.storage.graph_file import BLOB_BYTES, digest_in, open_graph, write_graph
 from jupyter_gpu_release.storage.runs import create_run_folder, read_manifest, write_manifest
@@ -19,54 +22,59 @@ from jupyter_gpu_release.storage.runs import create_run_folder, read_manifest, w
 RUN, NEXT = "20261121-101500-0123abcd", "20261121-101501-0123abcd"
 CONTENT = [b"\1" * (3 * BLOB_BYTES), b"small", b"\2" * BLOB_BYTES]
 
-#: every call that changes the store is one step; before the n-th (and, for a write, in its middle) the process is gone
-_SAVE = """
-import os, signal, sys, threading
-from pathlib import Path
-from jupyter_gpu_release.storage import blobs, graph_file
-from jupyter_gpu_release.storage.runs import create_run_folder, write_manifest
-
-stop_at, store, run = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-lock, done = threading.Lock(), [0]
-
-def step():
-    with lock:
-        done[0] += 1
-        if done[0] == stop_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-def stopping(name):
-    real = getattr(os, name)
-    def call(*arguments, **options):
-        step()
-        if name == "write" and len(arguments[1]) > 1 and arguments[0] > 2:
-            data = memoryview(arguments[1])
-            written = real(arguments[0], data[: len(data) // 2])
-            step()
-            return written + real(arguments[0], data[written:])
-        return real(*arguments, **options)
-    setattr(os, name, call)
-
-for name in ("open", "write", "fsync", "link", "replace", "unlink", "mkdir", "utime", "fchmod", "rename"):
-    stopping(name)
-paths = create_run_folder(store, run)
-content = [b"\\1" * (3 << 20), b"small", b"\\2" * (1 << 20)]
-blobs._WRITERS = 1  # the same steps each time
-digest = graph_file.write_graph(paths.values, b"stream", content)
-write_manifest(paths, {"run": run, "state": "succeeded", "digest": digest}, durable=True)
-print(done[0])
-"""
+#: every call that changes the store is a step; before the n-th (and, for a write, in its middle) the process is gone
+_STEPS = ("open", "write", "fsync", "link", "replace", "unlink", "mkdir", "utime", "fchmod", "rename")
 
 
-def save(stop_at: int, store: Path, run: str = RUN) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", _SAVE, str(stop_at), str(store), run]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+class Steps:
+    """Counts the steps of this process, and ends it at one."""
+
+    def __init__(self, stop_at: int) -> None:
+        self._stop_at = stop_at
+        self._lock = threading.Lock()
+        self.done = 0
+
+    def step(self) -> None:
+        with self._lock:
+            self.done += 1
+            if self.done == self._stop_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def count(self, name: str) -> None:
+        """Make each call of ``os.<name>`` a step; a write is two."""
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.step()
+            if name == "write" and len(arguments[1]) > 1 and arguments[0] > 2:
+                data = memoryview(arguments[1])
+                written = real(arguments[0], data[: len(data) // 2])
+                self.step()
+                return written + real(arguments[0], data[written:])
+            return real(*arguments, **options)
+
+        setattr(os, name, call)
+
+
+def save(stop_at: int, store: Path) -> int:
+    """In a fork, whose ``os`` it may change; returns how that ended."""
+
+    def work() -> None:
+        steps = Steps(stop_at)
+        for name in _STEPS:
+            steps.count(name)
+        blobs._WRITERS = 1  # the same steps each time
+        paths = create_run_folder(store, RUN)
+        digest = write_graph(paths.values, b"stream", CONTENT)
+        write_manifest(paths, {"run": RUN, "state": "succeeded", "digest": digest}, durable=True)
+
+    return forked(work)
 
 
 def check_nothing_half_visible(store: Path) -> None:
-    blobs = BlobStore(store / "blobs")
-    for info in blobs.scan():
-        blobs.verify(info.digest)
+    kept = BlobStore(store / "blobs")
+    for info in kept.scan():
+        kept.verify(info.digest)
         assert info.bytes in (3 * BLOB_BYTES, BLOB_BYTES)
     for folder in (store / "runs").glob("*"):
         paths = create_run_folder(store, folder.name)
@@ -83,12 +91,12 @@ def check_nothing_half_visible(store: Path) -> None:
 
 def check_garbage_is_found(store: Path) -> None:
     """All that a killed save leaves is in ``blobs/tmp``, is a blob that nobody refers to, or lies in a run's folder."""
-    blobs = BlobStore(store / "blobs")
-    known = {blobs.path_of(info.digest) for info in blobs.scan()}
+    kept = BlobStore(store / "blobs")
+    known = {kept.path_of(info.digest) for info in kept.scan()}
     files = {path for path in store.rglob("*") if path.is_file()}
     elsewhere = [path for path in files - known if store / "runs" not in path.parents]
     assert all(path.parent == store / "blobs" / "tmp" for path in elsewhere)
-    blobs.sweep_temp(untouched_since_s=time.time() + 60)
+    kept.sweep_temp(untouched_since_s=time.time() + 60)
     assert not [path for path in elsewhere if path.exists()]
 
 
@@ -96,10 +104,10 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     for stop_at in itertools.count(1):
         store = tmp_path / str(stop_at)
         store.mkdir()
-        killed = save(stop_at, store)
-        if killed.returncode == 0:
+        status = save(stop_at, store)
+        if status == 0:
             break
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert status == -signal.SIGKILL
         check_nothing_half_visible(store)
         paths = create_run_folder(store, NEXT)  # the next save goes well, and shares what was finished
         digest = write_graph(paths.values, b"stream", CONTENT)

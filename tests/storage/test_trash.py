@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import killed_before_change
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.layout import RunPaths
@@ -99,39 +98,21 @@ def test_a_folder_that_never_was_a_run_goes_whole(tmp_path: Path) -> None:
     assert list(Trash(tmp_path).left()) == []
 
 
-#: kills itself before the n-th change of the filesystem
-_KILLED = """
-import os, shutil, signal, sys
-from pathlib import Path
-from jupyter_gpu_release.storage.trash import Trash
-left = int(sys.argv[2])
-def watch(event, arguments):
-    global left
-    if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod") or (
-        event == "open" and arguments[2] & os.O_CREAT
-    ):
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(watch)
-Trash(Path(sys.argv[1])).take_results("20260101-000000-00000001", "too old", 5.0)
-print("done")
-"""
+_CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
 
 
 def test_killed_at_every_step_it_is_finished_the_next_time(tmp_path: Path) -> None:
     for step in range(100):
         store = tmp_path / str(step)
         paths = make_run(store)
-        done = subprocess.run(
-            [sys.executable, "-c", _KILLED, str(store), str(step)], capture_output=True, text=True, check=False
-        )
+        trash = Trash(store)
+        status = killed_before_change(step, lambda trash=trash: trash.take_results(RUN, "too old", 5.0), _CHANGES)
         assert read_manifest(paths)["run"] == RUN  # it can be shown at any moment
         Trash(store).take_results(RUN, "too old", 5.0)
         assert_only_the_manifest_is_left(store)
-        if done.returncode == 0:
+        if status == 0:
             break
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert status == -signal.SIGKILL
     assert step > 10
 
 

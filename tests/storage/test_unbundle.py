@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +13,14 @@ import msgspec
 import pytest
 from blake3 import blake3
 from bundle_bed import MIB, RUN, SECRET, make_run, read
+from forked import killed_before_change
 
 from jupyter_gpu_release.errors import GpuReleaseError, RequestError, StoreError
 from jupyter_gpu_release.storage.blobs import BlobStore
 from jupyter_gpu_release.storage.bundle import (
     BundledFile,
     BundleHead,
+    BundleReader,
     is_kept_path,
     proof_of,
 )
@@ -138,33 +138,18 @@ def test_what_is_no_bundle(tmp_path: Path) -> None:
         read(tmp_path / "x")
 
 
-#: kills itself before the n-th change of the filesystem
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from jupyter_gpu_release.storage.bundle import BundleReader
-from jupyter_gpu_release.storage.unbundle import unpack
-left = int(sys.argv[3])
-def watch(event, arguments):
-    global left
-    if event in ("os.rename", "os.remove", "os.mkdir", "os.link") or (event == "open" and arguments[2] & os.O_CREAT):
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-reader = BundleReader(open(sys.argv[2], "rb"), "b")
-sys.addaudithook(watch)
-unpack(Path(sys.argv[1]), reader)
-"""
-
-
 def test_killed_at_every_step_nothing_is_visible(bundle: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for step in range(200):
-        done = subprocess.run([sys.executable, "-c", _KILLED, str(other), str(bundle), str(step)], check=False)
+        with bundle.open("rb") as file:
+            reader = BundleReader(file, "b")
+            status = killed_before_change(
+                step, lambda reader=reader: unpack(other, reader), ("os.rename", "os.remove", "os.mkdir", "os.link")
+            )
         assert not (other / "runs").exists()
         for blob in BlobStore(other / "blobs").scan():
             BlobStore(other / "blobs").verify(blob.digest)
-        if done.returncode == 0:
+        if status == 0:
             break
-        assert done.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
     assert step > 20

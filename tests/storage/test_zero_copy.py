@@ -134,7 +134,7 @@ def test_a_few_rows_of_a_large_arrow_column_travel_alone() -> None:
 
 
 def test_only_what_is_touched_of_a_cold_file_is_read(tmp_path: Path) -> None:
-    size = 256 << 20
+    size = 96 << 20
     path, digest = stored(tmp_path, RUN, np.ones(size, dtype="u1"))
     blob = BlobStore(tmp_path / "blobs").path_of(blobs_of(path)[0][0])
     with blob.open("rb") as file:
@@ -143,7 +143,7 @@ def test_only_what_is_touched_of_a_cold_file_is_read(tmp_path: Path) -> None:
     before = _read_from_disk()
     value = taken(path, digest)
     assert value[size // 2] == 1
-    assert _read_from_disk() - before < 32 << 20
+    assert _read_from_disk() - before < 24 << 20
 
 
 def _read_from_disk() -> int:
