@@ -88,13 +88,14 @@ def _server(folder: Path, pids: list[int]) -> Iterator[tuple[object, object]]:
 
 def _add_idle_cost(report: Report, bed, seconds: float) -> None:  # type: ignore[no-untyped-def]
     process = psutil.Process(bed.process.pid)
-    bed.http.post("/jupyter-gpu-bench/loop")  # forget how the loop was blocked while all this started
     values = []
     for _ in range(max(1, int(seconds / 5))):
         before, began_s = sum(process.cpu_times()[:2]), time.monotonic()
         time.sleep(5)
         values.append((sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began_s) * 100)
     report.add("cpu", values, "% of a core")
+    bed.http.post("/jupyter-gpu-bench/loop")
+    time.sleep(seconds / 2)
     report.add("loop_blocked", bed.http.get("/jupyter-gpu-bench/loop").json())
 
 

@@ -38,15 +38,34 @@ class _Sleeper:
 
 
 class LoopHandler(JupyterHandler):
-    """GET: milliseconds by which ticks of the loop came late; POST: forget them."""
+    """POST: begin to note how late ticks of the loop come, anew; GET: the milliseconds so far, and no more ticks.
+
+    A hundred ticks a second cost more than the extension does, so they must not run while its CPU is measured.
+    """
+
+    ticking: asyncio.Task[None] | None = None
 
     @web.authenticated
     def get(self) -> None:
+        self._end()
         self.finish(json.dumps(_delays or [0.0]))
 
     @web.authenticated
-    def post(self) -> None:
+    async def post(self) -> None:
+        self._end()
         _delays.clear()
+        LoopHandler.ticking = asyncio.create_task(_tick())
+
+    def _end(self) -> None:
+        if LoopHandler.ticking is not None:
+            LoopHandler.ticking.cancel()
+
+
+async def _tick() -> None:
+    while True:
+        due_s = time.monotonic() + _TICK_S
+        await asyncio.sleep(_TICK_S)
+        _delays.append(max(0.0, time.monotonic() - due_s) * 1000)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -62,13 +81,3 @@ def _load_jupyter_server_extension(serverapp) -> None:  # type: ignore[no-untype
 
     Watches.refresh = refresh  # type: ignore[method-assign]
     serverapp.web_app.add_handlers(".*$", [("/jupyter-gpu-bench/loop", LoopHandler)])
-
-
-async def _start_jupyter_server_extension(serverapp) -> None:  # type: ignore[no-untyped-def]
-    async def tick() -> None:
-        while True:
-            due_s = time.monotonic() + _TICK_S
-            await asyncio.sleep(_TICK_S)
-            _delays.append(max(0.0, time.monotonic() - due_s) * 1000)
-
-    serverapp.crowd_tick = asyncio.create_task(tick())

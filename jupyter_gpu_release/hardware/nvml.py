@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml
@@ -14,6 +16,19 @@ from .cards import Card, GpuProcess, Reading, Slice
 T = TypeVar("T")
 #: these end the whole library, not one card: start over with the next question
 _OVER = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNKNOWN})
+#: how long a card's name and mode are taken for known
+_ASKED_ANEW_S = 30.0
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """What does not change while a card is there, but for MIG, which an administrator switches on an unused card."""
+
+    handle: Any
+    uuid: str
+    name: str
+    divided: bool
+    asked_s: float
 
 
 class Nvml:
@@ -25,7 +40,7 @@ class Nvml:
     def __init__(self) -> None:
         self._ready = False
         self._seen_us: dict[int, int] = {}
-        self._names: dict[int, tuple[str, str]] = {}
+        self._fixed: dict[int, _Fixed] = {}
         self.problem = ""
 
     def _start(self) -> bool:
@@ -44,7 +59,7 @@ class Nvml:
         """Driver reloaded or GPU lost: start over with the next question."""
         self.problem = str(error)
         self._ready = False
-        self._names.clear()
+        self._fixed.clear()
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
@@ -71,36 +86,43 @@ class Nvml:
         except pynvml.NVMLError as error:
             if error.value in _OVER:
                 raise
-            self._names.pop(index, None)
+            self._fixed.pop(index, None)
             return Card(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    def _name(self, index: int, handle: Any) -> tuple[str, str]:
-        """UUID and name; asked once, since another card can take this index only when the driver starts anew."""
-        if index not in self._names:
-            self._names[index] = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
-        return self._names[index]
+    def _fixed_of(self, index: int) -> _Fixed:
+        """Asked rarely: another card can take this index only when the driver starts anew, which ends the library."""
+        now_s = time.monotonic()
+        known = self._fixed.get(index)
+        if known is None or now_s - known.asked_s > _ASKED_ANEW_S:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            mode = _told(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0])
+            known = self._fixed[index] = _Fixed(
+                handle, _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle)),
+                mode == pynvml.NVML_DEVICE_MIG_ENABLE, now_s,
+            )  # fmt: skip
+        return known
 
     def _card(self, index: int) -> Card:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        fixed = self._fixed_of(index)
+        handle = fixed.handle
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         milliwatts = _told(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
         celsius = _told(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
-        uuid, name = self._name(index, handle)
         return Card(
             index=index,
-            uuid=uuid,
-            name=name,
+            uuid=fixed.uuid,
+            name=fixed.name,
             memory_bytes=int(memory.total),
             used_bytes=int(memory.used),
             utilization=_told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
             temperature_c=None if celsius is None else float(celsius),
             power_w=None if milliwatts is None else milliwatts / 1000,
-            slices=tuple(_slices(handle)),
+            slices=tuple(_slices(handle)) if fixed.divided else (),
             processes=self._processes(index, handle),
         )
 
     def _processes(self, index: int, handle: Any) -> tuple[GpuProcess, ...]:
-        found = list(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         if not found:
             return ()
         shares = self._shares(index, handle)
@@ -169,9 +191,6 @@ class Nvml:
 
 
 def _slices(handle: Any) -> Iterator[Slice]:
-    mode = _told(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0])
-    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
-        return
     for index in range(_told(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0):
         # places without an instance answer "not found"
         with contextlib.suppress(pynvml.NVMLError):

@@ -13,12 +13,14 @@ from functools import cached_property
 
 from ..hardware.cards import Card
 from ..hardware.nvml import Nvml
-from ..hardware.processes import ProcessTable, environment_of, has_open, in_first_namespace, since_boot_s
+from ..hardware.process_watch import ProcessWatch
+from ..hardware.processes import ProcessTable, cpu_s_of, environment_of, has_open, in_first_namespace, since_boot_s
 from .holding import Evidence, FirstSeen, Held, KernelProcess, Owner, Owners, attribute
 
 #: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
 DEVICES = ("/dev/nvidia", "/dev/dxg")
 _SLOW_S = 10.0
+_BELIEVED_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -64,26 +66,38 @@ class Looker:
         self._nvml = nvml
         self._devices = tuple(devices)
         self._same_ids = in_first_namespace()
+        self._processes = ProcessWatch()
+        self._table = ProcessTable({})
+        self._asked: tuple[Sequence[KernelProcess], Mapping[str, int]] = ((), {})
+        self._owners = self._owners_in(self._table, (), {})
         self._seen = FirstSeen()
         self._environments: dict[tuple[int, float], Mapping[str, str]] = {}
+        #: process → when it was last seen to have a GPU open
+        self._using: dict[tuple[int, float], float] = {}
 
     def look(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample:
         """Blocks for some milliseconds; longer where the driver does."""
         at_s = time.monotonic()
         reading = self._nvml.read()
-        table = ProcessTable.read()
-        evidence = Evidence(
-            lambda pid: self._environment(table, pid), lambda pid: has_open(pid, self._devices), self._same_ids
-        )
-        owners = Owners(table, kernels, terminals, evidence)
+        table, asked = self._processes.look(), (tuple(kernels), dict(terminals))
+        if table is not self._table or asked != self._asked:
+            self._forget(table)
+            self._table, self._asked = table, asked
+            self._owners = self._owners_in(table, *asked)
+        owners = self._owners
         held = attribute(reading.cards, owners, self._seen.update(reading.cards, since_boot_s()))
-        self._forget(table)
         cpu_s = {
-            entry.kernel: (root.start_s, table.cpu_s(owners.trees[entry.kernel]))
+            entry.kernel: (root.start_s, cpu_s_of(owners.trees[entry.kernel]))
             for entry in kernels
             if owners.trees[entry.kernel] and (root := table.get(entry.pid)) is not None
         }
         return Sample(at_s, reading.cards, reading.problem, held, cpu_s)
+
+    def _owners_in(self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Owners:
+        evidence = Evidence(
+            lambda pid: self._environment(table, pid), lambda pid: self._uses_device(table, pid), self._same_ids
+        )
+        return Owners(table, kernels, terminals, evidence)
 
     def _environment(self, table: ProcessTable, pid: int) -> Mapping[str, str]:
         process = table.get(pid)
@@ -94,12 +108,23 @@ class Looker:
             self._environments[key] = environment_of(pid)
         return self._environments[key]
 
+    def _uses_device(self, table: ProcessTable, pid: int) -> bool:
+        """A process that has it open is believed to for some seconds: a kernel may have hundreds of files open."""
+        process, now_s = table.get(pid), time.monotonic()
+        if process is None:
+            return False
+        key = (pid, process.start_s)
+        if now_s - self._using.get(key, float("-inf")) > _BELIEVED_S:
+            if not has_open(pid, self._devices):
+                self._using.pop(key, None)
+                return False
+            self._using[key] = now_s
+        return True
+
     def _forget(self, table: ProcessTable) -> None:
-        self._environments = {
-            (pid, start_s): environment
-            for (pid, start_s), environment in self._environments.items()
-            if (process := table.get(pid)) is not None and process.start_s == start_s
-        }
+        living = {(process.pid, process.start_s) for process in table.processes.values()}
+        self._environments = {key: known for key, known in self._environments.items() if key in living}
+        self._using = {key: seen_s for key, seen_s in self._using.items() if key in living}
 
 
 class SampleLoop:

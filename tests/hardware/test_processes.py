@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_gpu_release.hardware.processes import ProcessTable, environment_of, has_open, since_boot_s
+from jupyter_gpu_release.hardware.processes import ProcessTable, cpu_s_of, environment_of, has_open, since_boot_s
 
 Until = Callable[[Callable[[], object], str], None]
 
@@ -21,7 +21,9 @@ def test_this_process_is_known() -> None:
     assert own.parent == os.getppid()
     assert own.session == os.getsid(0)
     assert abs(own.start_s - (since_boot_s() - (psutil.time.time() - psutil.Process().create_time()))) < 2
-    assert own.cpu_s > 0
+    times = psutil.Process().cpu_times()
+    assert abs(cpu_s_of([os.getpid()]) - times.user - times.system) < 0.5
+    assert cpu_s_of([2**22 + 1]) == 0  # beyond the highest id that there can be
 
 
 def test_a_tree_holds_children_and_what_stayed_in_the_session(tmp_path: Path, until: Until) -> None:

@@ -19,16 +19,16 @@ from jupyter_gpu_release.server.holding import (
 )
 
 _PROCESSES = [
-    Process(1, 0, 1, 0.0, 0.0),
-    Process(10, 1, 10, 100.0, 1.0),  # the Jupyter server
-    Process(20, 10, 20, 200.0, 1.0),  # a kernel
-    Process(21, 20, 20, 201.0, 1.0),  # its DataLoader worker
-    Process(22, 1, 20, 202.0, 1.0),  # a worker whose parent ended
-    Process(23, 1, 23, 203.0, 1.0),  # a worker that made a session of its own
-    Process(30, 10, 30, 300.0, 1.0),  # a terminal
-    Process(31, 30, 30, 301.0, 1.0),  # a script in it
-    Process(40, 20, 40, 400.0, 1.0),  # a cluster that the kernel started
-    Process(50, 1, 50, 500.0, 1.0),  # somebody else's
+    Process(1, 0, 1, 0.0),
+    Process(10, 1, 10, 100.0),  # the Jupyter server
+    Process(20, 10, 20, 200.0),  # a kernel
+    Process(21, 20, 20, 201.0),  # its DataLoader worker
+    Process(22, 1, 20, 202.0),  # a worker whose parent ended
+    Process(23, 1, 23, 203.0),  # a worker that made a session of its own
+    Process(30, 10, 30, 300.0),  # a terminal
+    Process(31, 30, 30, 301.0),  # a script in it
+    Process(40, 20, 40, 400.0),  # a cluster that the kernel started
+    Process(50, 1, 50, 500.0),  # somebody else's
 ]
 _KERNELS = [KernelProcess("k", 20, 200.0)]
 
