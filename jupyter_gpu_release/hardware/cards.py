@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(msgspec.Struct, frozen=True):
     """A process that holds memory on a card, under the id that the driver knows it by (maybe the host's)."""
 
     pid: int
@@ -17,8 +16,7 @@ class GpuProcess:
     instance: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A MIG instance."""
 
     index: int
@@ -28,8 +26,7 @@ class Slice:
     used_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """One card. ``problem``: why its figures are missing (lost, reset needed); then it has no processes."""
 
     index: int
@@ -47,8 +44,7 @@ class Card:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """All cards. ``problem``: why there are none (no driver, driver reloaded); empty where all is well."""
 
     cards: tuple[Card, ...] = ()

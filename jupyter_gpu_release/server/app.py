@@ -16,14 +16,25 @@ from ..hardware.nvml import Nvml
 from . import metrics, views
 from .acting import Actor
 from .culler import GpuCuller
-from .documents import DOCUMENT_VERSION, GatewayState, Health, Kept, KernelsDocument, Problem, Released, ServerStatus
+from .documents import (
+    DOCUMENT_VERSION,
+    GatewayState,
+    Health,
+    Kept,
+    KernelsDocument,
+    LocalGpu,
+    Problem,
+    Released,
+    ServerStatus,
+)
 from .gateway import GatewayLine
 from .identities import Identities
 from .monitor import Monitor
 from .offers import choices_of
+from .once import Once, encoded
 from .record import Record
 from .routes import HANDLERS
-from .sampling import Looker, SampleLoop
+from .sampling import Looker, Sample, SampleLoop
 from .settings import FILE_NAME, GpuRelease
 from .watching import Watch, Watches
 
@@ -53,6 +64,7 @@ class GpuReleaseExtension(ExtensionApp):
         assert serverapp is not None
         assert serverapp.event_logger is not None
         self._wrong: list[Problem] = []
+        self._cards: Once[Sample, list[LocalGpu]] = Once(lambda sample: encoded(views.gpu_rows(sample)))
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self.gateway = GatewayLine(settings)
@@ -116,13 +128,13 @@ class GpuReleaseExtension(ExtensionApp):
         """
         try:
             line = await self.identities.seen_by(user)
-            state, cluster = line.state(), line.status
+            state, cluster, choices = line.state(), line.shown.of(line.status), line.choices.of(line.status)
         except ForbiddenError as error:
-            state, cluster = GatewayState("refused", message=error.message, mend=error.mend), None
+            state = GatewayState("refused", message=error.message, mend=error.mend)
+            cluster, choices = None, choices_of(None)
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
-            views.gpu_rows(self.monitor.sample), self.problems(state), self.culler.facts(),
-            choices_of(cluster), may_act,
+            self._cards.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
         )  # fmt: skip
 
     def health(self) -> Health:
@@ -135,7 +147,7 @@ class GpuReleaseExtension(ExtensionApp):
     def kernels(self) -> KernelsDocument:
         """``GET kernels``."""
         rows = [views.kernel_row(self.monitor, watch) for watch in self.watches.watches.values()]
-        return KernelsDocument(DOCUMENT_VERSION, views.gpu_rows(self.monitor.sample), rows, self.problems())
+        return KernelsDocument(DOCUMENT_VERSION, self._cards.of(self.monitor.sample), rows, self.problems())
 
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``: now, because a person asks for it."""

@@ -185,6 +185,11 @@ class SiteSignals:
                 log.warning("GPU policy: the plug-in %s cannot be loaded: %s", point.name, error)
                 self._plugins[point.name] = lambda facts: None
 
+    @property
+    def known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._plugins)
+
     def of(self, facts: Mapping[str, Any]) -> tuple[Signal, ...]:
         """One signal from each; what fails, or answers nothing, is unknown, so it counts as busy."""
         return tuple(self._ask(name, plugin, facts) for name, plugin in self._plugins.items())

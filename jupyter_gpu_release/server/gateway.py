@@ -23,7 +23,9 @@ from ..client.discovery import Target, find_gateway
 from ..client.home import read_secret
 from ..core.documents import StatusDocument
 from ..errors import GatewayUnavailableError, GpuReleaseError
-from .documents import GatewayState
+from .documents import Choices, GatewayState
+from .offers import choices_of
+from .once import Once, encoded
 from .settings import GpuRelease
 
 T = TypeVar("T")
@@ -59,6 +61,9 @@ class GatewayLine(LoggingConfigurable):
         self._changing = asyncio.Lock()
         #: the last status of the gateway that is connected now
         self.status: StatusDocument | None = None
+        #: of :attr:`status`, for the answers that show it: its JSON, and what it lets a cell ask for
+        self.shown: Once[StatusDocument | None, StatusDocument | None] = Once(encoded)
+        self.choices: Once[StatusDocument | None, Choices] = Once(choices_of)
         #: the last status of any gateway, for what must not be forgotten while it is silent
         self.remembered: StatusDocument | None = None
         #: called with the seconds of each answer (metrics)

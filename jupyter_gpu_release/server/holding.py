@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from ..hardware.cards import Card, GpuProcess
 from ..hardware.processes import Process, ProcessTable
 
@@ -38,8 +40,7 @@ class KernelProcess:
     start_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What one process holds of one card, and whose it is (``subject``: kernel id or terminal name)."""
 
     card: int

@@ -54,7 +54,7 @@ class Monitor(LoggingConfigurable):
         self._acting: dict[str, asyncio.Task[None]] = {}
         self._last_cpu: dict[str, tuple[float, tuple[float, float]]] = {}
         self._uses: dict[str, float | None] = {}
-        self._shown = ""
+        self._shown: object = None
         self._limits = culler.thresholds()
         self._heard: StatusDocument | None = None
         #: kernel → cards that it held when they could last be read
@@ -145,6 +145,8 @@ class Monitor(LoggingConfigurable):
             cpu_signal(self._last_cpu.get(kernel), cpu, limits),
             run_signal(kernel, watch.path, gateway.remembered, current=gateway.status is not None),
         )
+        if not self._site.known:
+            return signals
         facts = {
             "kernel": kernel, "kernelspec": watch.name, "path": watch.path, "user": self._user,
             "held_bytes": held_bytes(held), "signals": {signal.name: signal.busy for signal in signals},
@@ -208,8 +210,8 @@ class Monitor(LoggingConfigurable):
             metrics.SECONDS.labels(kind).inc(total)
 
     def _say_what_changed(self) -> None:
-        holds = sorted((h.subject, h.card, h.process.used_bytes or 0) for h in self.sample.held)
-        shown = f"{holds}{[(k, d.action.word, d.rule) for k, d in sorted(self.decisions.items())]}"
+        holds = {(h.subject, h.card, h.process.used_bytes) for h in self.sample.held}
+        shown = (holds, {kernel: (decision.action, decision.rule) for kernel, decision in self.decisions.items()})
         if shown != self._shown:
             self._shown = shown
             self._record.changed("kernels")

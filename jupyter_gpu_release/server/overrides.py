@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, time
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import OptionError
 from .policy import Action, Policy
