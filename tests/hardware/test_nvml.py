@@ -13,11 +13,11 @@ import pytest
 from nvml_bed import FakeCards, build_library
 
 _PROGRAM = """
-import dataclasses, json, os, sys
+import json, msgspec, os, sys
 from jupyter_gpu_release.hardware.nvml import Nvml
 nvml = Nvml()
 for line in sys.stdin:
-    print(json.dumps(dataclasses.asdict(nvml.read())), flush=True)
+    print(json.dumps(msgspec.to_builtins(nvml.read())), flush=True)
 """
 
 
