@@ -3,7 +3,7 @@
 A graph's stream is a sequence of pickles written with one memo: for each name a head ``(name, module)`` and, unless
 the name only holds a module, its value; then ``("", "")`` with a dict of further facts; then None. What values
 share stays shared across names; sizes are known per name; a load failure names its name. Many plain values (numbers,
-texts, small containers of them) go first, in one dict: ``("", "", {name: value})``.
+texts, small containers of them) go first, in groups: ``("", "", {name: value})``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
 from .pickler import GraphPickler, digest, without_gc
-from .plain_values import plain_values
+from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .rebuild import Realm, Rebuilder
 from .unpickler import GraphUnpickler
 from .written import WrittenObjects
@@ -27,7 +27,7 @@ __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
 _LONGEST_NUMBERED = 2 << 20
-_MOST_RESTARTS = 4
+_MOST_RESTARTS = 5
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
@@ -73,14 +73,14 @@ def dump(
     """
     failed: dict[str, Exception] = {}
     whole: set[Hashable] = set()
-    plain = plain_values(values)
+    plain = presumed_plain(values)
     with without_gc():
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, follow, failed, whole)
             try:
                 written = writer.write(values, facts, plain)
-            except _NotPlainError:
-                plain = {}
+            except NotPlainError:
+                plain = certainly_plain(values) if plain.sizes is None else PlainValues()
                 continue
             except _TornError as torn:
                 failed[torn.name] = torn.error
@@ -88,11 +88,7 @@ def dump(
             if not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts, {})
-
-
-class _NotPlainError(Exception):
-    """Something among plain values (a buffer of some kind) cannot be pickled: start again, name by name."""
+        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts, PlainValues())
 
 
 class _TornError(Exception):
@@ -118,7 +114,7 @@ class _Writer:
         *,
         careful: bool = False,
     ) -> None:
-        self._file = io.BytesIO()
+        self._file = GraphStream()
         self._dump = Dump(failed=failed)
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
         self._pickler.whole |= whole
@@ -131,13 +127,12 @@ class _Writer:
         """Memory of which a view was written alone although all of it came later."""
         return self._pickler.torn
 
-    def write(self, values: Mapping[str, Any], facts: Facts, plain: dict[str, int]) -> Dump:
-        if plain:
-            self._plain({name: values[name] for name in plain})
-            self._dump.sizes.update(plain)
-        if len(plain) < len(values):
+    def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:
+        if plain.values:
+            self._dump.sizes.update(plain.write(self._pickler, self._file))
+        if len(plain.values) < len(values):
             for name, value in values.items():
-                if name not in plain:
+                if name not in plain.values:
                     self._name(name, value)
         if self._follow is not None:
             self._follow_reads(set(values), self._follow)
@@ -151,12 +146,6 @@ class _Writer:
         self._dump.memo = memo
         self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
         return self._dump
-
-    def _plain(self, values: dict[str, Any]) -> None:
-        try:
-            self._pickler.dump(("", "", values))
-        except Exception as error:
-            raise _NotPlainError from error
 
     def _follow_reads(self, done: set[str], follow: Follow) -> None:
         asked: set[str] = set()

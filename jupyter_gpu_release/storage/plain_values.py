@@ -1,13 +1,17 @@
-"""Which of many names hold plain small values, that pickle writes by itself and that cannot fail.
+"""Many names with plain small values (numbers, texts, containers of them): pickled in groups, not one by one.
 
-Asked of ``marshal``, which takes nothing but numbers, texts and containers of them, in C: 100 values in 10 µs. Asking
-type by type in Python costs ten times what pickling them does.
+Pickle itself says whether a value is plain: while a group is written, whatever it has to ask a reducer for is not.
+Looking beforehand (type by type, or with ``marshal``) costs as much as the pickling. Where a group turns out not to be
+plain or not small, ``marshal`` finds out which of its names are: it takes nothing but plain values, in C.
 """
 
 from __future__ import annotations
 
+import io
 import marshal
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 #: fewer names are written one by one: a few microseconds each
@@ -16,14 +20,85 @@ _LONGEST = 1000
 _LARGEST_BYTES = 64 << 10
 #: sizes of names in a group of less than this for each are not told apart
 _SMALL_BYTES = 64
+_GROUP = 250
 _ATOMS = frozenset((int, float, bool, type(None), complex))
 _SIZED = frozenset((str, bytes, list, tuple, set, frozenset, dict))
+_PLAIN = _ATOMS | _SIZED
 
 
-def plain_values(values: Mapping[str, Any]) -> dict[str, int]:
-    """Names of plain values with about their bytes; none where it is not worth it."""
+class GraphStream(io.BytesIO):
+    """Where a graph's pickles go. ``end``: a position behind which nothing may be written now (pickle writes a frame
+    of 64 KiB at a time, so what is large is noticed before it has been pickled).
+    """
+
+    end: int | None = None
+
+    def write(self, data: Any) -> int:
+        """Append; raises :class:`NotPlainError` behind ``end``."""
+        if self.end is not None and self.tell() > self.end:
+            raise NotPlainError
+        return super().write(data)
+
+
+class NotPlainError(Exception):
+    """Something among values that were taken for plain needs a reducer, or is large: start again."""
+
+
+@dataclass(frozen=True)
+class PlainValues:
+    """Names to write in groups. ``sizes``: about their bytes, where they have been looked at (else None)."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    sizes: dict[str, int] | None = None
+
+    def write(self, pickler: Any, stream: GraphStream) -> dict[str, int]:
+        """Append them to the stream; returns about the bytes of each.
+
+        Raises :class:`NotPlainError`; then stream and memo are of no more use.
+        """
+        try:
+            if self.sizes is None:
+                return self._write_groups(pickler, stream)
+            pickler.dump(("", "", self.values))
+        except Exception as error:
+            raise NotPlainError from error
+        return self.sizes
+
+    def _write_groups(self, pickler: Any, stream: GraphStream) -> dict[str, int]:
+        pickler.reducer_override = _refuse
+        sizes: dict[str, int] = {}
+        items = iter(self.values.items())
+        while group := dict(islice(items, _GROUP)):
+            before = stream.tell()
+            stream.end = before + _GROUP * _SMALL_BYTES
+            pickler.dump(("", "", group))
+            each = (stream.tell() - before) // len(group)
+            if each > _SMALL_BYTES:
+                raise NotPlainError
+            sizes |= dict.fromkeys(group, each)
+        stream.end = None
+        del pickler.reducer_override
+        return sizes
+
+
+def _refuse(thing: Any) -> Any:
+    if type(thing) is complex:  # built in, but pickled by ``copyreg``
+        return NotImplemented
+    raise NotPlainError
+
+
+def presumed_plain(values: Mapping[str, Any]) -> PlainValues:
+    """Names whose values are plain as far as their types tell; none where it is not worth it."""
     if len(values) < _FEWEST:
-        return {}
+        return PlainValues()
+    if _PLAIN.issuperset(map(type, values.values())):
+        return PlainValues(values)
+    found = {name: value for name, value in values.items() if type(value) in _PLAIN}
+    return PlainValues(found if len(found) >= _FEWEST else {})
+
+
+def certainly_plain(values: Mapping[str, Any]) -> PlainValues:
+    """Names of plain small values, each looked at; none where it is not worth it."""
     names = [
         name
         for name, value in values.items()
@@ -32,7 +107,9 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for start in range(0, len(names), _FEWEST):
         found |= _group(names[start : start + _FEWEST], values)
-    return found if len(found) >= _FEWEST else {}
+    if len(found) < _FEWEST:
+        return PlainValues()
+    return PlainValues({name: values[name] for name in found}, found)
 
 
 def _group(names: list[str], values: Mapping[str, Any]) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jupyter_gpu_release.storage import codec
-from jupyter_gpu_release.storage.plain_values import plain_values
+from jupyter_gpu_release.storage.plain_values import certainly_plain, presumed_plain
 
 
 def there(values: dict[str, Any]) -> tuple[codec.Dump, dict[str, Any]]:
@@ -28,6 +29,14 @@ def test_ten_thousand_names_are_there_with_their_values() -> None:
     assert set(dump.sizes) == set(values)
     assert all(0 < size < 100 for size in dump.sizes.values())
     assert len(dump.stream) < 40_000  # not a pickle for each
+
+
+def test_one_name_that_is_not_plain_inside_leaves_the_others_in_groups() -> None:
+    dump, loaded = there(many(odd=[Path("here")], turn=2j))
+    assert len(dump.stream) < 40_000
+    assert set(dump.spans) == {"odd"}
+    assert loaded["odd"] == [Path("here")]
+    assert loaded["turn"] == 2j
 
 
 def test_what_plain_names_share_stays_shared_with_all_others() -> None:
@@ -52,10 +61,11 @@ def test_what_cannot_travel_is_still_named() -> None:
 
 
 def test_large_values_and_few_names_go_one_by_one_with_their_own_sizes() -> None:
-    assert plain_values({"a": 1}) == {}
-    found = plain_values(
+    assert not presumed_plain({"a": 1}).values
+    found = certainly_plain(
         many(large="x" * 900, larger=[f"{n:100}" for n in range(1000)], array=np.arange(3), cls=[object()])
-    )
+    ).sizes
+    assert found is not None
     assert len(found) == 1001
     assert 900 <= found["large"] < 1000
     dump, _ = there(many(large="x" * 900, long=list(range(2000))))
