@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from .listing import add_listing
 from .report import Report
+from .throttled import lease_gone_throttled
 from .transfer_cluster import gpu_to_gpu
 from .transfer_objects import many_names, many_objects
 from .transfer_store import large_in, large_out
 
-PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu, add_listing)
+PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu, lease_gone_throttled, add_listing)
 
 
 def run(*, quick: bool) -> Report:

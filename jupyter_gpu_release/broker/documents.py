@@ -27,10 +27,11 @@ from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
 from ..core.run import LeaseState
 from ..core.waits import sentence
+from ..storage.pickler import without_gc
 from .access import shown_run
 from .broker import Broker
 from .leases import Lease
-from .listing import Summary, newest_runs, summary_of
+from .listing import Summary, newest_runs, newest_views, summary_of
 from .nodes import Node
 from .progress import progress_of
 from .runs import RunRecord
@@ -68,15 +69,22 @@ def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
 
 
 def runs_document(
-    engine: Engine, fresh: Mapping[str, RunRecord], caller: Caller, count: int, now_s: float, *, mine: bool = False
+    engine: Engine,
+    fresh: Mapping[str, RunRecord],
+    caller: Caller,
+    count: int,
+    now_s: float,
+    *,
+    mine: bool = False,
+    brief: bool = False,
 ) -> bytes:
     """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
 
-    ``fresh``: those in memory.
+    ``fresh``: those in memory. ``brief``: without what came out of those that are not.
     """
     rows = []
-    with engine.connect() as connection:
-        for listed in newest_runs(connection, count, caller.user if mine else None):
+    with without_gc(), engine.connect() as connection:
+        for listed in (newest_views if brief else newest_runs)(connection, count, caller.user if mine else None):
             record = fresh.get(listed.view.run)
             if record is not None:
                 rows.append(record_row(record, caller, now_s))

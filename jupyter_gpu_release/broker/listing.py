@@ -23,6 +23,8 @@ _NEWEST = (
     .limit(bindparam("count"))
 )
 _NEWEST_OF_USER = _NEWEST.where(runs.c.user == bindparam("user"))
+_BRIEF = select(runs.c.view).order_by(runs.c.submitted_at.desc()).limit(bindparam("count"))
+_BRIEF_OF_USER = _BRIEF.where(runs.c.user == bindparam("user"))
 _WHOLE = select(runs.c.outcome).where(runs.c.run == bindparam("run"))
 _insert = upsert(summaries)
 _KEEP = _insert.on_conflict_do_update(index_elements=["run"], set_={"summary": _insert.excluded.summary})
@@ -65,6 +67,14 @@ def keep_summary(connection: Connection, run: str, outcome: Outcome, encoded_byt
     """Record what lists show of an outcome that takes ``encoded_bytes`` (nothing for a small one)."""
     if encoded_bytes > _READ_WHOLE_BYTES:
         connection.execute(_KEEP, {"run": run, "summary": encode(summary_of(outcome))})
+
+
+def newest_views(connection: Connection, count: int, user: str | None) -> Iterator[ListedRun]:
+    """As :func:`newest_runs`, without what came out of them: no outcome is read."""
+    values = {"count": count} if user is None else {"count": count, "user": user}
+    decoder = msgspec.msgpack.Decoder(RunView)
+    for (view,) in connection.execute(_BRIEF if user is None else _BRIEF_OF_USER, values):
+        yield ListedRun(decoder.decode(view), None)
 
 
 def newest_runs(connection: Connection, count: int, user: str | None) -> Iterator[ListedRun]:

@@ -82,7 +82,9 @@ async def list_runs(broker: Broker, caller: Caller, request: Request) -> Respons
         broker.audit.note(caller, "runs.list")
     fresh = {record.run: record for record in broker.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
-    body = await asyncio.to_thread(runs_document, broker.engine, fresh, caller, count, time.time(), mine=mine)
+    body = await asyncio.to_thread(
+        runs_document, broker.engine, fresh, caller, count, time.time(), mine=mine, brief=flag(request, "brief")
+    )
     return Response(body, media_type="application/json")
 
 
@@ -199,7 +201,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/runs", submit_run, "Submit a run", RunView, RunRequest, status=201),
     Route("GET", "/v1/runs", list_runs, "List runs, newest first", RunsDocument,
           query={"limit": ("integer", f"at most so many (100; up to {_MOST_ROWS})"),
-                 "mine": ("boolean", "the caller's own only; of others' runs less is shown")}),
+                 "mine": ("boolean", "the caller's own only; of others' runs less is shown"),
+                 "brief": ("boolean", "without results, files, notes and errors of runs that are over: much faster")}),
     Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
     Route("GET", "/v1/runs/{run}/outcome", show_outcome,
           "One run with what came out: its owner gets the digest of the values, small ones whole", RunView,

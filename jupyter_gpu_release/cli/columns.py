@@ -21,25 +21,33 @@ def write_columns(
 
     ``styles``: a cell with one of these texts is drawn in that style.
     """
-    texts = [[_plain(cell) for cell in row] for row in rows]
-    widths = [max(map(_width, column)) for column in zip(heads, *texts, strict=True)]
+    columns = [_column(head, [row[at] for row in rows]) for at, head in enumerate(heads)]
+    widths = [max(map(_width, set(column))) for column in columns]
     indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
     room = max(_LEAST_LAST, console.width - indent)
     drawn = {text: _drawn(console, text, style) for text, style in styles.items()}
-    dim = _drawn(console, "─" * min(indent + widths[-1], indent + room), "dim")
-    lines = [_line(heads, widths, {head: _drawn(console, head, "bold") for head in heads}), dim]
-    for row in texts:
-        first, *more = textwrap.wrap(row[-1], room) if _width(row[-1]) > room else [row[-1]]
-        lines.append(_line([*row[:-1], first], widths, drawn))
+    bold = {head: _drawn(console, head, "bold") for head in heads}
+    padded = [_padded(column, width, bold, drawn) for column, width in zip(columns[:-1], widths[:-1], strict=True)]
+    lasts = [_drawn(console, heads[-1], "bold"), *columns[-1][1:]]
+    lines: list[str] = []
+    for *cells, last in zip(*padded, lasts, strict=True):
+        first, *more = textwrap.wrap(last, room) if len(lines) and _width(last) > room else [last]
+        lines.append(_GAP.join([*cells, drawn.get(first, first)]).rstrip())
         lines += [" " * indent + line for line in more]
+    lines.insert(1, _drawn(console, "─" * min(indent + widths[-1], indent + room), "dim"))
     console.file.write("\n".join(lines) + "\n")
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], drawn: Mapping[str, str]) -> str:
-    padded = [
-        drawn.get(cell, cell) + " " * (width - _width(cell)) for cell, width in zip(cells[:-1], widths, strict=False)
-    ]
-    return _GAP.join([*padded, drawn.get(cells[-1], cells[-1])]).rstrip()
+def _column(head: str, cells: list[str]) -> list[str]:
+    """Head and cells; what is there many times is looked at once."""
+    plain = {cell: _plain(cell) for cell in set(cells)}
+    return [head, *map(plain.__getitem__, cells)]
+
+
+def _padded(column: list[str], width: int, bold: Mapping[str, str], drawn: Mapping[str, str]) -> list[str]:
+    head, *cells = column
+    texts = {text: drawn.get(text, text) + " " * (width - _width(text)) for text in set(cells)}
+    return [bold[head] + " " * (width - _width(head)), *map(texts.__getitem__, cells)]
 
 
 def _width(text: str) -> int:

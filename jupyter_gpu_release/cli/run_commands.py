@@ -53,7 +53,7 @@ def runs(arguments: argparse.Namespace) -> int:
             return (bundles.export_run if arguments.action == "export" else bundles.import_run)(arguments)
         return _pin(arguments.run, pinned=arguments.action == "pin")
     with _gateway() as gateway:
-        document = gateway.runs(arguments.limit, mine=arguments.mine)
+        document = gateway.runs(arguments.limit, mine=arguments.mine, brief=not arguments.json)
     if arguments.json:
         print_json(document)
     else:

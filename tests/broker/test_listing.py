@@ -38,8 +38,11 @@ def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str =
     return run
 
 
-def listed(engine: Engine, caller: Caller, count: int = 100, *, mine: bool = False) -> RunsDocument:
-    return msgspec.json.decode(runs_document(engine, {}, caller, count, 10.0, mine=mine), type=RunsDocument)
+def listed(
+    engine: Engine, caller: Caller, count: int = 100, *, mine: bool = False, brief: bool = False
+) -> RunsDocument:
+    found = runs_document(engine, {}, caller, count, 10.0, mine=mine, brief=brief)
+    return msgspec.json.decode(found, type=RunsDocument)
 
 
 def test_newest_first_of_one_user_or_all(engine: Engine) -> None:
@@ -55,6 +58,8 @@ def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None
     assert (others.user, others.error, others.results, others.notes) == ("ann", None, [], [])
     for caller in (Caller("ann"), Caller("bob", "admin")):
         (row,) = listed(engine, caller).runs
+        (brief,) = listed(engine, caller, brief=True).runs
+        assert brief == msgspec.structs.replace(row, error=None, results=[], notes=[])
         assert (row.error.evalue, row.error.mend, row.results[0].name, row.notes) == ("no", "m", "x", ["n"])
 
 
