@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 run_dir: Path
 
 #: part of the fixed interface, built in later milestones
-_LATER = frozenset({"sweep", "checkpoint", "restore", "ranks"})
+_LATER = frozenset({"sweep", "checkpoint", "restore"})
 
 
 def load(run: str) -> Results:
@@ -90,6 +90,8 @@ def __getattr__(name: str) -> object:
     """``run_dir``: the folder (also ``$GPU_RUN_DIR``) whose files are results of the running GPU cell.
 
     ``track(path)``: record a data file that the cell reads.
+
+    ``ranks``: which process of a gang this is; ``ranks.barrier()``, ``ranks.broadcast(value)``.
     """
     if name == "run_dir":
         import os
@@ -107,6 +109,10 @@ def __getattr__(name: str) -> object:
         from .functions import api
 
         return getattr(api, name)
+    if name == "ranks":
+        from .core.ranks import ranks
+
+        return ranks
     if name in _LATER:
         raise AttributeError(f"jupyter_gpu_release.{name} is not built yet (see CHANGELOG.md)")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -164,6 +164,13 @@ class NothingPublishedError(GpuReleaseError):
     http_status = 404
 
 
+class RankError(GpuReleaseError):
+    """The ranks of a gang do not meet: one has ended, or they called different things."""
+
+    code = "ranks"
+    http_status = 410
+
+
 class StillTrainingError(GpuReleaseError):
     """A value is used that a run in the background is still making."""
 
@@ -178,7 +185,7 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
         NoSuchTokenError, TooManyAttemptsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,
-        StillTrainingError, NothingPublishedError,
+        StillTrainingError, NothingPublishedError, RankError,
     )
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ _STATE_OF_STATUS = {
     "timeout": RunState.FAILED,
     "died": RunState.FAILED,
     "memory": RunState.FAILED,
+    "hung": RunState.FAILED,
     "lost": RunState.LOST,
 }
 

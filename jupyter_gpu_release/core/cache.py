@@ -117,9 +117,10 @@ def options_that_count(options: RunOptions, exported: Mapping[str, str]) -> list
     """Plain values of the options that are part of the key (the working directory and the graph come by themselves)."""
     ask = options.ask
     return [
-        ["gpus", ask.gpus], ["ranks", ask.ranks], ["cpus", ask.cpus],
+        ["gpus", ask.gpus], ["ranks", [ask.ranks, ask.nodes, ask.ps, ask.evaluator]], ["cpus", ask.cpus],
         ["gpu-type", (ask.gpu_type or "").lower()], ["label", sorted(ask.labels.items())],
         ["out", None if options.out is None else sorted(options.out)], ["skip", sorted(options.skip)],
+        ["gather", sorted(options.gather)],
         ["env", sorted({**exported, **options.env}.items())], ["fresh", options.fresh],
     ]  # fmt: skip
 

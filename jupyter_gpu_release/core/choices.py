@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
+from .gang_shape import gang_shape
 from .options import OPTIONS, Option, Written
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class RunOptions:
     send_more: tuple[str, ...] = ()
     out: tuple[str, ...] | None = None
     skip: tuple[str, ...] = ()
+    #: names that come back as a list over the ranks
+    gather: tuple[str, ...] = ()
+    #: give up on a rank that stays behind the others for longer
+    rank_timeout_s: float | None = None
     timeout_s: float | None = None
     wait_s: float | None = None
     on_disconnect: str = "continue"
@@ -56,12 +61,16 @@ def build_options(written: Written) -> RunOptions:
         both = sorted(set(chosen or ()) & set(skip))
         if both:
             raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
+    gather = _names(written, "gather") or ()
+    _check_gather(gather, out, skip)
     return RunOptions(
         ask=_ask(written),
         send=send,
         send_more=send_more,
         out=out,
         skip=skip,
+        gather=gather,
+        rank_timeout_s=_seconds(written, "rank-timeout", may_be_zero=False),
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
         wait_s=_seconds(written, "wait", may_be_zero=True),
         on_disconnect=_one_of(written, "on-disconnect", ON_DISCONNECT),
@@ -76,6 +85,16 @@ def build_options(written: Written) -> RunOptions:
         in_background="async" in written or "detach" in written,
         detach="detach" in written,
     )
+
+
+def _check_gather(gather: tuple[str, ...], out: tuple[str, ...] | None, skip: tuple[str, ...]) -> None:
+    for name in gather:
+        if name in skip:
+            raise OptionError(f"{name} is in --gather and in --skip", mend="leave it out of one of them")
+        if out is not None and name not in out:
+            raise OptionError(
+                f"--gather {name}: --out does not return it", mend=f"add it: --out {','.join((*out, name))}"
+            )
 
 
 def _refuse_unbuilt(written: Written) -> None:
@@ -102,9 +121,13 @@ def _ask(written: Written) -> ResourceAsk:
     if gpus == 0 and (card or least):
         option = "min-gpu-memory" if least else "gpu-type"
         raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", mend=f"leave --{option} out")
+    shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
     return ResourceAsk(
         gpus=gpus,
-        ranks=_ranks(written, gpus),
+        ranks=shape.ranks,
+        nodes=shape.nodes,
+        ps=shape.ps,
+        evaluator=shape.evaluator,
         cpus=_cpus(written),
         memory_bytes=_bytes(written, "memory"),
         gpu_type=card,
@@ -124,19 +147,6 @@ def _gpus(text: str) -> tuple[int, str | None]:
     if not re.fullmatch(r"[0-9]{1,6}", number):
         raise OptionError(f"--gpus {text}: not a number of GPUs", mend="write --gpus 2 or --gpus h100:2")
     return int(number), card or None
-
-
-def _ranks(written: Written, gpus: int) -> int:
-    text = _text(written, "ranks") or "1"
-    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
-        raise OptionError(f"--ranks {text}: not a number of processes", mend="write --ranks 2")
-    ranks = int(text)
-    if gpus % ranks:
-        raise OptionError(
-            f"--gpus {gpus} cannot be divided among --ranks {ranks}",
-            mend=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
-        )
-    return ranks
 
 
 def _cpus(written: Written) -> float | None:

@@ -54,6 +54,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     out: list[str] | None = None
     #: names never returned (``--skip``)
     skip: list[str] = msgspec.field(default_factory=list)
+    #: names whose values come from all ranks, as a list (``--gather``)
+    gather: list[str] = msgspec.field(default_factory=list)
     #: name → expression evaluated again in the rank instead of sending the value (device choices)
     reevaluate: dict[str, str] = msgspec.field(default_factory=dict)
     workdir: str = ""
@@ -136,7 +138,8 @@ class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run ended. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``, ``lost``."""
+    """How a run ended. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
+    ``hung``, ``lost``."""
 
     status: str
     error: ErrorInfo | None = None
@@ -165,7 +168,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class Event(msgspec.Struct, frozen=True, array_like=True):
     """One numbered piece of output, in the order in which it was recorded (``n`` = 1, 2, …).
 
-    ``kind`` and ``data``: ``stream`` {name, text, rank?}; ``display`` and ``update_display`` {data, metadata,
+    ``kind`` and ``data``: ``stream`` {name, text, rank?, who?}; ``display`` and ``update_display`` {data, metadata,
     transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
     ``error`` {ename, evalue, traceback, rank?}.
     """
@@ -199,6 +202,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     #: seconds between an interrupt and the kill
     grace_s: float = 5.0
     on_disconnect: str = "continue"
+    #: a rank that stays behind the others for longer than this hangs
+    rank_timeout_s: float | None = None
     #: the run goes on when the kernel that submitted it ends
     detach: bool = False
     fresh: bool = False

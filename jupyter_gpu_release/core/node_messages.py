@@ -41,8 +41,43 @@ class Granted(msgspec.Struct, frozen=True):
     gpu_ids: list[str]
 
 
+class Member(msgspec.Struct, frozen=True):
+    """A further node of a gang, and how many ranks run there."""
+
+    node: str
+    host: str
+    ranks: int
+
+
+class GangOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the first node of a gang (its leader) has to know of the rest."""
+
+    members: list[Member] = msgspec.field(default_factory=list)
+    #: proves to the leader that who connects was sent by the gateway
+    secret: str = ""
+    #: processes without a GPU, all on the first node
+    ps: int = 0
+    evaluator: bool = False
+    rank_timeout_s: float | None = None
+
+
+class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Lend ranks of this node to a gang that another node leads."""
+
+    run: str
+    node: str
+    ranks: int
+    gpus: int
+    #: where the leader's agent listens
+    address: str
+    port: int
+    secret: str
+    gpu_ids: list[str] | None = None
+    fresh: bool = False
+
+
 class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Start the ranks of a run on one node."""
+    """Start the ranks of a run on one node; it leads the ranks of the gang's other nodes, if there are any."""
 
     run: str
     payload: bytes
@@ -59,6 +94,7 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
     grace_s: float = 5.0
     fresh: bool = False
+    gang: GangOrder = GangOrder()
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):

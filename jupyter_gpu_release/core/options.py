@@ -39,6 +39,8 @@ OPTIONS: dict[str, Option] = {
     for option in (
         Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the card too; 0 = a CPU stage (1)"),
         Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
+        Option("nodes", "K", "spread ranks and GPUs evenly over K nodes (1)"),
+        Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)"),
         Option("gpu-type", "TYPE", "card that the node must have, such as h100"),
         Option("min-gpu-memory", "SIZE", "memory that each card must have, such as 40GiB"),
         Option("cpus", "C", "processor cores for the cell (no reservation)"),
@@ -59,8 +61,6 @@ OPTIONS: dict[str, Option] = {
         Option("estimate", "", "show what would be sent, what is free, the place in the queue; run nothing",
                configurable=False),
         Option("min-gpus", "M", "elastic: start with at least M", built=False),
-        Option("nodes", "K", "spread over K nodes", built=False, harmless=("1",)),
-        Option("ps", "P", "parameter servers", built=False, harmless=("0",)),
         Option("queue", "NAME", "queue to wait in", built=False, harmless=("default",)),
         Option("priority", "low|normal|high", "place in the queue", built=False, harmless=("normal",)),
         Option("keep", "TIME|auto", "keep the lease warm after the cell", built=False, harmless=("0", "0s")),
@@ -72,8 +72,9 @@ OPTIONS: dict[str, Option] = {
         Option("pip", "PACKAGES", "packages for the cell", built=False),
         Option("environment", "NAME", "a named environment", built=False),
         Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
-        Option("gather", "NAMES", "values from all ranks as a list", many=True, built=False),
-        Option("rank-timeout", "TIME", "give up on a rank that hangs", built=False),
+        Option("gather", "NAMES", "names that come back as a list of every rank's value", many=True,
+               configurable=False),
+        Option("rank-timeout", "TIME", "give up on a rank that stays behind the others for so long (no limit)"),
     )
 }  # fmt: skip
 

@@ -14,6 +14,11 @@ class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     gpus: int = 1
     ranks: int = 1
+    #: spread evenly over this many nodes
+    nodes: int = 1
+    #: processes without a GPU beside the ranks: parameter servers, and one that evaluates
+    ps: int = 0
+    evaluator: bool = False
     cpus: float | None = None
     memory_bytes: int | None = None
     gpu_type: str | None = None

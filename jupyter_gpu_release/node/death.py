@@ -21,6 +21,8 @@ def explain(wait_status: int, asked: str, grace_s: float, reason: str = "") -> O
     ``reason``: in words, why it was killed, where it had no chance to react to an interrupt.
     """
     number = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
+    if asked == "hung" and number == signal.SIGKILL:
+        return died_outcome(asked, "RankHangs", reason)
     if asked and number == signal.SIGKILL:
         reasons = {
             "timeout": "the cell did not react to the interrupt at its --timeout and was killed",

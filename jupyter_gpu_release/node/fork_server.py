@@ -141,7 +141,7 @@ class _Server:
             signal.signal(signal.SIGUSR1, signal.SIG_DFL)
             process.die_with_parent(me, signal.SIGTERM)
             self._listener.close()
-            supervise(connection, lambda sock, me, journal: run_rank(sock, me, journal, self._shell))
+            supervise(connection, lambda lines, journal: run_rank(lines, journal, self._shell))
         finally:
             os._exit(71)
 

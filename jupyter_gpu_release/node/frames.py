@@ -20,7 +20,7 @@ class Kind(IntEnum):
     """What a frame says."""
 
     ORDER = 1  #: agent → supervisor → rank: RankOrder
-    GO = 2  #: agent → supervisor → rank: list[str], the accelerator ids; the cell may run
+    GO = 2  #: agent → supervisor → rank: Go; the cell may run
     SIGNAL = 3  #: agent → supervisor: Command
     OUTPUT = 4  #: rank → supervisor → agent: list[Output]
     SYNC = 5  #: rank → supervisor: answer with one byte when all before this is forwarded
@@ -29,6 +29,8 @@ class Kind(IntEnum):
     OUTCOME = 8  #: rank → supervisor: Outcome
     PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
+    MEET = 14  #: rank → supervisor → agent: meeting.Call
+    MET = 15  #: agent → supervisor → rank: meeting.Reply
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
 
 
@@ -40,11 +42,27 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     data: dict[str, object]
 
 
-class Command(msgspec.Struct, frozen=True):
-    """``interrupt`` or ``kill``, and the outcome's status when the run ends because of it."""
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``interrupt`` or ``kill``, and the outcome's status when the run ends because of it.
+
+    ``stack``: show where the rank stands, then kill it. ``reason``: why, in words. ``grace_s``: instead of the order's.
+    """
 
     signal: str
     status: str = "interrupted"
+    reason: str = ""
+    grace_s: float | None = None
+
+
+class Go(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The lease is there: a rank's accelerator ids, and its place in the gang."""
+
+    gpu_ids: list[str]
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    local_rank: int = 0
+    local_size: int = 1
+    node: int = 0
+    nodes: int = 1
 
 
 class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,8 +73,11 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: str
     rank: int = 0
     ranks: int = 1
+    #: ``rank``, or ``ps`` and ``evaluator``: processes without a GPU, numbered behind the ranks
+    role: str = "rank"
+    #: processes of the run on this node, which share its memory limit
+    sharers: int = 1
     simulated: bool = False
-    master_port: int = 0
     memory_bytes: int = 0
     cpus: float | None = None
     timeout_s: float | None = None

@@ -1,30 +1,44 @@
-"""From one order to its ranks' orders, and from the ranks' outcomes back to one. Pure, but for the free port."""
+"""From one order to its ranks' orders, and from the ranks' outcomes back to one. Pure."""
 
 from __future__ import annotations
 
-import socket
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.messages import Outcome
+from ..core.messages import ErrorInfo, Outcome
 from ..core.node_messages import StartOrder
 from .frames import RankOrder
+from .seats import EVALUATOR, RANK, SERVER, Seat
 from .spool import KeepOrder
 
+#: ended because the rest of the gang was done
+DISMISSED = "dismissed"
+_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_FINE = ("ok", "interrupted", DISMISSED)
+#: not of the cell's own doing: what other ranks report then is a consequence
+_FROM_OUTSIDE = ("died", "memory", "hung", "lost", "timeout")
 
-def rank_orders(order: StartOrder, keep: KeepOrder) -> list[RankOrder]:
-    """One order per rank."""
-    port = _free_port() if order.ranks > 1 else 0
-    return [
-        RankOrder(
-            run=order.run, payload=order.payload, folder=order.folder, rank=rank, ranks=order.ranks,
-            simulated=order.simulated, master_port=port,
-            memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s,
-            keep=keep,
-        )
-        for rank in range(order.ranks)
-    ]  # fmt: skip
+
+def seats_of(order: StartOrder, host: str) -> list[Seat]:
+    """The places of a gang, rank 0 first, without ports; further nodes' hosts are known from the order."""
+    counts = [(order.ranks, host), *((member.ranks, member.host) for member in order.gang.members)]
+    seats: list[Seat] = []
+    for node, (count, where) in enumerate(counts):
+        seats += [Seat(len(seats) + local, RANK, node, local, count, where) for local in range(count)]
+    roles = [SERVER] * order.gang.ps + [EVALUATOR] * order.gang.evaluator
+    return [*seats, *(Seat(len(seats) + number, role, host=host) for number, role in enumerate(roles))]
+
+
+def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat]) -> RankOrder:
+    """The order for one process."""
+    return RankOrder(
+        run=order.run, payload=order.payload, folder=order.folder, rank=seat.index,
+        ranks=sum(other.role == RANK for other in seats), role=seat.role,
+        sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
+        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s, keep=keep,
+    )  # fmt: skip
 
 
 def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
@@ -33,27 +47,58 @@ def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
     return [list(gpu_ids[rank * share : (rank + 1) * share]) for rank in range(ranks)]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def merge(outcomes: Mapping[int, Outcome]) -> Outcome:
-    """Rank 0's outcome with the gang's times; another rank's failure becomes the run's when rank 0 has none."""
+def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
+    """Rank 0's outcome with the gang's times; the failure is that of whoever failed first."""
     first = outcomes[0]
-    failed = [rank for rank, outcome in sorted(outcomes.items()) if outcome.status not in ("ok", "interrupted")]
+    if len(outcomes) == 1:
+        return first
     changes: dict[str, object] = {
         "ended_s": max((o.ended_s for o in outcomes.values() if o.ended_s), default=first.ended_s),
         "released_s": max((o.released_s for o in outcomes.values() if o.released_s), default=None),
         "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
     }
-    if failed and 0 not in failed:
-        culprit = outcomes[failed[0]]
-        error = culprit.error
-        if error is not None and culprit.status == "died":  # the values are rank 0's
-            text = f"rank {failed[0]}: {error.evalue.removesuffix('; its names are gone')}"
-            error = msgspec.structs.replace(error, evalue=text)
-        changes |= {"status": culprit.status, "error": error}
-        changes["notes"] = [*first.notes, *culprit.notes, f"rank {failed[0]} of {len(outcomes)} failed"]
-    return msgspec.structs.replace(first, **changes) if len(outcomes) > 1 else first
+    culprit = first_to_fail(outcomes)
+    if culprit is not None:
+        outcome, name = outcomes[culprit], seats[culprit].name(_ranks(seats))
+        changes |= {"status": outcome.status, "error": _placed(outcome, culprit, seats)}
+        if culprit:
+            changes["notes"] = [*first.notes, *outcome.notes, f"{name} of {len(outcomes)} failed"]
+    return msgspec.structs.replace(first, **changes)
+
+
+def stolen_port(outcome: Outcome, port: int, host: str) -> Outcome:
+    """Say what it means when rank 0 could not listen on the port that was kept for it."""
+    error = outcome.error
+    if error is None or not _IN_USE.search(error.evalue) or str(port) not in error.evalue:
+        return outcome
+    note = (
+        f"MASTER_PORT {port} was free when the ranks were started: something on {host} listens there now (a process "
+        "group that was not destroyed, or another program); run the cell again for another port"
+    )
+    return msgspec.structs.replace(outcome, notes=[*outcome.notes, note])
+
+
+def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:
+    """Whose failure the others' follow from (connections that break when a rank is gone); None: nobody failed."""
+    failed = [index for index, outcome in outcomes.items() if outcome.status not in _FINE]
+    return min(failed, key=lambda index: _seniority(outcomes[index]), default=None)
+
+
+def _seniority(outcome: Outcome) -> tuple[bool, float]:
+    return outcome.status not in _FROM_OUTSIDE, outcome.ended_s or outcome.released_s or float("inf")
+
+
+def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | None:
+    """The error with its rank and node: above the traceback of the user's own, in the sentence of ours."""
+    error, seat = outcome.error, seats[index]
+    if error is None:
+        return None
+    where = f"{seat.name(_ranks(seats))} on {seat.host}"
+    if not error.code:
+        return msgspec.structs.replace(error, traceback=[f"in {where}:", *error.traceback])
+    text = error.evalue if index == 0 else error.evalue.replace("; its names are gone", "")  # the values are rank 0's
+    return msgspec.structs.replace(error, evalue=f"{where}: {text}")
+
+
+def _ranks(seats: Sequence[Seat]) -> int:
+    return sum(seat.role == RANK for seat in seats)

@@ -9,7 +9,6 @@ import io
 import os
 import select
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -20,29 +19,36 @@ import msgspec
 
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
+from ..core.ranks import take_place
 from ..core.surroundings import Surroundings, enter
-from ..errors import GpuReleaseError, StoreError
+from ..errors import GpuReleaseError, RankError, StoreError
 from ..storage import tracking
 from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, process, workplace
-from .frames import Kind, RankOrder, died_outcome
+from .frames import Go, Kind, RankOrder, died_outcome
+from .gathering import gather
 from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
 from .persister import fork_persister
 from .plain import plain_outcome
 from .publishing import Publisher
+from .rank_channel import RankChannel, place_of
+from .rank_lines import RankLines
 from .rehearsal import rehearse
 from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
+from .stacks import show_on_signal
 from .text_journal import TextJournal
 from .values import Collected, RankValues
 
 
-def run_rank(sock: socket.socket, supervisor: int, journal: TextJournal, shell: RankShell) -> NoReturn:
+def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
     """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
+    sock = lines.sock
     try:
         os.setpgid(0, 0)
-        process.die_with_parent(supervisor, signal.SIGKILL)
+        process.die_with_parent(lines.supervisor, signal.SIGKILL)
+        show_on_signal(lines.stack)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
@@ -64,7 +70,7 @@ def run_rank(sock: socket.socket, supervisor: int, journal: TextJournal, shell: 
         # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        _Rank(decode(frame[1], RankOrder), outlet, sock, shell, loop).run()
+        _Rank(decode(frame[1], RankOrder), outlet, lines, shell, loop).run()
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
         os.write(2, traceback.format_exc().encode())
@@ -73,11 +79,12 @@ def run_rank(sock: socket.socket, supervisor: int, journal: TextJournal, shell: 
 
 
 class _Rank:
-    def __init__(self, order: RankOrder, outlet: Outlet, sock: socket.socket, shell: RankShell, loop: CellLoop) -> None:
+    def __init__(self, order: RankOrder, outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
         self._order = order
         self._loop = loop
         self._outlet = outlet
-        self._sock = sock
+        self._sock = lines.sock
+        self._channel = RankChannel(lines.channel)
         self._shell = shell
         self._notes: list[str] = []
         self._granted_s: float | None = None
@@ -104,13 +111,15 @@ class _Rank:
         payload = decode(self._order.payload, CellPayload)
         early = workplace.is_visible(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None
-        gpu_ids = self._await_grant()
+        go = self._await_grant()
         self._granted_s = time.time()
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
-        workplace.take_gpus(gpu_ids, simulated=self._order.simulated)
-        self._load(payload, has_gpu=bool(gpu_ids) and not self._order.simulated)
+        workplace.take_gpus(go.gpu_ids, simulated=self._order.simulated)
+        workplace.take_seat(go, payload)
+        take_place(place_of(self._order, go, self._channel, lambda: self._values.realm))
+        self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
     def _enter(self, payload: CellPayload) -> Exception | None:
@@ -125,11 +134,11 @@ class _Rank:
             return error
         return None
 
-    def _await_grant(self) -> list[str]:
+    def _await_grant(self) -> Go:
         frame = frames.receive(self._sock)
         if frame is None:  # the lease was not granted
             os._exit(0)
-        return decode(frame[1], list[str])
+        return decode(frame[1], Go)
 
     def _load(self, payload: CellPayload, *, has_gpu: bool) -> None:
         stream, buffers = self._inputs
@@ -160,7 +169,27 @@ class _Rank:
         self._outlet.frame(Kind.ENDED, encode(ended_s))
         self._notes += ended.notes
         status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
+        if status == "ok" and payload.gather and self._order.role == "rank":
+            status, error = self._gather(payload)
         self._hand_over(status, error, ended_s)
+
+    def _gather(self, payload: CellPayload) -> tuple[str, ErrorInfo | None]:
+        if self._order.ranks == 1:
+            names = self._shell.user_ns
+            names.update({name: [names[name]] for name in payload.gather if name in names})
+            return "ok", None
+        paths = RunPaths(Path(self._order.folder))
+        try:
+            gather(payload.gather, self._shell.user_ns, self._values.realm, paths, self._channel, self._order.rank)
+        except RankError as error:  # the run fails for that rank's reason, not for this one
+            self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
+        except GpuReleaseError as error:
+            return "error", ErrorInfo(type(error).__name__, error.message, code=error.code, mend=error.mend)
+        except Exception as error:  # noqa: BLE001 - foreign reducers
+            return "error", ErrorInfo(
+                "CannotSendError", f"--gather: {type(error).__name__}: {error}", code="cannot_send"
+            )
+        return "ok", None
 
     def _describe(self, error: BaseException, interrupted: bool) -> ErrorInfo:
         name = "KeyboardInterrupt" if interrupted else type(error).__name__

@@ -21,9 +21,11 @@ from ..core.messages import Outcome, decode, encode
 from . import death, process
 from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
 from .memory import MemoryLimit
+from .rank_lines import ChannelRelay
+from .stacks import where_it_stands
 from .text_journal import TextJournal
 
-_SWEEP_S = 0.1
+_SWEEP_S, _BUSY_S = 0.1, 0.002
 _EXIT_GRACE_S = 2.0
 #: multiprocessing's (and joblib's) resource tracker always ends last: no oversight of the user's
 _TRACKER = b"resource_tracker"
@@ -42,8 +44,12 @@ class Supervisor:
         rank: int,
         pipes: list[int],
         journal: TextJournal,
+        channel: ChannelRelay,
+        stack: int,
     ) -> None:
         self._journal = journal
+        self._channel = channel
+        self._stack = stack
         self._order = order
         self._agent = agent
         self._sock = sock
@@ -62,7 +68,7 @@ class Supervisor:
         self._timeout: float | None = None
         self._status = ""  # why we interrupted or killed
         self._kill_reason = ""  # in words, where it was not for want of a reaction
-        self._memory = MemoryLimit(order.memory_bytes, order.ranks)
+        self._memory = MemoryLimit(order.memory_bytes, order.sharers)
         self._agent_gone = False
 
     # ------------------------------------------------------------------------------ main loop
@@ -80,7 +86,7 @@ class Supervisor:
         for fd in self._pipes:
             os.set_blocking(fd, False)
             selector.register(fd, selectors.EVENT_READ)
-        for file in (self._sock, self._agent, wake_read):
+        for file in (self._sock, self._agent, self._channel, wake_read):
             selector.register(file, selectors.EVENT_READ)
         status = self._until_rank_ends(selector, wake_read)
         self._drain()
@@ -91,12 +97,15 @@ class Supervisor:
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
         while True:
-            ready = {key.fd for key, _ in selector.select(_SWEEP_S)}
+            ready = {key.fd for key, _ in selector.select(_BUSY_S if self._channel.is_behind else _SWEEP_S)}
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 64)
             if self._agent.fileno() in ready and not self._read_commands():
                 selector.unregister(self._agent)
+            if self._channel.fileno() in ready and not self._read_channel():
+                selector.unregister(self._channel)
+            self._channel.flush()
             if len(self._backlog) < _BACKLOG_BYTES:
                 self._drain()
             self._flush_backlog()
@@ -104,6 +113,13 @@ class Supervisor:
             pid, status = os.waitpid(self._rank, os.WNOHANG)
             if pid:
                 return status
+
+    def _read_channel(self) -> bool:
+        """What the rank says to the other ranks; False when it says no more."""
+        said = self._channel.read()
+        for body in said or ():
+            self._tell(Kind.MEET, body)
+        return said is not None
 
     def _tell_last_words(self) -> None:
         """What the rank printed in its last moments and did not come to send."""
@@ -200,20 +216,25 @@ class Supervisor:
             elif kind is Kind.GO:
                 with contextlib.suppress(OSError):  # the rank died before: that is reported as its end
                     self._sock.send(pack(kind, body))
+            elif kind is Kind.MET:
+                self._channel.send(body)
         return True
 
     def _obey(self, command: Command) -> None:
-        if command.signal == "kill" or self._status:
-            self._kill_reason = self._kill_reason or "killed at once, as was asked for"
+        if command.signal == "stack":
+            self._kill_reason = command.reason + where_it_stands(self._rank, self._stack)
+            self._kill(command.status)
+        elif command.signal == "kill" or self._status:
+            self._kill_reason = self._kill_reason or command.reason or "killed at once, as was asked for"
             self._kill(command.status)
         else:
-            self._interrupt(command.status)
+            self._interrupt(command.status, command.grace_s)
 
-    def _interrupt(self, status: str) -> None:
+    def _interrupt(self, status: str, grace_s: float | None = None) -> None:
         self._status = self._status or status
         if self._ended:
             return
-        self._deadline = time.monotonic() + self._order.grace_s
+        self._deadline = time.monotonic() + (self._order.grace_s if grace_s is None else grace_s)
         if self._running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._rank, signal.SIGINT)

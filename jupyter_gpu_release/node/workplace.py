@@ -12,7 +12,7 @@ from ..core.messages import CellPayload, FileInfo
 from ..errors import OptionError
 from ..storage.atomic import make_private_folder, write_atomic
 from ..storage.layout import RunPaths
-from .frames import RankOrder
+from .frames import Go, RankOrder
 
 _MOST_FILES = 200
 
@@ -65,17 +65,16 @@ def limit_threads(order: RankOrder) -> None:
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
-    environment = {
+    return {
         "JUPYTER_GPU_RUN": order.run,
         "GPU_RUN_DIR": str(paths.files),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
-    if order.ranks > 1:
-        environment |= {
-            "RANK": str(order.rank), "LOCAL_RANK": str(order.rank), "WORLD_SIZE": str(order.ranks),
-            "LOCAL_WORLD_SIZE": str(order.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(order.master_port),
-        }  # fmt: skip
-    return environment
+
+
+def take_seat(go: Go, payload: CellPayload) -> None:
+    """Environment that is known once the gang is complete; what the cell sets with ``--env`` stays."""
+    os.environ.update({key: value for key, value in go.environment.items() if key not in payload.env})
 
 
 def is_visible(payload: CellPayload) -> bool:

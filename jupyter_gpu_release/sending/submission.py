@@ -143,7 +143,8 @@ def _request(
         code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
         notebook=place.notebook, cell=place.cell, kernel=place.kernel,
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
-        detach=options.detach, fresh=options.fresh, pin=options.pin, used=prepared.used, packages=prepared.packages,
+        rank_timeout_s=options.rank_timeout_s, detach=options.detach, fresh=options.fresh, pin=options.pin,
+        used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip
 
@@ -153,7 +154,8 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
     workdir = find_workdir(options.workdir)
     return CellPayload(
         source=cell.body, count=place.count, line_offset=place.line_offset, filename=cell.source.filename,
-        sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
+        sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, gather=list(options.gather),
+        reevaluate=prepared.reevaluate,
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
         modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
         ambient=prepared.ambient, function=cell.function,

@@ -112,5 +112,5 @@ def test_another_ranks_death_leaves_rank_0s_names(node: Node) -> None:
     outcome = node.run(source, ranks=2, gpu_ids=["0", "1"]).outcome
     assert outcome.status == "died"
     assert outcome.error is not None
-    assert outcome.error.evalue.startswith("rank 1: ")
+    assert outcome.error.evalue.startswith("rank 1 on ")
     assert "names are gone" not in outcome.error.evalue

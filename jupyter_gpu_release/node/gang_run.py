@@ -1,0 +1,302 @@
+"""The processes of one run, on this node and (lent by their agents) on others: started together, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ..core.messages import Outcome, decode, encode
+from ..core.node_messages import StartOrder
+from . import gang
+from .fork_servers import ForkServer, ForkServers
+from .frames import Command, FrameReader, Go, Kind, Output, RankOrder, died_outcome, pack
+from .hangs import Progress, find_hang
+from .lending import Lent
+from .meeting import Call, Meeting, Replies
+from .ports import HeldPorts
+from .seats import RANK, Gang, Seat, environment
+from .spool import KeepOrder
+
+#: nodes that have not lent their ranks after this will not
+_JOIN_S = 30.0
+#: ranks that have nothing to hand over get so long to end by themselves
+_OTHERS_GRACE_S = 1.0
+#: with parameter servers, the chief's end is the end: workers that only serve are dismissed after this
+_DISMISS_S = 2.0
+_LOOK_S = 1.0
+
+
+#: the accelerators on this node once the lease is there, None when it will not be
+Granted = Callable[[], Awaitable[list[str] | None]]
+
+
+class Watcher(Protocol):
+    """Who is told of what the processes do."""
+
+    def on_output(self, output: Output, marks: dict[str, object]) -> None:
+        """Something to record."""
+
+    def on_running(self, at_s: float) -> None:
+        """Rank 0 begins its first statement."""
+
+    def on_ended(self, at_s: float) -> None:
+        """Rank 0's last statement has ended."""
+
+    def on_persister(self, pid: int) -> None:
+        """The process that writes rank 0's values."""
+
+    async def unreported(self, rank: int) -> Outcome:
+        """A supervisor on this node ended without a word: clean up, and say what that means."""
+
+
+@dataclass
+class _Line:
+    seat: Seat
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    gpu_ids: list[str] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
+    outcome: Outcome | None = None
+
+    def send(self, kind: Kind, body: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.writer.write(pack(kind, body))
+
+
+class GangRun:
+    """``address``: of this node, for the others; only needed when the gang has several processes."""
+
+    def __init__(self, order: StartOrder, keep: KeepOrder, watcher: Watcher, host: str, address: str) -> None:
+        self._order = order
+        self._keep = keep
+        self._watcher = watcher
+        self._address = address
+        self._seats = gang.seats_of(order, host)
+        self._ranks = sum(seat.role == RANK for seat in self._seats)
+        self._lines: dict[int, _Line] = {}
+        self._changed = asyncio.Event()
+        self._signalled: Command | None = None
+        self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
+        self._waiting_since_s: float | None = None
+        self._is_going = self._is_failing = False
+
+    # ------------------------------------------------------------------------------------- start
+    async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
+        """From the order to the end of all processes; None when the lease was not granted."""
+        server = await servers.get(fresh=self._order.fresh)
+        mine = [seat for seat in self._seats if self._is_here(seat)]
+        with HeldPorts(self._address, len(mine) + 1 if len(self._seats) > 1 else 0) as ports:
+            try:
+                for number, seat in enumerate(mine):
+                    await self._connect(server, replace(seat, address=self._address, port=_nth(ports, number)))
+                gpu_ids = await granted()
+                if gpu_ids is None:
+                    return None
+                if not await self._all_joined():
+                    return self._incomplete()
+                self._go(gpu_ids, _nth(ports, len(mine)))
+                outcome = await self._until_ended()
+                return gang.stolen_port(outcome, _nth(ports, len(mine)), self._seats[0].host)
+            finally:
+                for line in self._lines.values():
+                    line.writer.close()
+                servers.done_with(server)
+
+    def _is_here(self, seat: Seat) -> bool:
+        return seat.node == 0
+
+    async def _connect(self, server: ForkServer, seat: Seat) -> None:
+        reader, writer = await server.take()
+        self._add(_Line(seat, reader, writer))
+
+    def _add(self, line: _Line) -> None:
+        self._seats[line.seat.index] = line.seat
+        self._lines[line.seat.index] = line
+        line.send(Kind.ORDER, encode(self._order_of(line.seat)))
+        self._changed.set()
+
+    def _order_of(self, seat: Seat) -> RankOrder:
+        return gang.rank_order(self._order, self._keep, seat, self._seats)
+
+    def attach(self, lent: Lent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Take a rank that another node lends; False when it is not wanted (any more)."""
+        members = self._order.gang.members
+        node = next((number for number, member in enumerate(members, start=1) if member.node == lent.node), 0)
+        seat = next((s for s in self._seats if s.node == node and s.local == lent.local), None) if node else None
+        if seat is None or seat.index in self._lines or self._is_going:
+            return False
+        self._add(_Line(replace(seat, address=lent.address, port=lent.port), reader, writer, lent.gpu_ids))
+        return True
+
+    async def _all_joined(self) -> bool:
+        deadline = time.monotonic() + _JOIN_S
+        while len(self._lines) < len(self._seats) and self._signalled is None:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
+                continue
+            break
+        return len(self._lines) == len(self._seats)
+
+    def _incomplete(self) -> Outcome:
+        if self._signalled is not None:
+            text = "the cell was interrupted before its first statement; it left no names"
+            return died_outcome(self._signalled.status, "KeyboardInterrupt", text)
+        hosts = sorted({seat.host for seat in self._seats if seat.index not in self._lines})
+        text = f"{', '.join(hosts)} did not join the gang within {_JOIN_S:g} s"
+        mend = "run the cell again; `jupyter gpu doctor` looks at the nodes"
+        return died_outcome("lost", "GangIncomplete", text, code="lost", mend=mend)
+
+    def _go(self, gpu_ids: list[str], master_port: int) -> None:
+        """All or none: nobody begins before everybody is there."""
+        self._is_going = True
+        complete = Gang(self._seats, master_port)
+        for line in self._lines.values():
+            seat = line.seat
+            ids = (gpu_ids if self._is_here(seat) else line.gpu_ids) if seat.role == RANK else []
+            share = gang.shares(ids, seat.local_size)[seat.local]
+            go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes)
+            line.send(Kind.GO, encode(go))
+        if self._signalled is not None:
+            self._tell_all(self._signalled)
+
+    # --------------------------------------------------------------------------------------- run
+    async def _until_ended(self) -> Outcome:
+        watch = asyncio.create_task(self._watch_for_hangs())
+        try:
+            await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
+        finally:
+            watch.cancel()
+        return gang.merge({i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._seats)
+
+    async def _follow(self, line: _Line) -> None:
+        frames = FrameReader()
+        with contextlib.suppress(OSError):  # a node that is gone
+            while data := await line.reader.read(1 << 18):
+                for kind, body in frames.feed(data):
+                    self._take(line, kind, body)
+        if line.outcome is None:
+            self._on_released(line, await self._lost(line.seat))
+
+    async def _lost(self, seat: Seat) -> Outcome:
+        if self._is_here(seat):
+            return await self._watcher.unreported(seat.index)
+        return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
+
+    def _take(self, line: _Line, kind: Kind, body: bytes) -> None:
+        seat = line.seat
+        if kind is Kind.OUTPUT:
+            for output in decode(body, list[Output]):
+                self._watcher.on_output(output, self._marks(seat))
+        elif kind is Kind.RUNNING:
+            line.progress.began_s = time.monotonic()
+            if seat.index == 0:
+                self._watcher.on_running(decode(body, float))
+        elif kind is Kind.ENDED:
+            line.progress.ended_s = time.monotonic()
+            if seat.index == 0:
+                self._watcher.on_ended(decode(body, float))
+        elif kind is Kind.MEET:
+            self._on_call(seat, decode(body, Call))
+        elif kind is Kind.PERSISTER:
+            self._watcher.on_persister(decode(body, int))
+        elif kind is Kind.RELEASED:
+            self._on_released(line, decode(body, Outcome))
+
+    def _marks(self, seat: Seat) -> dict[str, object]:
+        """Nothing for rank 0, whose output is the cell's."""
+        if seat.index == 0:
+            return {}
+        return {"rank": seat.index} | ({} if seat.role == RANK else {"who": seat.name(self._ranks)})
+
+    def _on_call(self, seat: Seat, call: Call) -> None:
+        if seat.role == RANK:
+            self._answer("gather" if call.op == "gather" else "cell", seat.index, call)
+
+    def _answer(self, meeting: str, rank: int, call: Call) -> None:
+        self._reply(self._meetings[meeting].arrive(rank, call))
+        if not self._meetings["cell"].waiting:
+            self._waiting_since_s = None
+        elif self._waiting_since_s is None:
+            self._waiting_since_s = time.monotonic()
+
+    def _reply(self, replies: Replies) -> None:
+        for rank, reply in replies.items():
+            self._lines[rank].send(Kind.MET, encode(reply))
+
+    # --------------------------------------------------------------------------------------- end
+    def _on_released(self, line: _Line, outcome: Outcome) -> None:
+        line.outcome = outcome
+        line.progress.ended_s = line.progress.ended_s or time.monotonic()
+        if line.seat.role == RANK:
+            how = "has ended" if outcome.status == "ok" else "has failed"
+            for meeting in self._meetings.values():
+                self._reply(meeting.leave_for_good(line.seat.index, how))
+        if self._signalled is None:
+            if outcome.status not in ("ok", gang.DISMISSED):
+                if not self._is_failing:  # a second interrupt would kill
+                    self._end_others()
+            elif len(self._seats) > self._ranks:
+                self._dismiss(line)
+
+    def _end_others(self) -> None:
+        """One has failed. Rank 0 gets time to hand over what it has."""
+        self._is_failing = True
+        for line in self._running():
+            grace_s = None if line.seat.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
+            line.send(Kind.SIGNAL, encode(Command("interrupt", grace_s=grace_s)))
+
+    def _dismiss(self, ended: _Line) -> None:
+        """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
+        if all(line.seat.role != RANK for line in self._running()):
+            self._send_home()
+        elif ended.seat.index == 0:
+            asyncio.get_running_loop().call_later(_DISMISS_S, self._send_home)
+
+    def _send_home(self) -> None:
+        for line in self._running():
+            line.send(Kind.SIGNAL, encode(Command("interrupt", gang.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
+
+    def _running(self) -> list[_Line]:
+        return [line for line in self._lines.values() if line.outcome is None]
+
+    async def _watch_for_hangs(self) -> None:
+        limit_s = self._order.gang.rank_timeout_s
+        if limit_s is None or self._ranks < 2:
+            return
+        while True:
+            await asyncio.sleep(min(_LOOK_S, limit_s / 4))
+            progress = {i: line.progress for i, line in self._lines.items() if line.seat.role == RANK}
+            waiting = self._meetings["cell"].waiting
+            hang = find_hang(progress, waiting, self._waiting_since_s, time.monotonic(), limit_s)
+            if hang is not None:
+                for rank in hang.ranks:
+                    self._lines[rank].send(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
+                return
+
+    def signal(self, command: Command) -> None:
+        """Interrupt or kill all (remembered while they are being started)."""
+        self._signalled = command
+        self._changed.set()
+        if self._is_going:
+            self._tell_all(command)
+
+    def _tell_all(self, command: Command) -> None:
+        for line in self._running():
+            line.send(Kind.SIGNAL, encode(command))
+
+    def lose(self, node: str) -> None:
+        """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""
+        members = self._order.gang.members
+        for line in self._lines.values():
+            if line.seat.node and members[line.seat.node - 1].node == node:
+                line.writer.close()
+                line.reader.feed_eof()
+
+
+def _nth(ports: HeldPorts, number: int) -> int:
+    return ports.numbers[number] if ports.numbers else 0

@@ -1,0 +1,182 @@
+"""Ranks of this node for a gang that another node leads: their lines are passed through to its agent.
+
+The leader's agent listens; whoever lends connects once per rank and proves that the gateway sent it (an HMAC over the
+leader's nonce, with the run's secret). From then on the connection *is* the line between agent and supervisor: its
+end tells each side of the other's death, over nodes as on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from ..core.messages import decode, encode
+from ..core.node_messages import JoinOrder
+from ..errors import GpuReleaseError
+from .fork_servers import ForkServers
+from .frames import HEAD_BYTES
+from .ports import HeldPorts
+
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
+_HELLO_S = 10.0
+_MOST_HELLO_BYTES = 1 << 16
+#: the leader may get its order a little later than we get ours
+_AGAIN_S, _TRIES = 0.02, 1500
+#: a loan that is not granted after this never will be
+_GRANT_S = 60.0
+
+
+class Lent(msgspec.Struct, frozen=True):
+    """What comes with a rank: which one of the node's it is, the node's GPUs, where it can be reached."""
+
+    run: str
+    node: str
+    local: int
+    gpu_ids: list[str]
+    address: str
+    port: int
+
+
+Attach = Callable[[Lent, asyncio.StreamReader, asyncio.StreamWriter], bool]
+
+
+class Lending:
+    """The leader's side: one listener for all gangs, opened when the first one spans nodes."""
+
+    def __init__(self, address: str, secret_of: Callable[[str], str | None], attach: Attach) -> None:
+        self._address = address
+        self._secret_of = secret_of
+        self._attach = attach
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self) -> tuple[str, int]:
+        """Where other nodes' agents connect to."""
+        if self._listener is None:
+            self._listener = await asyncio.start_server(self._on_connect, self._address, 0, limit=1 << 20)
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return self._address, port
+
+    async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = False
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            lent = await asyncio.wait_for(self._check(reader, writer), _HELLO_S)
+            accepted = lent is not None and self._attach(lent, reader, writer)
+        if not accepted:
+            writer.close()
+
+    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Lent | None:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        writer.write(nonce)
+        proof = await reader.readexactly(_PROOF_BYTES)
+        size = int.from_bytes(await reader.readexactly(4), "little")
+        if size > _MOST_HELLO_BYTES:
+            return None
+        hello = await reader.readexactly(size)
+        lent = decode(hello, Lent)
+        secret = self._secret_of(lent.run)
+        return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
+
+
+class Loan:
+    """Carries out one :class:`JoinOrder`."""
+
+    def __init__(self, order: JoinOrder, servers: ForkServers, address: str) -> None:
+        self._order = order
+        self._servers = servers
+        self._address = address
+        self._granted: asyncio.Future[list[str] | None] = asyncio.get_event_loop().create_future()
+        self._ended = asyncio.Event()
+        self._passing: set[asyncio.Task[None]] = set()
+
+    def grant(self, gpu_ids: list[str]) -> None:
+        """The lease is there, with these accelerators on this node."""
+        if not self._granted.done():
+            self._granted.set_result(gpu_ids)
+
+    def abandon(self) -> None:
+        """The lease came to nothing, or the run is over: end the ranks."""
+        if not self._granted.done():
+            self._granted.set_result(None)
+        for task in self._passing:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Return when none of the ranks is left."""
+        await self._ended.wait()
+
+    async def carry_out(self) -> None:
+        """Until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
+        try:
+            with contextlib.suppress(GpuReleaseError, OSError, TimeoutError, asyncio.CancelledError):
+                await self._lend()
+        finally:
+            self._ended.set()
+
+    async def _lend(self) -> None:
+        server = await self._servers.get(fresh=self._order.fresh)
+        try:
+            gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
+            if gpu_ids is None:
+                return
+            with HeldPorts(self._address, self._order.ranks) as ports:
+                for local, port in enumerate(ports.numbers):
+                    lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
+                    self._passing.add(asyncio.create_task(self._pass_through(*await server.take(), lent)))
+                await asyncio.gather(*self._passing, return_exceptions=True)
+        finally:
+            self._servers.done_with(server)
+
+    async def _pass_through(self, rank: asyncio.StreamReader, to_rank: asyncio.StreamWriter, lent: Lent) -> None:
+        leader = None
+        try:
+            hello = await self._reach_leader(encode(lent))
+            if hello is not None:
+                leader, to_leader = hello
+                down = asyncio.create_task(_copy(leader, to_rank))
+                await _copy(rank, to_leader)  # ends with the supervisor, when no descendant is left
+                down.cancel()
+        finally:
+            to_rank.close()  # the supervisor ends the rank
+            with contextlib.suppress(OSError):
+                while await rank.read(1 << 16):
+                    pass
+            if leader is not None:
+                to_leader.close()
+
+    async def _reach_leader(self, hello: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Connect and be accepted: the leader's first word is the rank's order."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(self._order.address, self._order.port, limit=1 << 20)
+                nonce = await reader.readexactly(_NONCE_BYTES)
+                writer.write(_proof(self._order.secret, nonce, hello) + len(hello).to_bytes(4, "little") + hello)
+                head = await reader.readexactly(HEAD_BYTES)
+                return _with_head(reader, head), writer
+            await asyncio.sleep(_AGAIN_S)
+        return None
+
+
+def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReader:
+    """Put back what was read to see that there is an answer."""
+    reader._buffer[:0] = head  # type: ignore[attr-defined]
+    return reader
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 18):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.close()
+
+
+def _proof(secret: str, nonce: bytes, hello: bytes) -> bytes:
+    return hmac.digest(secret.encode(), nonce + hello, hashlib.sha256)

@@ -1,0 +1,54 @@
+"""Where a rank stands that does not go on: its Python stack, written by a signal handler that needs no interpreter."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import time
+
+#: one that no library uses
+_SIGNAL = signal.SIGRTMIN + 7
+_WAIT_S, _LOOK_S = 1.0, 0.02
+_MOST_LINES = 40
+#: frames below the cell's own
+_MACHINERY = ("/jupyter_gpu_release/node/", "/IPython/core/", "/asyncio/")
+
+
+def show_on_signal(stack: int) -> None:
+    """Have this process write its threads' stacks to the file ``stack`` when it is asked to."""
+    faulthandler.register(_SIGNAL, file=stack, all_threads=True, chain=False)
+
+
+def where_it_stands(rank: int, stack: int) -> str:
+    """Ask the process ``rank``; its stack as indented lines after a heading, or why there is none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(rank, _SIGNAL)
+    text = _read(stack)
+    if not text:
+        return "\n(it does not show where it stands: it is stopped, or waits in the system)"
+    return "\nWhere it stood, innermost first:\n" + "\n".join(own_frames(text))
+
+
+def _read(stack: int) -> str:
+    """Wait until the process has written and goes on writing no more."""
+    deadline, seen = time.monotonic() + _WAIT_S, -1
+    while time.monotonic() < deadline:
+        size = os.fstat(stack).st_size
+        if size and size == seen:
+            break
+        seen = size
+        time.sleep(_LOOK_S)
+    return os.pread(stack, 1 << 16, 0).decode("utf-8", "replace")
+
+
+def own_frames(text: str) -> list[str]:
+    """The cell's threads without frames of ours, of IPython and of asyncio, and threads that have no others."""
+    shown: list[str] = []
+    for block in text.strip().split("\n\n"):
+        heading, _, rest = block.partition("\n")
+        lines = [line for line in rest.split("\n") if line.strip() and not any(part in line for part in _MACHINERY)]
+        if lines:
+            shown += [*([] if heading.startswith("Current thread") and not shown else [heading]), *lines]
+    return shown[:_MOST_LINES] or text.strip().split("\n")[:_MOST_LINES]

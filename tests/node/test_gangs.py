@@ -1,0 +1,217 @@
+"""Gangs on one node through the real fork server: their environment, meeting, failing, hanging, gathering."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node_bed import Node, Run
+
+from jupyter_gpu_release.core.node_messages import GangOrder
+from jupyter_gpu_release.node import process
+from jupyter_gpu_release.storage.codec import load
+from jupyter_gpu_release.storage.graph_file import open_graph
+from jupyter_gpu_release.storage.rebuild import Realm
+
+TWO: dict[str, Any] = {"ranks": 2, "gpu_ids": ["0", "1"]}
+
+
+def said(run: Run) -> dict[int, str]:
+    """What each process printed."""
+    texts: dict[int, str] = {}
+    for event in run.events:
+        if event.kind == "stream":
+            rank = int(event.data.get("rank", 0))
+            texts[rank] = texts.get(rank, "") + event.data["text"]
+    return texts
+
+
+def test_parameter_servers_serve_until_the_ranks_have_ended(node: Node) -> None:
+    source = (
+        "import json, os, time\nimport jupyter_gpu_release as gpu_release\n"
+        "print(os.environ['TF_CONFIG'])\n"
+        "print(json.dumps([os.environ.get('RANK'), os.environ['CUDA_VISIBLE_DEVICES'], gpu_release.ranks.role]))\n"
+        "serving = gpu_release.run_dir / f'{gpu_release.ranks.role}-{gpu_release.ranks.rank}'\n"
+        "if gpu_release.ranks.role != 'rank':\n    serving.touch()\n    time.sleep(1000)\n"
+        "while len(list(gpu_release.run_dir.iterdir())) < 3:\n    time.sleep(0.01)"
+    )
+    run = node.run(source, gang=GangOrder(ps=2, evaluator=True), **TWO)
+    assert (run.outcome.status, run.outcome.error) == ("ok", None)
+    lines = {rank: text.splitlines() for rank, text in said(run).items()}
+    configs = [json.loads(lines[index][0]) for index in range(5)]
+    cluster = configs[0]["cluster"]
+    assert all(config["cluster"] == cluster for config in configs)
+    assert {kind: len(addresses) for kind, addresses in cluster.items()} == {"chief": 1, "worker": 1, "ps": 2}
+    assert len({address for addresses in cluster.values() for address in addresses}) == 4
+    tasks = [(config["task"]["type"], config["task"]["index"]) for config in configs]
+    assert tasks == [("chief", 0), ("worker", 0), ("ps", 0), ("ps", 1), ("evaluator", 0)]
+    assert json.loads(lines[1][1]) == ["1", "1", "rank"]
+    assert json.loads(lines[3][1]) == [None, "", "ps"]
+    assert {event.data.get("who") for event in run.events if event.data.get("rank") == 3} == {"ps 1"}
+
+
+def test_ranks_meet_and_wait_for_each_other(node: Node) -> None:
+    source = (
+        "import time\nfrom jupyter_gpu_release import ranks\n"
+        "seed = ranks.broadcast({'seed': 7} if ranks.rank == 1 else None, src=1)\n"
+        "class Mine:\n    pass\n"
+        "kind = type(ranks.broadcast(Mine() if ranks.rank == 0 else None)).__name__\n"
+        "if ranks.rank == 0:\n    open('late', 'w').write('x')\n"
+        "ranks.barrier(timeout=20)\n"
+        "import os; print(seed, kind, os.path.exists('late'), ranks)"
+    )
+    run = node.run(source, ranks=3, gpu_ids=["0", "1", "2"])
+    assert run.outcome.error is None
+    text = "{'seed': 7} Mine True rank %d of 3, node 0 of 1\n"
+    assert said(run) == {rank: text % rank for rank in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "words"),
+    [
+        ("ranks.barrier() if ranks.rank else None", "RankError", "rank 0 has ended and does not come to barrier()"),
+        ("ranks.broadcast(1) if ranks.rank else ranks.barrier()", "RankError", "must make the same calls"),
+        ("ranks.barrier(0.1) if ranks.rank else time.sleep(60)", "TimeoutError",
+         "rank 0 did not come to barrier() within 0.1 s"),
+        ("ranks.broadcast(open('/dev/null') if not ranks.rank else 0)", "RankError", "cannot be sent"),
+        ("ranks.broadcast(src=2)", "RankError", "the ranks are 0 to 1"),
+    ],
+)  # fmt: skip
+def test_meetings_that_cannot_be_say_why(node: Node, cell: str, kind: str, words: str) -> None:
+    outcome = node.run(f"import time\nfrom jupyter_gpu_release import ranks\n{cell}", **TWO).outcome
+    assert outcome.error is not None
+    assert (outcome.error.ename, words in outcome.error.evalue) == (kind, True), outcome.error.evalue
+
+
+def test_an_interrupt_ends_a_barrier_and_a_gang_of_one_meets_at_once(node: Node) -> None:
+    alone = node.run("from jupyter_gpu_release import ranks\nranks.barrier()\nprint(ranks.broadcast([1]), ranks.size)")
+    assert alone.text() == "[1] 1\n"
+    run = node.start("from jupyter_gpu_release import ranks\nimport time\nkept = 5\nprint('go')\n"
+                     "ranks.barrier() if ranks.rank == 0 else time.sleep(1000)", **TWO)  # fmt: skip
+    run.wait_for(lambda run: len(said(run)) == 2)
+    run.signal("interrupt")
+    outcome = run.wait(15)
+    assert outcome.status == "interrupted"
+    assert "kept" in [value.name for value in outcome.results]
+
+
+_COLLECTIVE = (
+    "import os, time, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    "kept = torch.ones(3)\ndist.all_reduce(kept)\nprint('go', os.getpid())\n"
+)
+
+
+def test_a_rank_killed_inside_a_collective_is_the_reason_and_frees_the_others(node: Node) -> None:
+    run = node.start(
+        _COLLECTIVE + "if dist.get_rank() == 0:\n    dist.all_reduce(torch.ones(1))\ntime.sleep(1000)", **TWO
+    )
+    run.wait_for(lambda run: len(said(run)) == 2)
+    pids = [int(text.split()[1]) for text in said(run).values()]
+    os.kill(int(said(run)[1].split()[1]), signal.SIGKILL)
+    outcome = run.wait(15)
+    assert outcome.error is not None
+    assert outcome.error.evalue.startswith(f"rank 1 on {socket.gethostname()}: the cell's process was killed")
+    assert "kept" in [value.name for value in outcome.results]
+    assert all(map(process.is_gone, pids))
+
+
+def test_an_interrupt_inside_a_collective_frees_everything_within_its_grace(node: Node) -> None:
+    run = node.start(_COLLECTIVE + "dist.all_reduce(torch.ones(1)) if dist.get_rank() else time.sleep(1000)",
+                     grace_s=2.0, **TWO)  # fmt: skip
+    run.wait_for(lambda run: len(said(run)) == 2)
+    run.signal("interrupt")
+    outcome = run.wait(15)
+    assert outcome.status == "interrupted"
+    assert "kept" in [value.name for value in outcome.results]
+
+
+def test_a_rank_that_dies_before_it_begins_ends_the_gang(node: Node) -> None:
+    run = node.start("raise SystemExit", env={"PYTHONHASHSEED": "0"}, ranks=2, gpu_ids=None)
+    run.wait_for(lambda run: len(run.on_node.gang._lines) == 2)
+    victims = [pid for pid in process.descendants_of(os.getpid()) if b"fork_server" in process.command_of(pid)]
+    assert victims
+    lines = run.on_node.gang._lines
+    node.loop.call_soon_threadsafe(lines[1].writer.close)  # its supervisor kills the rank
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0", "1"])
+    outcome = run.wait(15)
+    assert outcome.status == "died"
+
+
+def test_the_failing_ranks_traceback_is_the_runs(node: Node) -> None:
+    source = _COLLECTIVE + "if dist.get_rank() == 1:\n    raise ValueError('first')\ndist.all_reduce(torch.ones(1))"
+    outcome = node.run(source, **TWO).outcome
+    assert outcome.error is not None
+    assert (outcome.error.ename, outcome.error.evalue) == ("ValueError", "first")
+    assert outcome.error.traceback[0] == f"in rank 1 on {socket.gethostname()}:"
+    assert "kept" in [value.name for value in outcome.results]
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("if ranks.rank == 1:\n    stuck()", "rank 1 on .*: still ran .* after rank 0 had ended"),
+        ("ranks.barrier() if ranks.rank == 0 else stuck()", "did not come to where rank 0 waited for it"),
+    ],
+)
+def test_a_rank_that_hangs_is_shown_where_it_stands_and_ended(node: Node, cell: str, words: str) -> None:
+    source = f"import time\nfrom jupyter_gpu_release import ranks\ndef stuck():\n    time.sleep(1000)\n{cell}"
+    outcome = node.run(source, gang=GangOrder(rank_timeout_s=0.4), **TWO).outcome
+    assert outcome.status == "hung"
+    assert outcome.error is not None
+    assert re.search(words, outcome.error.evalue), outcome.error.evalue
+    assert "in stuck" in outcome.error.evalue
+    assert "jupyter_gpu_release/node" not in outcome.error.evalue
+
+
+def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
+    source = (
+        "import numpy as np\nfrom jupyter_gpu_release import ranks\n"
+        "small = ranks.rank * 10\nlarge = np.full(300_000, ranks.rank)\nalone = ranks.rank"
+    )
+    run = node.run(source, gather=["small", "large"], **TWO)
+    assert run.outcome.error is None
+    assert run.outcome.values is not None
+    opened = open_graph(Path(run.order.folder) / run.outcome.values.file, run.outcome.values.digest)
+    values = load(opened.stream, list(opened.buffers), Realm({}, at_home=True, has_gpu=False)).values
+    assert values["small"] == [0, 10]
+    assert [int(array.sum()) for array in values["large"]] == [0, 300_000]
+    assert values["alone"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("x = open('/dev/null') if ranks.rank else 1", "rank 1's `x` cannot be gathered"),
+        ("if ranks.rank == 0:\n    x = 1", "rank 1's `x` cannot be gathered: it has no such name"),
+    ],
+)
+def test_what_cannot_be_gathered_names_the_rank(node: Node, cell: str, words: str) -> None:
+    outcome = node.run(f"from jupyter_gpu_release import ranks\nother = 3\n{cell}", gather=["x"], **TWO).outcome
+    assert outcome.status == "error"
+    assert outcome.error is not None
+    assert words in outcome.error.evalue
+    assert "other" in [value.name for value in outcome.results]
+
+
+def test_a_port_is_kept_for_the_ranks_and_a_stolen_one_is_said_so(node: Node) -> None:
+    source = (
+        "import os, socket\nfrom jupyter_gpu_release import ranks\nport = int(os.environ['MASTER_PORT'])\n"
+        "if ranks.rank == 0:\n"
+        "    thief = socket.socket()\n    try:\n        thief.bind(('127.0.0.1', port))\n"
+        "    except OSError as error:\n        print(error.strerror)\n"
+        "    thief = socket.socket(); thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        "    thief.bind(('127.0.0.1', port)); thief.listen()\n"
+        "ranks.barrier()\nimport torch.distributed as dist\n"
+        "if ranks.rank == 0:\n    dist.init_process_group('gloo')\nelse:\n    ranks.barrier()"
+    )
+    run = node.run(source, **TWO)
+    assert said(run)[0].startswith("Address already in use")
+    assert run.outcome.error is not None
+    assert "EADDRINUSE" in run.outcome.error.evalue
+    assert any("MASTER_PORT" in note for note in run.outcome.notes)
