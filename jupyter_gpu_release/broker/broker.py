@@ -35,6 +35,7 @@ from ..storage.layout import RunPaths
 from .access import Act, may, shown_view
 from .audit import AuditLog
 from .collector import Collector
+from .gangs import check_gang
 from .journal import Journal
 from .keeping import Keeping
 from .leases import LeaseTable
@@ -115,15 +116,7 @@ class Broker:
 
     async def _check(self, request: RunRequest) -> None:
         ask = request.ask
-        if ask.gpus < 0 or ask.ranks < 1:
-            raise OptionError(
-                f"asks for {ask.gpus} GPUs in {ask.ranks} ranks", mend="--gpus 0 or more, --ranks 1 or more"
-            )
-        if ask.gpus and ask.gpus % ask.ranks:
-            raise OptionError(
-                f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks",
-                mend="make --gpus a multiple of --ranks",
-            )
+        check_gang(ask)
         if request.priority != "normal" or request.queue != "default":
             raise OptionError(
                 f"priority {request.priority}, queue {request.queue}: queues and priorities are not built yet",

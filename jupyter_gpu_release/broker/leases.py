@@ -162,13 +162,12 @@ def begin(lease: Lease, runtime: str) -> None:
     except ray.exceptions.RayError as error:
         lease.refusal = ClusterError(f"Ray refuses the placement group: {error}")
         return
-    direct = (lease.run, grant_socket(runtime, lease.slots[0].node)) if len(lease.slots) == 1 else ()
     lease.asked = [
         accelerator_ids.options(
             num_gpus=slot.gpus,
             num_cpus=slot.cpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(lease.group, index),
-        ).remote(*direct)
+        ).remote(lease.run, grant_socket(runtime, slot.node))
         for index, slot in enumerate(lease.slots)
     ]
 

@@ -13,8 +13,8 @@ from ..core.node_messages import RunPhase, StartOrder
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Slot
+from . import gangs, ledger
 from . import leases as ray_leases
-from . import ledger
 from .background import BackgroundWork
 from .endings import final_reason, final_state, lost, lost_results, merged, unstarted
 from .finished import FinishedRuns
@@ -28,8 +28,6 @@ from .runs import PHASES, RunRecord, RunTable, Told
 log = logging.getLogger(__name__)
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
-#: an agent that has not taken an order after this will not
-_START_S = 30.0
 #: followers that are further behind than this after a run's end read from its log
 _TAIL_KEPT_S = 5.0
 
@@ -91,23 +89,21 @@ class Lifecycle:
 
     async def _order_and_grant(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there."""
-        node = lease.slots[0].node
         try:
             try:
                 for done in [*written, *([record.committed] if record.committed else [])]:
                     await done
                 if record.cancelled:
                     raise RunCancelledError(record.cancelled)
-                ordered = self.nodes.start(node, self._order(record, lease))
+                ordered = await gangs.start(self.nodes, lease, self._order(record, lease))
             finally:
                 if not lease.gpu_ids:
                     await ray_leases.finish(lease)
             self._note_accelerators(record, lease)
-            await self.nodes.answer(node, ordered, _START_S)
-            # the node knows by now, unless several bundles make up its share or its tasks could not reach the agent
-            await self.nodes.call(node, "grant", record.run, lease.ids_on(node), timeout_s=_START_S)
+            await gangs.accepted(self.nodes, ordered)
+            await gangs.grant(self.nodes, lease, record.run)
         except GpuReleaseError:
-            self.nodes.abandon(node, record.run)
+            gangs.abandon(self.nodes, lease, record.run)
             raise
 
     def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
@@ -125,9 +121,9 @@ class Lifecycle:
         return StartOrder(
             run=record.run, payload=request.payload, folder=self._manifests.folder(record.run),
             gpus=lease.slots[0].gpus, gpu_ids=lease.ids_on(lease.slots[0].node) if lease.gpu_ids else None,
-            simulated=record.view.simulated, ranks=request.ask.ranks,
+            simulated=record.view.simulated, ranks=request.ask.ranks // request.ask.nodes,
             memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
-            grace_s=request.grace_s, fresh=request.fresh,
+            grace_s=request.grace_s, fresh=request.fresh, gang=gangs.gang_order(request, lease, self.nodes),
         )  # fmt: skip
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
@@ -197,6 +193,8 @@ class Lifecycle:
         """Give the run's GPUs back (or straight to the next run), then show its outcome."""
         lease, record.lease = record.lease, None
         self._to_releasing(record)
+        if lease is not None and lease.slots[1:]:
+            await gangs.members_left(self.nodes, lease, record.run)
         if lease is not None and not self._hand_over(lease):
             await self._free(lease)
         now_s = time.time()
@@ -263,8 +261,7 @@ class Lifecycle:
         if lease is None:
             return
         try:
-            for slot in lease.slots:
-                await self.nodes.call(slot.node, "signal", record.run, name, "interrupted")
+            await self.nodes.call(lease.slots[0].node, "signal", record.run, name, "interrupted")
         except ClusterError as error:
             log.warning("run %s: %s", record.run, error.message)
 

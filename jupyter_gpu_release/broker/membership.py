@@ -12,6 +12,7 @@ from ..core.node_messages import NodeInfo
 from ..core.run import RunState
 from ..errors import ClusterError
 from .broker import Broker
+from .gangs import tell_leader
 from .nodes import Node
 from .persisting import save_inline
 from .runs import RunRecord
@@ -67,14 +68,22 @@ async def _lose_forgotten(broker: Broker, node: Node, *, restarted: bool) -> Non
 
 
 def _runs_on(broker: Broker, node: str) -> list[RunRecord]:
-    """Live runs with a lease on ``node``, or whose results are still being written there."""
+    """Live runs that ``node`` leads, or whose results are still being written there."""
     found = broker.nodes.find(node)
     host = found.host if found is not None else ""
     return [
         record
         for record in broker.runs.live()
-        if (any(slot.node == node for slot in record.lease.slots) if record.lease else host in record.view.hosts)
+        if (record.lease.slots[0].node == node if record.lease else host in record.view.hosts[:1])
     ]
+
+
+async def _lose_members(broker: Broker, node: Node) -> None:
+    """Gangs to which a node lent ranks, when it is gone: their leaders hear of it, should they not know."""
+    for record in broker.runs.live():
+        lease = record.lease
+        if lease is not None and any(slot.node == node.node for slot in lease.slots[1:]):
+            await tell_leader(broker.nodes, lease, record.run, node.node)
 
 
 async def refresh(broker: Broker) -> None:
@@ -82,6 +91,7 @@ async def refresh(broker: Broker) -> None:
     died = broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
+        await _lose_members(broker, node)
         for record in _runs_on(broker, node.node):
             if record.accepted:
                 await broker.lifecycle.lose(record, f"the node {node.host} is gone")

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..core.config import GatewayConfig
 from ..core.messages import Event, decode, encode
-from ..core.node_messages import AgentConfig, GpuInfo, NodeInfo, NodeRun, StartOrder
+from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, StartOrder
 from ..core.provenance import Environment
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
@@ -157,6 +157,10 @@ class NodeTable:
     def start(self, node: str, order: StartOrder) -> Any:
         """Have a node start a run, once it knows the accelerators; await it with :meth:`answer`."""
         return self.agent_of(node).start.remote(encode(order))
+
+    def join(self, node: str, order: JoinOrder) -> Any:
+        """Have a node lend ranks to a gang; await it with :meth:`answer`."""
+        return self.agent_of(node).join.remote(encode(order))
 
     def abandon(self, node: str, run: str) -> None:
         """A run's lease came to nothing: the node forgets it, or ends it if it has begun."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import importlib.util
 import os
 import platform
 import secrets
@@ -19,7 +17,7 @@ import ray
 
 from .. import __version__
 from ..core.messages import Outcome, decode, encode
-from ..core.node_messages import AgentConfig, GpuInfo, Granted, NodeInfo, StartOrder, grant_socket
+from ..core.node_messages import AgentConfig, GpuInfo, Granted, JoinOrder, NodeInfo, StartOrder, grant_socket
 from ..errors import ClusterError, GpuReleaseError
 from ..hardware.nvml import Nvml
 from ..storage.runs import probe_store
@@ -29,9 +27,11 @@ from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .gpus import simulated_gpus
 from .keeping import Keeping
+from .lending import Lending, Loans
 from .node_run import RunOnNode
-from .packages import Packages
+from .packages import Packages, missing
 from .reporter import Reporter
+from .where import Where
 
 _MOST_EARLY = 64
 
@@ -60,6 +60,9 @@ class NodeAgent:
         self._packages = Packages()
         self._gpu_total, self._cpu_total = _resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
+        self._where = Where(address=ray.util.get_node_ip_address())
+        self._lending = Lending(self._where.address, self._gang_of)
+        self._loans = Loans(self._servers, self._where.address)
         self._watch_raylet()
         self._adopt()
         self._hear_lease_tasks()
@@ -81,7 +84,7 @@ class NodeAgent:
             return
         if not order.memory_bytes:
             order = self._with_memory_share(order)
-        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell)
+        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
         self._ungranted[order.run] = run
         self._spawn(self._carry_out(run))
         ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
@@ -90,6 +93,8 @@ class NodeAgent:
 
     async def grant(self, run: str, gpu_ids: list[str]) -> None:
         """The run's accelerators; does nothing when they are known already."""
+        if self._loans.grant(run, gpu_ids):
+            return
         if run not in self._ungranted and run not in self._runs:
             raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
         self._grant(run, gpu_ids)
@@ -97,11 +102,36 @@ class NodeAgent:
     async def abandon(self, run: str) -> None:
         """The run's lease came to nothing: forget it; if it has begun, it is ended."""
         self._told_early.pop(run, None)
+        self._loans.abandon(run)
         found = self._ungranted.pop(run, None)
         if found is not None:
             found.abandon()
         elif run in self._runs:
             self._runs[run].signal("kill", "lost")
+
+    async def listen(self) -> tuple[str, int]:
+        """Address and port at which other nodes lend their ranks to gangs that this one leads."""
+        return await self._lending.listen()
+
+    async def join(self, order_bytes: bytes) -> None:
+        """Lend ranks to a gang; returns when accepted."""
+        order = decode(order_bytes, JoinOrder)
+        loan = self._loans.begin(order)
+        if loan is not None:
+            self._spawn(self._loans.carry_out(order.run, loan))
+            ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
+            if ids is not None:
+                loan.grant(ids)
+
+    async def leave(self, run: str) -> None:
+        """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
+        await self._loans.leave(run)
+
+    async def lose_member(self, run: str, node: str) -> None:
+        """A node that lends ranks to a gang led here is gone."""
+        found = self._gang_of(run)
+        if found is not None:
+            found.gang.lose(node)
 
     async def has_begun(self, run: str) -> bool:
         """Whether a run was granted here."""
@@ -140,8 +170,7 @@ class NodeAgent:
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         """Which top-level packages of ``names`` are not installed here."""
-        importlib.invalidate_caches()
-        return [name for name in names if not _is_importable(name)]
+        return missing(names)
 
     async def environment(self, imports: list[str]) -> bytes:
         """Environment: which packages these imports mean here, with what they require."""
@@ -184,6 +213,8 @@ class NodeAgent:
         with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
             while True:
                 told = decode(self._grants.recv(1 << 16), Granted)
+                if self._loans.grant(told.run, told.gpu_ids):
+                    continue
                 if told.run in self._ungranted:
                     self._grant(told.run, told.gpu_ids)
                 elif told.run not in self._runs:  # sooner than the order
@@ -194,6 +225,10 @@ class NodeAgent:
         if found is not None:
             self._runs[run] = found
             found.grant(gpu_ids)
+
+    def _gang_of(self, run: str) -> RunOnNode | None:
+        found = self._ungranted.get(run) or self._runs.get(run)
+        return found if isinstance(found, RunOnNode) else None
 
     async def _carry_out(self, run: RunOnNode) -> None:
         await run.carry_out()
@@ -250,13 +285,6 @@ class NodeAgent:
         task: asyncio.Task[None] = asyncio.get_event_loop().create_task(work)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _resources(node: str) -> tuple[int, int]:

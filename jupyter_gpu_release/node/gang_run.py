@@ -74,7 +74,7 @@ class GangRun:
         self._order = order
         self._keep = keep
         self._watcher = watcher
-        self._address = address
+        self._address = address if order.gang.members else "127.0.0.1"
         self._seats = gang.seats_of(order, host)
         self._ranks = sum(seat.role == RANK for seat in self._seats)
         self._lines: dict[int, _Line] = {}
@@ -88,7 +88,7 @@ class GangRun:
     async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
         """From the order to the end of all processes; None when the lease was not granted."""
         server = await servers.get(fresh=self._order.fresh)
-        mine = [seat for seat in self._seats if self._is_here(seat)]
+        mine = [seat for seat in self._seats if seat.node == 0]
         with HeldPorts(self._address, len(mine) + 1 if len(self._seats) > 1 else 0) as ports:
             try:
                 for number, seat in enumerate(mine):
@@ -105,9 +105,6 @@ class GangRun:
                 for line in self._lines.values():
                     line.writer.close()
                 servers.done_with(server)
-
-    def _is_here(self, seat: Seat) -> bool:
-        return seat.node == 0
 
     async def _connect(self, server: ForkServer, seat: Seat) -> None:
         reader, writer = await server.take()
@@ -157,7 +154,7 @@ class GangRun:
         complete = Gang(self._seats, master_port)
         for line in self._lines.values():
             seat = line.seat
-            ids = (gpu_ids if self._is_here(seat) else line.gpu_ids) if seat.role == RANK else []
+            ids = (gpu_ids if seat.node == 0 else line.gpu_ids) if seat.role == RANK else []
             share = gang.shares(ids, seat.local_size)[seat.local]
             go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes)
             line.send(Kind.GO, encode(go))
@@ -183,7 +180,7 @@ class GangRun:
             self._on_released(line, await self._lost(line.seat))
 
     async def _lost(self, seat: Seat) -> Outcome:
-        if self._is_here(seat):
+        if seat.node == 0:
             return await self._watcher.unreported(seat.index)
         return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
 

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from ..errors import GpuReleaseError
 from .fork_servers import ForkServers
 from .frames import HEAD_BYTES
 from .ports import HeldPorts
+
+if TYPE_CHECKING:
+    from .node_run import RunOnNode
 
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
@@ -44,16 +48,12 @@ class Lent(msgspec.Struct, frozen=True):
     port: int
 
 
-Attach = Callable[[Lent, asyncio.StreamReader, asyncio.StreamWriter], bool]
-
-
 class Lending:
     """The leader's side: one listener for all gangs, opened when the first one spans nodes."""
 
-    def __init__(self, address: str, secret_of: Callable[[str], str | None], attach: Attach) -> None:
+    def __init__(self, address: str, find: Callable[[str], RunOnNode | None]) -> None:
         self._address = address
-        self._secret_of = secret_of
-        self._attach = attach
+        self._find = find
         self._listener: asyncio.Server | None = None
 
     async def listen(self) -> tuple[str, int]:
@@ -67,7 +67,8 @@ class Lending:
         accepted = False
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
             lent = await asyncio.wait_for(self._check(reader, writer), _HELLO_S)
-            accepted = lent is not None and self._attach(lent, reader, writer)
+            run = self._find(lent.run) if lent is not None else None
+            accepted = lent is not None and run is not None and run.gang.attach(lent, reader, writer)
         if not accepted:
             writer.close()
 
@@ -80,7 +81,8 @@ class Lending:
             return None
         hello = await reader.readexactly(size)
         lent = decode(hello, Lent)
-        secret = self._secret_of(lent.run)
+        run = self._find(lent.run)
+        secret = run.order.gang.secret if run is not None else ""
         return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
 
 
@@ -161,6 +163,46 @@ class Loan:
                 return _with_head(reader, head), writer
             await asyncio.sleep(_AGAIN_S)
         return None
+
+
+class Loans:
+    """All that this node lends, by run."""
+
+    def __init__(self, servers: ForkServers, address: str) -> None:
+        self._servers = servers
+        self._address = address
+        self._loans: dict[str, Loan] = {}
+
+    def begin(self, order: JoinOrder) -> Loan | None:
+        """A new loan to be carried out; None when it is known already."""
+        if order.run in self._loans:
+            return None
+        loan = self._loans[order.run] = Loan(order, self._servers, self._address)
+        return loan
+
+    async def carry_out(self, run: str, loan: Loan) -> None:
+        """Until its last rank has ended."""
+        await loan.carry_out()
+        if self._loans.get(run) is loan:
+            del self._loans[run]
+
+    def grant(self, run: str, gpu_ids: list[str]) -> bool:
+        """Tell a loan its accelerators; False when there is none for this run."""
+        if run in self._loans:
+            self._loans[run].grant(gpu_ids)
+        return run in self._loans
+
+    def abandon(self, run: str) -> None:
+        """End a loan."""
+        if run in self._loans:
+            self._loans[run].abandon()
+
+    async def leave(self, run: str) -> None:
+        """End a loan; returns when its ranks are gone."""
+        loan = self._loans.get(run)
+        if loan is not None:
+            loan.abandon()
+            await loan.ended()
 
 
 def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -156,3 +157,16 @@ def _digest(files: list[Path]) -> str | None:
             return None
         digest.update(f"{path.name}:{len(data)};".encode() + data)
     return f"files:{digest.hexdigest()}"
+
+
+def missing(names: list[str]) -> list[str]:
+    """Which top-level packages of ``names`` are not installed here."""
+    importlib.invalidate_caches()
+    return [name for name in names if not _is_importable(name)]
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

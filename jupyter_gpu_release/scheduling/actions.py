@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.resources import ResourceAsk, format_seconds
-from .filters import cpus_needed, suits
+from .filters import cpus_needed, gpus_per_node, suits
 from .order import first_come
 from .scores import pack
 from .snapshot import Decision, Expire, Grant, NodeState, QueuedRun, Slot, Snapshot, Wait
@@ -28,9 +28,10 @@ def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], now_s: float)
     """
     grants: list[Grant] = []
     for queued in queue:
-        node = _best_node(queued.ask, _after(nodes, grants))
-        if node is not None:
-            grants.append(Grant(queued.run, (Slot(node.node, queued.ask.gpus, cpus_needed(queued.ask)),)))
+        chosen = _best_nodes(queued.ask, _after(nodes, grants))
+        if chosen:
+            gpus, cpus = gpus_per_node(queued.ask), cpus_needed(queued.ask)
+            grants.append(Grant(queued.run, tuple(Slot(node.node, gpus, cpus) for node in chosen)))
         elif not _is_over(queued, now_s):
             break
     return grants
@@ -66,13 +67,15 @@ def _after(nodes: tuple[NodeState, ...], grants: Iterable[Grant]) -> tuple[NodeS
     )
 
 
-def _best_node(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> NodeState | None:
+def _best_nodes(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> list[NodeState]:
+    """As many nodes as asked for, all with room for their share; none when there are too few."""
     fitting = [node for node in nodes if node.schedulable and suits(ask, node) and _has_room(ask, node)]
-    return max(fitting, key=lambda node: pack(ask, node), default=None)
+    best = sorted(fitting, key=lambda node: pack(ask, node), reverse=True)[: ask.nodes]
+    return best if len(best) == ask.nodes else []
 
 
 def _has_room(ask: ResourceAsk, node: NodeState) -> bool:
-    return node.gpus_free >= ask.gpus and node.cpus_free >= cpus_needed(ask)
+    return node.gpus_free >= gpus_per_node(ask) and node.cpus_free >= cpus_needed(ask)
 
 
 def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...]) -> list[Decision]:
@@ -95,7 +98,8 @@ def _shortage(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> str:
         best = max(node.cpus_free for node in ready)
         return f"needs {cpus_needed(ask)} CPU{_s(cpus_needed(ask))}, {best} free"
     free, total = sum(node.gpus_free for node in ready), sum(node.gpus_total for node in ready)
-    where = " (not on one node)" if free >= ask.gpus else ""
+    where = f" (not {gpus_per_node(ask)} on each of {ask.nodes} nodes)" if ask.nodes > 1 else " (not on one node)"
+    where = where if free >= ask.gpus else ""
     return f"needs {ask.gpus} GPU{_s(ask.gpus)}, {free} of {total} {'is' if free == 1 else 'are'} free{where}"
 
 

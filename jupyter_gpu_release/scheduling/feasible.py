@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.resources import ResourceAsk, format_bytes
-from .filters import FILTERS
+from .filters import FILTERS, gpus_per_node
 from .snapshot import NodeState
 
 
@@ -17,9 +17,12 @@ def impossible(ask: ResourceAsk, cluster: Iterable[NodeState]) -> str | None:
     total = sum(node.gpus_total for node in nodes)
     if ask.gpus > total:
         return f"asks for {ask.gpus} GPUs, the cluster has {total}"
-    largest = max(node.gpus_total for node in nodes)
-    if ask.gpus > largest:
-        return f"asks for {ask.gpus} GPUs on one node, the largest node has {largest} (of {total} in the cluster)"
+    if ask.nodes > len(nodes):
+        return f"asks for {ask.nodes} nodes, the cluster has {len(nodes)}"
+    largest, share = max(node.gpus_total for node in nodes), gpus_per_node(ask)
+    if share > largest:
+        spread = "" if ask.nodes > 1 else "; --ranks with --nodes spreads a cell over several"
+        return f"asks for {share} GPUs on one node, the largest node has {largest} (of {total} in the cluster){spread}"
     if ask.gpu_type is not None and not ask.gpus:
         return f"asks for GPUs of type {ask.gpu_type}, but for 0 of them"
     return _lack(ask, nodes)
@@ -27,8 +30,11 @@ def impossible(ask: ResourceAsk, cluster: Iterable[NodeState]) -> str | None:
 
 def _lack(ask: ResourceAsk, nodes: list[NodeState]) -> str | None:
     lacks = [[lack for check in FILTERS if (lack := check(ask, node))] for node in nodes]
-    if any(not lack for lack in lacks):
+    fitting = sum(not lack for lack in lacks)
+    if fitting >= ask.nodes:
         return None
+    if fitting:
+        return f"asks for {ask.nodes} nodes that offer this, the cluster has {fitting}"
     named = list(dict.fromkeys(lack for node_lacks in lacks for lack in node_lacks))
     nowhere = [lack for lack in named if all(lack in node_lacks for node_lacks in lacks)]
     together = " and ".join(nowhere or named)

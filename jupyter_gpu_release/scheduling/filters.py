@@ -18,9 +18,15 @@ def cpus_needed(ask: ResourceAsk) -> int:
     return 0 if ask.gpus else max(1, int(-(-(ask.cpus or 1) // 1)))
 
 
+def gpus_per_node(ask: ResourceAsk) -> int:
+    """GPUs on each of the nodes over which ``ask`` is spread."""
+    return ask.gpus // ask.nodes
+
+
 def gpu_count(ask: ResourceAsk, node: NodeState) -> str | None:
-    """As many GPUs as asked for, on one node (one run over several nodes is not built yet)."""
-    return f"{ask.gpus} GPUs on one node" if ask.gpus > node.gpus_total else None
+    """As many GPUs as asked for, on one node (with ``--nodes``: this node's even share)."""
+    wanted = gpus_per_node(ask)
+    return f"{wanted} GPUs on one node" if wanted > node.gpus_total else None
 
 
 def gpu_type(ask: ResourceAsk, node: NodeState) -> str | None:

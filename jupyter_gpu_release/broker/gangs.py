@@ -1,0 +1,111 @@
+"""Runs over several nodes: the first node leads, the others lend it their ranks (``node/lending.py``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from typing import Any
+
+from ..core.messages import RunRequest
+from ..core.node_messages import GangOrder, JoinOrder, Member, StartOrder
+from ..core.resources import ResourceAsk
+from ..errors import ClusterError, OptionError
+from .leases import Lease
+from .nodes import NodeTable
+
+log = logging.getLogger(__name__)
+#: an agent that has not taken an order after this will not
+START_S = 30.0
+#: ranks whose leader is gone are killed at once; a node that has not done so after this is in trouble
+_LEAVE_S = 5.0
+_SECRET_BYTES = 32
+
+#: what was asked of a node's agent
+Asked = tuple[str, Any]
+
+
+def check_gang(ask: ResourceAsk) -> None:
+    """Raise :class:`OptionError` for an ask that cannot be shared out (clients check that, too)."""
+    if ask.gpus < 0 or ask.ranks < 1 or ask.nodes < 1 or ask.ps < 0:
+        raise OptionError(
+            f"asks for {ask.gpus} GPUs in {ask.ranks} ranks on {ask.nodes} nodes",
+            mend="--gpus 0 or more, --ranks and --nodes 1 or more",
+        )
+    if ask.gpus % ask.ranks:
+        raise OptionError(
+            f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", mend="make --gpus a multiple of --ranks"
+        )
+    if ask.ranks % ask.nodes:
+        raise OptionError(
+            f"{ask.ranks} ranks cannot be spread evenly over {ask.nodes} nodes",
+            mend="make --ranks a multiple of --nodes",
+        )
+
+
+def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder:
+    """What the leader is to know of the other nodes and processes."""
+    ask = request.ask
+    hosts = {slot.node: found.host for slot in lease.slots if (found := nodes.find(slot.node)) is not None}
+    members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ask.ranks // ask.nodes) for slot in lease.slots]
+    return GangOrder(
+        members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
+        evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s,
+    )  # fmt: skip
+
+
+async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Asked]:
+    """Give all nodes their orders; await the answers with :func:`accepted`."""
+    leader, *others = lease.slots
+    joins: list[Asked] = []
+    if others:
+        address, port = await nodes.call(leader.node, "listen")
+        for slot, member in zip(others, order.gang.members, strict=True):
+            ids = lease.ids_on(slot.node) if lease.gpu_ids else None
+            join = JoinOrder(
+                order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
+            )
+            joins.append((slot.node, nodes.join(slot.node, join)))
+    return [(leader.node, nodes.start(leader.node, order)), *joins]
+
+
+async def accepted(nodes: NodeTable, asked: list[Asked]) -> None:
+    """Return when every node has its order; raises :class:`ClusterError` for one that does not answer."""
+    for node, answer in asked:
+        await nodes.answer(node, answer, START_S)
+
+
+async def grant(nodes: NodeTable, lease: Lease, run: str) -> None:
+    """Tell every node its accelerators.
+
+    Most know them by now, unless their lease task could not reach the agent.
+    """
+    for slot in lease.slots:
+        await nodes.call(slot.node, "grant", run, lease.ids_on(slot.node), timeout_s=START_S)
+
+
+def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:
+    """The lease came to nothing: no node shall go on with it."""
+    for slot in lease.slots:
+        nodes.abandon(slot.node, run)
+
+
+async def members_left(nodes: NodeTable, lease: Lease, run: str) -> None:
+    """Return when the ranks that were lent have ended on every node that is there."""
+
+    async def leave(node: str) -> None:
+        found = nodes.find(node)
+        if found is not None and found.alive and found.reachable:
+            try:
+                await nodes.call(node, "leave", run, timeout_s=_LEAVE_S)
+            except ClusterError as error:
+                log.warning("run %s: %s", run, error.message)
+
+    await asyncio.gather(*(leave(slot.node) for slot in lease.slots[1:]))
+
+
+async def tell_leader(nodes: NodeTable, lease: Lease, run: str, gone: str) -> None:
+    """A node that lends ranks is gone, whatever their connections say."""
+    with contextlib.suppress(ClusterError):
+        await nodes.call(lease.slots[0].node, "lose_member", run, gone)

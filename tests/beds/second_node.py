@@ -1,0 +1,89 @@
+"""A second node for an embedded cluster on the same machine: a further raylet, so a further node agent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from jupyter_gpu_release.cli.processes import cluster_processes
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.home import read_secret
+from jupyter_gpu_release.client.rest import GatewayClient
+
+#: Ray's command line refuses a second node on the loopback (and takes another address); its parts do not
+_RAY = """
+import sys
+from ray._private import ray_constants, services
+from ray.scripts import scripts
+ray_constants.ENABLE_RAY_CLUSTER = True
+services.resolve_ip_for_localhost = lambda host: host
+sys.argv[0] = "ray"
+scripts.main()
+"""
+
+
+class SecondNode:
+    """``ray start --address`` with the environment of the cluster's own head."""
+
+    def __init__(self, ready: Ready, gpus: int) -> None:
+        self.connection = ready.connection
+        before = set(self._raylets())
+        head = next(pid for pid in cluster_processes(self.connection.cluster) if "gcs_server" in _command(pid))
+        command = [
+            sys.executable, "-c", _RAY, "start", f"--address={self.connection.ray_address}",
+            "--node-ip-address=127.0.0.1", f"--num-gpus={gpus}", "--num-cpus=2", "--object-store-memory=104857600",
+            "--include-log-monitor=false", "--disable-usage-stats",
+        ]  # fmt: skip
+        done = subprocess.run(
+            command,
+            env=_environment(head),
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (self.raylet,) = set(self._raylets()) - before
+
+    def _raylets(self) -> list[int]:
+        return [pid for pid in cluster_processes(self.connection.cluster) if "raylet/raylet" in _command(pid)]
+
+    def wait_until_up(self, gpus: int) -> None:
+        """Until the gateway sees this many GPUs."""
+        deadline = time.monotonic() + 60
+        while self.status()["gpus"]["total"] < gpus or any(not node["gpus"] for node in self.status()["nodes"]):
+            assert time.monotonic() < deadline, self.status()
+            time.sleep(0.1)
+
+    def status(self) -> dict[str, Any]:
+        """``jupyter gpu status --json``."""
+        token = read_secret(Path(self.connection.token_file))
+        with GatewayClient(self.connection.url, token) as client:
+            document: dict[str, Any] = msgspec.to_builtins(client.status())
+        return document
+
+    def kill(self) -> None:
+        """SIGKILL the raylet and everything below it, as a node that loses its power."""
+        raylet = psutil.Process(self.raylet)
+        victims = [raylet, *raylet.children(recursive=True)]
+        for victim in victims:
+            victim.kill()
+        psutil.wait_procs(victims, timeout=10)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def _environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry)
