@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.documents import ActiveRow, QueueRow, RunRow, StatusDocument
+from ..core.documents import ActiveRow, QueueRow, RunRow, StatusDocument, UsageFacts
 from ..core.messages import RunView
 from ..core.run import RunState
 
@@ -91,14 +91,18 @@ def shown_run(caller: Caller, row: RunRow) -> RunRow:
     return msgspec.structs.replace(shown, reason=row.reason) if row.state == RunState.QUEUED.word else shown
 
 
-def shown_status(caller: Caller, document: StatusDocument) -> StatusDocument:
-    """The status as ``caller`` sees it: everybody's runs, of others' only who holds how much and since when."""
+def shown_status(caller: Caller, document: StatusDocument, usage: UsageFacts | None = None) -> StatusDocument:
+    """The status as ``caller`` sees it: everybody's runs, of others' only who holds how much and since when.
+
+    ``usage``: the caller's account.
+    """
     return msgspec.structs.replace(
         document,
         queue=[_row(caller, queued, PUBLIC_QUEUED) for queued in document.queue],
         runs=[_row(caller, active, PUBLIC_ACTIVE) for active in document.runs],
         user=caller.user,
         role=caller.role,
+        usage=usage,
     )
 
 

@@ -49,6 +49,7 @@ from .sessions import SessionTable
 from .status_board import Cards, StatusBoard
 from .tail import Batch, batches_of
 from .tokens import Caller, TokenBook
+from .usage import Account
 
 log = logging.getLogger(__name__)
 #: how long a first submission waits for a node agent that is still starting
@@ -77,6 +78,7 @@ class Broker:
         self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
+        self.account = Account(self.engine)
         self.board = StatusBoard()
         self.cards = Cards(self.nodes)
         for table in (self.runs, self.leases, self.nodes):

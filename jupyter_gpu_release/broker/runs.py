@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from ..core.messages import Outcome, PersistWait, RunRequest, RunView
 from ..core.resources import ResourceAsk
 from ..core.run import RunState
-from . import kinship, ledger
+from . import kinship, ledger, usage
 from .journal import Journal
 from .leases import Lease
 from .ledger import StoredRun
@@ -104,6 +104,13 @@ class RunRecord:
 def _insert(link: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
     ledger.insert_run(link, view, ordinal, request)
     kinship.put_submission(link, request)
+
+
+def _update(link: Connection, view: RunView, outcome: Outcome | None) -> None:
+    ledger.update_run(link, view, outcome)
+    measured = outcome.gpu_use.mean_utilization if outcome is not None and outcome.gpu_use is not None else None
+    if measured is not None:
+        usage.put_use(link, view.run, measured)
 
 
 def _empty_request(view: RunView) -> RunRequest:
@@ -213,7 +220,7 @@ class RunTable:
         """Ends and grants are committed at once; what agents can tell again after a restart may wait."""
         if not record.recorded:
             return None
-        write = partial(ledger.update_run, view=view, outcome=outcome)
+        write = partial(_update, view=view, outcome=outcome)
         if at_once or record.state.is_terminal or record.state is RunState.STARTING:
             return self._journal.put(write, replaces=view.run)
         self._journal.later(view.run, write)

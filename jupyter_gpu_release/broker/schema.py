@@ -110,6 +110,14 @@ token_facts = Table(
     Column("last_used_at", Float),
 )
 
+#: mean use of a run's cards (0 to 1), where it was measured
+gpu_use = Table("gpu_use", metadata, Column("run", String, primary_key=True), Column("mean", Float, nullable=False))
+
+#: when kernels' sessions ended; ``sessions`` forgets them after an hour
+session_ends = Table(
+    "session_ends", metadata, Column("session", String, primary_key=True), Column("ended_at", Float, nullable=False)
+)
+
 
 # ------------------------------------------------------------------------------- provenance and reuse
 #: what a run was: code, inputs, environment (msgpack of core.provenance.RunFacts)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ..errors import ForbiddenError
-from . import ledger
+from . import ledger, usage
 from .journal import Journal
 from .ledger import StoredSession
 from .runs import RunRecord
@@ -143,6 +143,7 @@ class SessionTable:
         stored = StoredSession(session.session, session.user, state, session.since_s)
         self._journal.put(lambda link: ledger.put_session(link, stored))
         if state == "ended":
+            self._journal.put(lambda link: usage.put_session_end(link, stored.session, stored.since))
             self._end_runs(session, "the notebook's kernel ended", every=True)
         elif state in ("grace", "lost"):
             loop = asyncio.get_running_loop()

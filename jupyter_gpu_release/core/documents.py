@@ -87,6 +87,28 @@ class ActiveRow(msgspec.Struct, frozen=True):
     detached: bool = False
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """GPU-seconds: ``held`` by leases, ``used`` of that by the cards' measured use, ``saved`` by giving them back.
+
+    ``saved``: how long kernels lived on after their runs without the GPUs, which kernels with GPUs would have kept.
+    """
+
+    held_s: float = 0.0
+    used_s: float = 0.0
+    saved_s: float = 0.0
+
+
+class UsageFacts(msgspec.Struct, frozen=True):
+    """Of who asks and of all, since midnight (of the gateway) and in the last seven days; ``users``: for admins."""
+
+    today: Usage
+    week: Usage
+    all_today: Usage
+    all_week: Usage
+    #: user → the last seven days
+    users: dict[str, Usage] = msgspec.field(default_factory=dict)
+
+
 class StatusDocument(msgspec.Struct, frozen=True):
     """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token.
 
@@ -103,6 +125,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
     user: str = ""
     role: str = ""
     serial: str = ""
+    usage: UsageFacts | None = None
 
 
 class RunError(msgspec.Struct, frozen=True):

@@ -129,12 +129,15 @@ class GpuReleaseExtension(ExtensionApp):
         try:
             line = await self.identities.seen_by(user)
             state, cluster, choices = line.state(), line.shown.of(line.status), line.choices.of(line.status)
+            usage = line.status.usage if line.status is not None else None
         except ForbiddenError as error:
             state = GatewayState("refused", message=error.message, mend=error.mend)
             cluster, choices = None, choices_of(None)
+            usage = None
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
             self._cards.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
+            usage,
         )  # fmt: skip
 
     def health(self) -> Health:

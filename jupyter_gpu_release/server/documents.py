@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..core.documents import StatusDocument
+from ..core.documents import StatusDocument, UsageFacts
 
 DOCUMENT_VERSION = 1
 
@@ -127,6 +127,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
     choices: Choices | None = None
     #: whether this server lets who asks release, extend and cancel
     may_act: bool = True
+    #: the gateway's account of who asks
+    usage: UsageFacts | None = None
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ class Operation:
 OPERATIONS = (
     Operation("get", "/status", "Who holds what, who waits, what is missing", ServerStatus),
     Operation("get", "/health", "Whether the extension itself works", Health),
-    Operation("get", "/runs", "Runs that you may see, newest first (?limit=1…1000)", RunsDocument),
+    Operation("get", "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("post", "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
     Operation("post", "/leases/{id}/release", "End a warm lease"),
     Operation("post", "/leases/{id}/extend", "Keep a warm lease for longer", body=Extension),

@@ -36,7 +36,7 @@ class HealthHandler(GpuHandler):
 
 
 class RunsHandler(GpuHandler):
-    """Runs of who asks (all, for an administrator's token), newest first."""
+    """Runs, newest first; with ``mine`` those of who asks alone."""
 
     @web.authenticated
     @authorized
@@ -45,7 +45,8 @@ class RunsHandler(GpuHandler):
         text = self.get_query_argument("limit", "100")
         if not text.isdecimal() or not 0 < int(text) <= _MOST_RUNS:
             raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
-        self.answer(await self.gateway.ask(lambda client: client.runs(int(text))))
+        mine = self.get_query_argument("mine", "") in ("1", "true")
+        self.answer(await self.gateway.ask(lambda client: client.runs(int(text), mine=mine)))
 
 
 class CancelHandler(GpuHandler):

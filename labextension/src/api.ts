@@ -45,7 +45,7 @@ export class Api implements IApi {
   }
 
   runs(limit: number): Promise<IRunsDocument> {
-    return this._ask<IRunsDocument>(`runs?limit=${limit}`);
+    return this._ask<IRunsDocument>(`runs?limit=${limit}&mine=1`);
   }
 
   kernels(): Promise<IKernelsDocument> {

@@ -60,6 +60,11 @@ def test_runs_are_listed_and_cancelled(cluster: Ready, on_cluster: ServerBed, un
     assert on_cluster.post(f"runs/{asked.run}/cancel").status_code == 200
     until(lambda: row()["state"] in ("cancelled", "failed"), "the end of the run")
     until(lambda: not on_cluster.get("status")["cluster"]["runs"], "its end in the status")
+    usage = on_cluster.get("status")["usage"]
+    sums = [usage["today"]["used_s"], usage["today"]["held_s"], usage["week"]["held_s"], usage["all_week"]["held_s"]]
+    assert sums[0] > 0
+    assert sums == sorted(sums)
+    assert asked.run in [row["run"] for row in on_cluster.get("runs", mine="1", limit="1")["runs"]]
     assert on_cluster.post("runs/20260101-000000-00000000/cancel").status_code == 404
     session.close()
 
