@@ -30,7 +30,7 @@ for _name in ("JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_STORE", "JUPY
 _RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
 os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)
 
-_GONE_WITHIN_S = 10.0
+_GONE_WITHIN_S = 20.0
 
 
 class Shared:
@@ -75,6 +75,7 @@ class Recorder:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the recorder; a run that is told to end (``timeout``, CI) tears its fixtures down."""
     config.pluginmanager.register(Recorder())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, for all that tests start too
     signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 
 
@@ -124,11 +125,19 @@ def _is_marked(pid: int) -> bool:
 
 
 def _is_orphan_of_ray(process: psutil.Process) -> bool:
-    """Ray's Python processes overwrite their environment, so these are known by having lost their raylet."""
+    """Ray's Python processes overwrite their environment: these lost their raylet and log into our folder."""
     try:
-        return process.ppid() == 1 and process.cmdline()[:1] != [] and process.cmdline()[0].startswith("ray::")
+        title = process.cmdline()[:1]
+        return process.ppid() == 1 and title != [] and title[0].startswith("ray::") and _writes_here(process.pid)
     except psutil.Error:
         return False
+
+
+def _writes_here(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        files = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
+        return any(file.startswith(f"{_RUNTIME}/") for file in files)
+    return False
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -189,12 +198,12 @@ UntilTrue = Callable[[Callable[[], object], str], None]
 
 @pytest.fixture(scope="session")
 def until() -> UntilTrue:
-    """``until(condition, "what is waited for")``: waits for it, at most 30 s, and fails when it does not come."""
+    """``until(condition, "what is waited for")``: waits for it, at most 60 s, and fails when it does not come."""
 
     def wait(condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not condition():
-            assert time.monotonic() < deadline, f"waited 30 s for: {what}"
+            assert time.monotonic() < deadline, f"waited 60 s for: {what}"
             time.sleep(0.02)
 
     return wait

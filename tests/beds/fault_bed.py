@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from inspector import Inspector
 
 from jupyter_gpu_release.cli.processes import cluster_processes
 from jupyter_gpu_release.cli.ray_head import LOOPBACK_ONLY
 from jupyter_gpu_release.client.autostart import Ready
-
-_GROUPS = """
-import json, ray, sys
-ray.init(address=sys.argv[1], namespace="jupyter_gpu_release", log_to_driver=False, logging_level="ERROR")
-table = ray.util.placement_group_table()
-print(json.dumps([group["name"] for group in table.values() if group["state"] != "REMOVED"]))
-"""
+from jupyter_gpu_release.client.home import read_secret
+from jupyter_gpu_release.client.rest import GatewayClient
 
 
 class Cluster:
@@ -31,6 +26,7 @@ class Cluster:
     def __init__(self, ready: Ready) -> None:
         self.connection = ready.connection
         self.home = Path(ready.connection.token_file).parent
+        self._inspector: Inspector | None = None
 
     def find(self, words: str) -> list[psutil.Process]:
         """Processes of this cluster whose command line contains ``words``."""
@@ -70,38 +66,48 @@ class Cluster:
         return done.stdout
 
     def status(self) -> dict[str, Any]:
-        """``jupyter gpu status --json``."""
-        document: dict[str, Any] = json.loads(self.cli("status", "--json"))
-        return document
+        """What ``jupyter gpu status --json`` prints."""
+        return self._document("/v1/status")
 
     def last_run(self) -> dict[str, Any]:
-        """The newest run."""
-        document: dict[str, Any] = json.loads(self.cli("runs", "--json"))["runs"][0]
+        """The newest run, as ``jupyter gpu runs --json`` prints it."""
+        document: dict[str, Any] = self._document("/v1/runs")["runs"][0]
         return document
+
+    def _document(self, path: str) -> dict[str, Any]:
+        with GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file))) as gateway:
+            return gateway.document(path)
 
     def placement_groups(self) -> list[str]:
         """Names of the placement groups that exist in Ray."""
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"),
-            **LOOPBACK_ONLY,
-        }
-        command = [sys.executable, "-c", _GROUPS, self.connection.ray_address]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60)
-        names: list[str] = json.loads(done.stdout.strip().splitlines()[-1])
+        if self._inspector is None:
+            environment = {**os.environ, **self.ray_environment}
+            self._inspector = Inspector(self.connection.ray_address, environment, self.home / "inspector.log")
+        names: list[str] = self._inspector.ask("groups")
         return names
 
+    @property
+    def ray_environment(self) -> dict[str, str]:
+        """What a Ray driver needs to join."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home / "ray-token"), **LOOPBACK_ONLY}
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        if self._inspector is not None:
+            self._inspector.close()
+
     def assert_nothing_is_held(self, *pids: int) -> None:
-        """No GPU, no placement group, none of these processes (waits a little: the broker reconciles every few s)."""
-        deadline = time.monotonic() + 15
-        while (self.status()["gpus"]["held"] or any(map(_lives, pids))) and time.monotonic() < deadline:
-            time.sleep(0.2)
+        """No GPU, no placement group, no process of a cell (waits: the broker reconciles every few s)."""
+        deadline = time.monotonic() + 30
+        while (left := self._held(pids)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == []
+
+    def _held(self, pids: tuple[int, ...]) -> list[str]:
         status = self.status()
-        assert status["gpus"]["held"] == 0, status
-        assert [pid for pid in pids if _lives(pid)] == []
-        assert self.placement_groups() == []
-        assert _run_processes(self.connection.cluster) == []
+        held = [f"GPUs: {status}"] if status["gpus"]["held"] else []
+        held += [f"process {pid}" for pid in {*filter(_lives, pids), *_run_processes(self.connection.cluster)}]
+        return held + [f"group {name}" for name in self.placement_groups()]
 
 
 def _lives(pid: int) -> bool:

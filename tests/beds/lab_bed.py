@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Playwright
+from ports import free_port
 
 _CHROMIUM_ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -64,7 +64,7 @@ def running_lab(folder: Path, *, app: str = "lab", environment: Mapping[str, str
     """A server below ``folder`` until the block ends. ``app``: ``lab`` or ``notebook``."""
     root = folder / "notebooks"
     root.mkdir(parents=True, exist_ok=True)
-    token, port = secrets.token_hex(16), _free_port()
+    token, port = secrets.token_hex(16), free_port()
     config = folder / "config" / "jupyter_server_config.py"
     config.parent.mkdir(exist_ok=True)
     config.write_text(_CONFIG.format(token=token, root=str(root), port=port))
@@ -108,12 +108,6 @@ def execute(page: Page, command: str, arguments: Mapping[str, object] | None = N
     page.wait_for_function("name => window.jupyterapp?.commands.hasCommand(name)", arg=command)
     # what a command gives back (a widget, say) does not fit through the line; run-all ends with the last cell
     page.evaluate(f"() => {{ window.jupyterapp.commands.execute({command!r}, {text}); }}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_up(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,8 @@ from typing import Any
 
 import msgspec
 import psutil
+from inspector import Inspector
+from ports import free_port
 
 from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.client.discovery import Target
@@ -28,42 +28,6 @@ from jupyter_gpu_release.core.run import new_run_id
 
 AGENT_FOLDER = Path(__file__).parent.parent / "broker"
 GPUS = 4
-_INSPECTOR = """
-import json, os, sys, time
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # Ray prints its warnings there
-import ray
-from ray._private.state import available_resources_per_node
-from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
-ray.init(address=sys.argv[1], namespace="inspector", log_to_driver=False, logging_level="ERROR")
-print(json.dumps("ready"), file=answers, flush=True)
-for line in sys.stdin:
-    word, *rest = json.loads(line)
-    if word == "groups":
-        table = placement_group_table()
-        answer = [g["name"] for g in table.values() if g["state"] != "REMOVED"]
-    elif word == "end":
-        answer = []
-        end_s = time.monotonic() + 20
-        while found := [a for a in ray.util.list_named_actors(all_namespaces=True) if a["namespace"] == rest[0]]:
-            for actor in found:
-                try:
-                    ray.kill(ray.get_actor(**actor), no_restart=True)
-                except ValueError:  # between two lives, or gone meanwhile
-                    assert time.monotonic() < end_s, actor
-                else:
-                    answer.append(actor["name"])
-            time.sleep(0.05)
-        for group in placement_group_table().values():
-            if group["state"] != "REMOVED" and group["name"].startswith(f"jgr-{rest[0]}-"):
-                remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group["placement_group_id"]))))
-    elif word == "group":
-        ray.util.placement_group([{"GPU": 1}], name=rest[0], lifetime="detached")
-        answer = None
-    elif word == "free":
-        answer = sum(r.get("GPU", 0) for r in available_resources_per_node().values())
-    print(json.dumps(answer), file=answers, flush=True)
-"""
 
 
 class RayBed:
@@ -85,7 +49,7 @@ class RayBed:
             "PYTHONPATH": f"{AGENT_FOLDER}:{self._stand_in()}",
         }
         self.address = self._start()
-        self._inspector = self._inspect()
+        self._inspector = Inspector(self.address, self.environment, self.folder / "inspector.log")
 
     def _stand_in(self) -> Path:
         """Spares each Ray process 2 s, see ``cli/ray_head.py``."""
@@ -105,30 +69,13 @@ class RayBed:
         assert done.returncode == 0, done.stdout + done.stderr
         return (self.folder / "ray" / "ray_current_cluster").read_text().strip()
 
-    def _inspect(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", _INSPECTOR, self.address]
-        with (self.folder / "inspector.log").open("w") as log:
-            inspector = subprocess.Popen(
-                command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert inspector.stdout is not None
-        assert json.loads(inspector.stdout.readline() or "null") == "ready", (self.folder / "inspector.log").read_text()
-        return inspector
-
     def ask(self, *words: str) -> Any:
         """Have the inspector look at (or change) the cluster."""
-        assert self._inspector.stdin is not None
-        assert self._inspector.stdout is not None
-        self._inspector.stdin.write(json.dumps(words) + "\n")
-        self._inspector.stdin.flush()
-        answer = self._inspector.stdout.readline()
-        assert answer, (self.folder / "inspector.log").read_text()
-        return json.loads(answer)
+        return self._inspector.ask(*words)
 
     def stop(self) -> None:
         """Kill what carries our marker and remove the folder."""
-        self._inspector.kill()
-        self._inspector.communicate()
+        self._inspector.close()
         marker = f"JUPYTER_GPU_CLUSTER={self.marker}".encode()
         for _ in range(3):
             ours = [process for process in psutil.process_iter() if marker in _environment(process.pid)]
@@ -174,7 +121,7 @@ class GatewayBed:
             token_file=str(folder / "home" / "token"),
             runtime=str(bed.folder / secrets.token_hex(3)),
             ray_address=bed.address,
-            port=_free_port(),
+            port=free_port(),
             cluster=secrets.token_hex(8),
             simulated=True,
             agent_entry="stand_in_agent:StandInAgent",
@@ -267,10 +214,3 @@ def start_kernel(gateway: GatewayBed, asked: RunRequest, and_then: str = "") -> 
     process.stdin.close()
     assert process.stdout.readline() == b"running\n"
     return process
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

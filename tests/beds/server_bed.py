@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from ports import free_port
 
 CONFIG = Path(__file__).parents[2] / "jupyter-config" / "server-config" / "jupyter_gpu_release.json"
 API = "/jupyter-gpu-release/api"
@@ -27,7 +27,7 @@ class ServerBed:
     ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self.log_file = folder / "server.log"
         root = folder / "notebooks"
         for sub in ("notebooks", "config", "data", "runtime", "ipython"):
@@ -104,10 +104,3 @@ class ServerBed:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -20,7 +20,9 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "4")
         try:
-            yield Cluster(start_embedded(home=home, simulated=4, progress=print))
+            cluster = Cluster(start_embedded(home=home, simulated=4, progress=print))
+            yield cluster
+            cluster.close()
         finally:
             stop_embedded(home)
 

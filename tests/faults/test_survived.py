@@ -12,6 +12,7 @@ from fault_bed import Cluster
 from kernel_bed import Notebook, Shown
 
 Open = Callable[[Cluster], Notebook]
+Until = Callable[[Callable[[], object], str], None]
 
 GPU = "%%gpu_train --gpus 2\n"
 #: tells its process ids, leaves a grandchild of its own session behind, and goes on until the file is there
@@ -75,15 +76,12 @@ def test_a_greedy_cell_is_ended_alone(module_cluster: Cluster, open_notebook: Op
     module_cluster.assert_nothing_is_held()
 
 
-def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
+def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open, until: Until) -> None:
     notebook = open_notebook(module_cluster)
     _cell, pids = _begin(notebook)
     assert module_cluster.status()["gpus"]["held"] == 2
     notebook.kill()
-    deadline = time.monotonic() + 30
-    while module_cluster.last_run()["state"] != "cancelled" and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert module_cluster.last_run()["state"] == "cancelled"
+    until(lambda: module_cluster.last_run()["state"] == "cancelled", "the run's end")
     module_cluster.assert_nothing_is_held(*pids)
 
 
@@ -136,24 +134,22 @@ def test_an_interrupt_while_running_brings_the_names_back(module_cluster: Cluste
 def test_two_interrupts_end_a_deaf_cell(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     cell = notebook.begin(
-        GPU + "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        GPU + "import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
         "print('pids', os.getpid(), flush=True)\ntime.sleep(1000)"
     )
     pids = _pids(notebook.until(_pids))
     notebook.interrupt()
-    time.sleep(0.5)  # two presses of the stop button, as a person does it
+    notebook.until(lambda shown: "heard" in shown.text())  # two that come at once are one
     notebook.interrupt()
     assert notebook.end(cell, 30).status == "error"
     module_cluster.assert_nothing_is_held(*pids)
 
 
-def test_an_interrupt_while_queued_takes_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
+def test_an_interrupt_while_queued_takes_nothing(module_cluster: Cluster, open_notebook: Open, until: Until) -> None:
     holder, waiter = open_notebook(module_cluster), open_notebook(module_cluster)
     cell, pids = _begin(holder)
     waiting = waiter.begin("%%gpu_train --gpus 4\nnever = 1")
-    deadline = time.monotonic() + 20
-    while not module_cluster.status()["queue"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: module_cluster.status()["queue"], "the run in the queue")
     assert module_cluster.status()["queue"][0]["position"] == 1
     waiter.interrupt()
     assert waiter.end(waiting).status == "error"
