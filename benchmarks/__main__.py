@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .report import Report, show
 
-NAMES = ("start", "release", "stream", "transfer", "server", "sidebar")
+NAMES = ("start", "release", "stream", "transfer", "gang", "server", "sidebar")
 RESULTS = Path(__file__).parent / "results"
 
 

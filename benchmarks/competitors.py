@@ -32,6 +32,28 @@ def actor(count: int) -> list[float]:
     return found
 
 
+def short_actors(count: int) -> list[tuple[float, float]]:
+    """A fresh actor with one GPU for each of many short functions, all asked for at once."""
+
+    @ray.remote(num_gpus=1, num_cpus=0)
+    class Worker:
+        def work(self) -> tuple[float, float]:
+            began = time.time()
+            time.sleep(0.1)
+            return began, time.time()
+
+    workers = {}
+    for _ in range(count):
+        worker = Worker.remote()
+        workers[worker.work.remote()] = worker
+    spans = []
+    while workers:
+        (done,), _ = ray.wait(list(workers), num_returns=1)
+        spans.append(ray.get(done))
+        ray.kill(workers.pop(done))
+    return spans
+
+
 def ray_train(count: int) -> list[float]:
     """Ray Train's TorchTrainer with one worker."""
     from ray.train import RunConfig, ScalingConfig
@@ -63,4 +85,4 @@ def ray_train(count: int) -> list[float]:
 if __name__ == "__main__":
     kind, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
-    print(json.dumps({"actor": actor, "ray_train": ray_train}[kind](int(count))))
+    print(json.dumps({"actor": actor, "short_actors": short_actors, "ray_train": ray_train}[kind](int(count))))

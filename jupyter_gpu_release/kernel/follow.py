@@ -15,7 +15,7 @@ from ..core.waits import sentence
 from ..errors import GatewayUnavailableError, RunLostError, from_code
 from .cell_output import CellOutput
 from .interrupts import Interrupts
-from .receipt import name_gpus
+from .receipt import name_gpus, name_lease
 from .relay import Relay
 from .status_line import StatusLine
 
@@ -216,16 +216,16 @@ class Following:
 
 def describe(view: RunView) -> str:
     """The state of a run in the words of the status line."""
-    gpus = name_gpus(view)
+    lease = name_lease(view)
     if view.gone_at is not None:
         waits = view.waits_for
-        return f"{gpus} free again · {'writing the results …' if waits is None else sentence(waits)}"
+        return f"{lease} free again · {'writing the results …' if waits is None else sentence(waits)}"
     if view.state in ("submitted", "queued", "preempted"):
         position = f" · position {view.position}" if view.position else ""
         reason = f" · {view.reason}" if view.reason else ""
-        return f"waiting for {gpus}{position}{reason}"
+        return f"waiting for {lease}{position}{reason}"
     if view.state == "starting":
-        return f"starting · {gpus}"
+        return f"starting · {name_gpus(view)}"
     return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}"
 
 

@@ -121,9 +121,16 @@ def name_gpus(view: RunView) -> str:
     return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{card}"
 
 
+def name_lease(view: RunView) -> str:
+    """What the run takes: its GPUs, or the cores of a CPU stage."""
+    return name_gpus(view) if view.gpus else "CPU cores"
+
+
 def _gpus(view: RunView) -> str:
     if view.granted_at is None:
         return "no GPU was taken"
+    if view.gpus == 0:
+        return "CPU stage, no GPU taken" + (f", {view.ranks} ranks" if view.ranks > 1 else "")
     ranks = f", {view.ranks} ranks" if view.ranks > 1 else ""
     return name_gpus(view) + ranks
 
@@ -138,7 +145,8 @@ def _times(view: RunView) -> list[str]:
     elif view.finished_at is not None:
         parts.append(f"waited {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
     if view.release_ms is not None:
-        parts.append(f"free {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
+        free = "free" if view.gpus else "cores free"
+        parts.append(f"{free} {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
     return parts
 
 

@@ -33,6 +33,8 @@ Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _MOST_STANDBY = 8
 #: so long after the latest order the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
+#: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
+_EMPTY_QUIET_S = 0.015
 
 
 class ForkServer:
@@ -84,11 +86,14 @@ class ForkServer:
         with contextlib.suppress(OSError, ClusterError):
             await self.ready()
             while self.alive and not self._retired:
-                await asyncio.sleep(max(_PAUSE_S, self._used_at + _QUIET_S - time.monotonic()))
+                await asyncio.sleep(max(_PAUSE_S, self._due_at() - time.monotonic()))
                 if len(self._spares) >= count:
                     break
-                if time.monotonic() - self._used_at >= _QUIET_S and not self._retired:
+                if time.monotonic() >= self._due_at() and not self._retired:
                     self._spares.append(await self._connect())
+
+    def _due_at(self) -> float:
+        return self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
 
     async def _connect(self) -> Line:
         reader, writer = await asyncio.open_unix_connection(str(self.path), limit=1 << 20)

@@ -12,6 +12,7 @@ from ..core.messages import CellPayload, FileInfo
 from ..errors import OptionError
 from ..storage.atomic import make_private_folder, write_atomic
 from ..storage.layout import RunPaths
+from . import cores
 from .frames import Go, RankOrder
 
 _MOST_FILES = 200
@@ -58,10 +59,18 @@ def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
 
 
 def limit_threads(order: RankOrder) -> None:
-    """With ``--cpus`` the frameworks use that many threads."""
-    torch = sys.modules.get("torch")
-    if order.cpus and order.cpus >= 1 and torch is not None:
-        torch.set_num_threads(int(order.cpus))
+    """With ``--cpus`` the frameworks use that many threads; a CPU stage (no GPU) has no more cores than it reserved."""
+    if not order.cpus:
+        return
+    cpus = order.cpus / order.ranks if is_cpu_stage() else order.cpus
+    cores.use_threads(max(1, int(cpus)))
+    if is_cpu_stage():
+        cores.keep_to(cpus)
+
+
+def is_cpu_stage() -> bool:
+    """Whether the run was granted no GPU (known once :func:`take_gpus` was called)."""
+    return not os.environ.get("JUPYTER_GPU_IDS")
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:

@@ -39,15 +39,15 @@ def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], now_s: float)
 
 def expire(queue: list[QueuedRun], now_s: float) -> tuple[list[Expire], list[QueuedRun]]:
     """Split off the runs whose ``wait_s`` is over."""
-    over = [
-        Expire(queued.run, f"no GPU within {format_seconds(queued.wait_s)} (--wait)" if queued.wait_s else _NOT_NOW)
-        for queued in queue
-        if _is_over(queued, now_s)
-    ]
+    over = [Expire(queued.run, _expired(queued)) for queued in queue if _is_over(queued, now_s)]
     return over, [queued for queued in queue if not _is_over(queued, now_s)]
 
 
-_NOT_NOW = "no GPU is free now, and it may not wait (--wait 0)"
+def _expired(queued: QueuedRun) -> str:
+    what = "GPU is" if queued.ask.gpus else "cores are"
+    if not queued.wait_s:
+        return f"no {what} free now, and it may not wait (--wait 0)"
+    return f"no {what.split()[0]} within {format_seconds(queued.wait_s)} (--wait)"
 
 
 def _is_over(queued: QueuedRun, now_s: float) -> bool:

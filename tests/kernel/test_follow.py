@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu_release.client.results import is_usable
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunView
-from jupyter_gpu_release.kernel.follow import describe, is_usable
+from jupyter_gpu_release.kernel.follow import describe
 
 
 def view(state: str, **facts: object) -> RunView:
@@ -42,6 +43,9 @@ def test_a_cell_returns_when_its_names_are_usable_and_its_lease_is_gone(seen: Ru
          "running on a, b · 2 simulated GPUs · GPU 0, 3"),
         (view("running", hosts=["a"], gpus=0), "running on a · no GPU"),
         (view("releasing", hosts=["a"]), "ended, giving back on a · 1 simulated GPU"),
+        (view("queued", gpus=0, position=1, reason="needs 16 CPUs, 4 free"),
+         "waiting for CPU cores · position 1 · needs 16 CPUs, 4 free"),
+        (view("persisting", gone_at=1.0, gpus=0), "CPU cores free again · writing the results …"),
         (view("persisting", gone_at=1.0), "1 simulated GPU free again · writing the results …"),
     ],
 )  # fmt: skip

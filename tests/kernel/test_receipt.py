@@ -33,6 +33,12 @@ def test_real_gpus_with_card_and_memory():
     assert "0 MiB left on the device" in text
 
 
+def test_a_cpu_stage_says_that_it_took_no_gpu():
+    text = make_receipt(view(Outcome(status="ok", untouched_reason="`device` is cpu"), gpus=0, ranks=3)).text
+    assert text.startswith("✓ CPU stage, no GPU taken, 3 ranks · queued 0 ms · held 12.3 s · cores free 14 ms after")
+    assert "⚠" not in text
+
+
 def test_memory_that_stayed_is_a_warning():
     outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, left_bytes=1 << 30))
     receipt = make_receipt(view(outcome, simulated=False))

@@ -1,0 +1,60 @@
+"""Fifty short functions on four GPUs: how much of the time the GPUs are busy, and how a fresh Ray actor each does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from .bed import Bed
+from .report import Report
+
+GPUS, FUNCTION_S = 4, 0.1
+
+_SCRIPT = """
+import json, sys, time
+import jupyter_gpu_release as gpu_release
+def work(seconds):
+    began = time.time()
+    time.sleep(seconds)
+    return began, time.time()
+gpu_release.launch(work, 0.0).result()
+runs = [gpu_release.launch(work, float(sys.argv[2])) for _ in range(int(sys.argv[1]))]
+print(json.dumps([run.result() for run in runs]))
+"""
+
+
+def add_rows(report: Report, cluster: Bed, *, quick: bool) -> None:
+    """``launch_busy`` and ``actor_busy`` in percent; the ratio is ours ÷ theirs."""
+    count, rounds = (12, 1) if quick else (50, 5)
+    ours = report.add("launch_busy", [_busy(_launched(cluster, count)) for _ in range(rounds)], unit="%")
+    theirs = report.add("actor_busy", [_busy(_actors(cluster, count))], unit="%")
+    report.ratios["launch_busy_over_actor"] = ours / theirs
+
+
+def _launched(cluster: Bed, count: int) -> list[tuple[float, float]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(count), str(FUNCTION_S)],
+        cwd=cluster.work, env=dict(os.environ), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _actors(cluster: Bed, count: int) -> list[tuple[float, float]]:
+    address = cluster.connection()["ray_address"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.competitors", "short_actors", address, str(count)],
+        env={**os.environ, **cluster.ray_environment()}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _busy(spans: list[tuple[float, float]]) -> float:
+    """Of the GPUs' time from the first function's beginning to the last one's end, in percent."""
+    whole_s = max(end for _, end in spans) - min(began for began, _ in spans)
+    return 100 * sum(end - began for began, end in spans) / (GPUS * whole_s)

@@ -1,0 +1,111 @@
+"""Functions launched from notebooks, and CPU stages in front of GPU cells, in real kernels on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernel_bed import Notebook
+
+_FUNCTIONS = """
+import asyncio, threading
+import jupyter_gpu_release as gpu_release
+import torch
+from jupyter_gpu_release import gpu, launch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+calls = 0
+
+class Model:
+    def __init__(self, width):
+        self.width = width
+
+def train(width, *, scale=1):
+    print("training", width)
+    return Model(width * scale)
+
+def fails(width):
+    model = Model(width)
+    raise KeyError(model.width)
+
+@gpu(gpus=2)
+def pair(x):
+    import os
+    return x, len(os.environ["JUPYTER_GPU_IDS"].split(","))
+"""
+
+#: memory of its own, without mapped files
+_RSS = "sum(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith(('RssAnon', 'RssShmem')))"
+
+
+def test_functions_are_the_notebooks_own(notebook: Notebook):
+    notebook.ok(_FUNCTIONS)
+    shown = notebook.ok("runs = [launch(train, n, scale=2) for n in range(1, 4)]\nmodels = await asyncio.gather(*runs)")
+    assert shown.text() == ""  # what functions print is not mixed into the cell
+    assert notebook.value("[model.width for model in models]") == [2, 4, 6]
+    assert notebook.value("all(type(model) is Model for model in models)")
+    assert notebook.value("runs[1].logs()") == "training 2\n"
+    assert "training 5\n" in notebook.ok("launch(train, 5, stream=True).result()").text()
+    failed = notebook.run("launch(fails, 7).result()")
+    assert failed.status == "error"
+    assert failed.reply["ename"] == "KeyError"
+    assert "fails" in failed.traceback
+    assert "__gpu_function__" not in failed.traceback
+    assert "launched.py" not in failed.traceback
+    assert notebook.value("pair(3)") == [3, 2]
+    notebook.ok("%%gpu_train --gpus 1\ninside = pair(4)")
+    assert notebook.value("inside") == [4, 1]  # a call in the cell, with the cell's own GPU
+    assert notebook.value("threading.active_count() - len([t for t in threading.enumerate() if 'gpu-' in t.name])") > 0
+    assert notebook.value("sorted(t.name for t in threading.enumerate() if 'gpu-' in t.name)") == [
+        "gpu-session-read", "gpu-session-write",
+    ]  # fmt: skip
+    waits = notebook.begin("import time\nlong = launch(time.sleep, 600)\nprint('waits')\nlong.result()")
+    notebook.until(lambda shown: "waits" in shown.text())
+    notebook.interrupt()
+    assert notebook.end(waits).reply["ename"] == "KeyboardInterrupt"
+    assert notebook.value("[long.done(), long.cancel()]") == [False, True]
+    assert "RunCancelledError" in notebook.run("long.result()").traceback
+
+
+def test_defaults_and_what_cannot_be_sent(notebook: Notebook):
+    notebook.ok(_FUNCTIONS + "lock = threading.Lock()\ndef locks(): return lock")
+    assert "cannot send `lock`: cannot pickle '_thread.lock' object" in notebook.run("launch(locks)").traceback
+    notebook.ok("%gpu_config gpus=2")
+    assert notebook.value("launch(train, 1).view.gpus") == 2
+    assert notebook.value("launch(train, 1, gpus=0).view.gpus") == 0
+    asked = notebook.run("%%gpu_train --gpus 0 --cpus 512 --memory 4GiB\n1")
+    assert "asks for 512 CPUs on one node; no node of the cluster offers that" in asked.traceback
+    asked = notebook.run("%%gpu_train --gpus 0 --memory 900TiB\n1")
+    assert "asks for 900.0 TiB of memory on one node" in asked.traceback
+
+
+def test_a_cpu_stage_feeds_a_gpu_cell_without_passing_through_the_kernel(notebook: Notebook):
+    before = notebook.value(_RSS)
+    made = notebook.ok("%%gpu_train --gpus 0 --cpus 1 --memory 2GiB\nimport numpy as np\ntable = np.ones(32 << 20)")
+    assert made.receipt.startswith("✓ CPU stage, no GPU taken · ")
+    used = notebook.ok("%%gpu_train\ntotal = float(table.sum())\nhalf = table[: 16 << 20] / 2")
+    assert "1 simulated GPU" in used.receipt
+    grown_kib = notebook.value(_RSS) - before
+    assert grown_kib < 50 << 10  # the table alone has 256 MiB
+    assert notebook.value("[total, float(half[-1])]") == [float(32 << 20), 0.5]
+
+
+def test_memory_of_a_cpu_stage_is_enforced_and_it_never_counts_as_gpus(
+    notebook: Notebook, until: Callable[[Callable[[], Any], str], None]
+):
+    notebook.ok(
+        "import jupyter_gpu_release as gpu_release, time\nfrom pathlib import Path\nstays = Path('stay').resolve()"
+    )
+    notebook.ok(
+        "def wait():\n    while not stays.exists(): time.sleep(0.02)\nstage = gpu_release.launch(wait, gpus=0, cpus=1)"
+    )
+    until(lambda: notebook.value("stage.status") == "running", "the stage to run")
+    status = "gpu_release.functions.api._launcher().session().target"
+    notebook.ok(
+        f"from jupyter_gpu_release.client.rest import GatewayClient\nstatus = GatewayClient.of({status}).status()"
+    )
+    held = notebook.value("[status.gpus.held, [run.gpus for run in status.runs if run.run == stage.id]]")
+    assert held == [0, [0]]
+    notebook.ok("stays.touch(); stage.result()")
+    big = notebook.run("%%gpu_train --gpus 0 --memory 256MiB\ngrown = bytearray(600 << 20)")
+    assert "its limit is 256 MiB, so it was ended" in big.traceback
