@@ -62,15 +62,11 @@ def limit_threads(order: RankOrder) -> None:
     """With ``--cpus`` the frameworks use that many threads; a CPU stage (no GPU) has no more cores than it reserved."""
     if not order.cpus:
         return
-    cpus = order.cpus / order.ranks if is_cpu_stage() else order.cpus
+    is_cpu_stage = order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS")
+    cpus = order.cpus / order.ranks if is_cpu_stage else order.cpus
     cores.use_threads(max(1, int(cpus)))
-    if is_cpu_stage():
+    if is_cpu_stage:
         cores.keep_to(cpus)
-
-
-def is_cpu_stage() -> bool:
-    """Whether the run was granted no GPU (known once :func:`take_gpus` was called)."""
-    return not os.environ.get("JUPYTER_GPU_IDS")
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
