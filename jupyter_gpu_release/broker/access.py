@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.documents import ActiveRow, QueueRow, RunRow, StatusDocument, UsageFacts
+from ..core.documents import ActiveRow, QueueRow, RunRow, StatusDocument, UsageFacts, WarmRow
 from ..core.messages import RunView
 from ..core.run import RunState
 
@@ -25,6 +25,9 @@ PUBLIC_RUN = frozenset({
 })  # fmt: skip
 PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
 PUBLIC_QUEUED = frozenset({"run", "user", "queue", "priority", "gpus", "position", "reason", "start_estimate_s"})
+PUBLIC_WARM = frozenset(
+    {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
+)
 #: in place of fields that have no default of their own
 _EMPTY: dict[str, Any] = {
     "name": "", "notebook": "", "cell": "", "reason": "", "release_ms": None, "results": [], "files": [],
@@ -41,6 +44,8 @@ class Act(Enum):
     CHANGE = "run.change"
     #: let it outlive its kernel, which is the owner's
     DETACH = "run.detach"
+    #: end or extend the warm lease that is kept after it
+    LEASE = "lease.change"
     #: the values that it made: pickles, which run code where they are loaded
     LOAD = "run.load"
 
@@ -100,13 +105,14 @@ def shown_status(caller: Caller, document: StatusDocument, usage: UsageFacts | N
         document,
         queue=[_row(caller, queued, PUBLIC_QUEUED) for queued in document.queue],
         runs=[_row(caller, active, PUBLIC_ACTIVE) for active in document.runs],
+        warm=[_row(caller, kept, PUBLIC_WARM) for kept in document.warm],
         user=caller.user,
         role=caller.role,
         usage=usage,
     )
 
 
-Row = TypeVar("Row", RunRow, ActiveRow, QueueRow)
+Row = TypeVar("Row", RunRow, ActiveRow, QueueRow, WarmRow)
 
 
 def _row(caller: Caller, row: Row, public: frozenset[str]) -> Row:

@@ -140,6 +140,7 @@ class Gateway:
             await end_strangers(self._broker)
             self._look_at_others()
             await self._broker.sessions.check_silence()
+            self._broker.warm.tidy()
             self._broker.audit.settle()
             self._warm_workers()
             self._broker.lifecycle.queue.serve()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import platform
 import time
@@ -50,6 +51,7 @@ from .status_board import Cards, StatusBoard
 from .tail import Batch, batches_of
 from .tokens import Caller, TokenBook
 from .usage import Account
+from .warm import WarmLeases
 
 log = logging.getLogger(__name__)
 #: how long a first submission waits for a node agent that is still starting
@@ -70,10 +72,12 @@ class Broker:
         self.runs = RunTable(self.engine, self.journal, self.manifests)
         self.nodes = NodeTable(config)
         self.leases = LeaseTable()
-        self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests)
+        self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
+        self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm)
         self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
         self.runs.on_end = self.provenance.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+        self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
         self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
         self.tokens = TokenBook([])
@@ -126,6 +130,11 @@ class Broker:
             )
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", mend="write continue or cancel")
+        if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
+            raise OptionError(
+                f"keep_s {request.keep_s:g}: GPUs are kept for the next cell of a kernel that is connected",
+                mend="send a number of seconds, and the request through the kernel's session",
+            )
         await self._wait_for_agent()
         reason = impossible(ask, self.nodes.states(self.leases))
         if reason is not None:

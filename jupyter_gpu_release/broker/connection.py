@@ -30,6 +30,7 @@ from ..errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestErro
 from .access import Act
 from .broker import Broker
 from .follow import Follower
+from .lifecycle import INTERRUPTED
 from .sessions import Session
 from .tokens import Caller
 
@@ -166,7 +167,7 @@ class SessionConnection:
 
     async def _signal(self, message: Signal) -> None:
         record = self._broker.run_for(self._caller, message.run, Act.CHANGE)
-        reason = "interrupted" if message.signal == "interrupt" else "killed"
+        reason = INTERRUPTED if message.signal == "interrupt" else "killed"
         await self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill")
 
     def _subscribe(self, message: Subscribe) -> None:

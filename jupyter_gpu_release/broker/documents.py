@@ -22,6 +22,7 @@ from ..core.documents import (
     RunRow,
     RunsDocument,
     StatusDocument,
+    WarmRow,
 )
 from ..core.messages import RunView
 from ..core.node_messages import GpuInfo
@@ -36,6 +37,7 @@ from .nodes import Node
 from .progress import progress_of
 from .runs import RunRecord
 from .tokens import Caller
+from .warm_ledger import Kept
 
 #: how old a card's figures may be for somebody who asks
 CARDS_AGE_S = 0.5
@@ -49,16 +51,19 @@ async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> S
     now_s = time.time()
     total = sum(node.gpus for node in nodes)
     held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
+    warm = [warm_row(broker, lease, lease.kept) for lease in broker.leases.warm() if lease.kept is not None]
     external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=broker.config.simulated,
         gateway=GatewayFacts(broker.url, __version__),
-        gpus=GpuCounts(total, held, max(0, total - held - external), external),
+        gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
         nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
         queue=[_queue_row(record.view) for record in broker.lifecycle.queue.waiting()],
         runs=[_active_row(record, now_s) for record in broker.runs.live()],
         serial=serial,
+        warm=warm,
+        warm_gpu_s=broker.warm.gpu_seconds(now_s),
     )
 
 
@@ -149,11 +154,25 @@ def _holder(broker: Broker, node: Node, card: GpuInfo) -> Lease | None:
 
 def _gpu_row(card: GpuInfo, lease: Lease | None, broker: Broker) -> GpuRow:
     record = broker.runs.get(lease.run) if lease is not None else None
+    kept = lease.kept if lease is not None else None
     state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
+    user = kept.user if kept is not None else record.view.user if record is not None else None
     return GpuRow(
         index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
-        utilization=card.utilization, state=state, user=record.view.user if record is not None else None,
-        run=lease.run if lease is not None else None,
+        utilization=card.utilization, state=state, user=user,
+        run=lease.run if lease is not None else None, lease=lease.run if lease is not None else None,
+        warm_until=kept.until_s if kept is not None else None,
+    )  # fmt: skip
+
+
+def warm_row(broker: Broker, lease: Lease, kept: Kept, state: str = "warm") -> WarmRow:
+    """One lease that is kept (or was, a moment ago), as its owner sees it."""
+    nodes = [node for slot in lease.slots if (node := broker.nodes.find(slot.node)) is not None]
+    return WarmRow(
+        lease=lease.run, run=lease.run, user=kept.user, gpus=sum(slot.gpus for slot in lease.slots),
+        since=kept.since_s, until=kept.until_s, auto=kept.auto, hosts=list(dict.fromkeys(node.host for node in nodes)),
+        gpu_ids=[i for per_slot in lease.gpu_ids for i in per_slot], queue=kept.queue, notebook=kept.notebook,
+        cell=kept.cell, kernel=kept.kernel, session=kept.session, state=state,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import Slot
 from .ledger import StoredLease
+from .warm_ledger import Kept
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,10 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """The GPUs that one run holds. ``run`` changes when a group is handed over as it is."""
+    """The GPUs that one run holds, or that are kept for the next run of the same kernel.
+
+    ``run`` changes when a group is handed over as it is; of a warm lease it is the run that it is kept after.
+    """
 
     def __init__(self, name: str, run: str, slots: tuple[Slot, ...]) -> None:
         self.name = name
@@ -58,6 +62,8 @@ class Lease:
         self.gpu_ids: tuple[tuple[str, ...], ...] = ()
         self.group: PlacementGroup | None = None
         self.incarnation = ""
+        #: set while the lease is warm
+        self.kept: Kept | None = None
         #: the tasks that tell the ids, while they are awaited
         self.asked: list[Any] = []
         self.refusal: ClusterError | None = None
@@ -81,6 +87,12 @@ class Lease:
         lease.group = group
         lease.incarnation = placement.incarnation
         lease.state = LeaseState.BUSY
+        return lease
+
+    def handed_to(self, run: str) -> Lease:
+        """The same group with its GPUs, held by another run from now on."""
+        lease = Lease(self.name, run, self.slots)
+        lease.group, lease.gpu_ids, lease.state = self.group, self.gpu_ids, LeaseState.BUSY
         return lease
 
     def ids_on(self, node: str) -> list[str]:
@@ -136,9 +148,18 @@ class LeaseTable:
         """The lease that ``run`` holds."""
         return next((lease for lease in self._leases.values() if lease.run == run), None)
 
-    def held(self, node: str) -> Slot:
-        """What our leases hold on ``node``."""
-        slots = [slot for lease in self._leases.values() for slot in lease.slots if slot.node == node]
+    def warm(self) -> list[Lease]:
+        """Leases without a run that kernels keep."""
+        return [lease for lease in self._leases.values() if lease.state is LeaseState.WARM]
+
+    def find(self, name: str) -> Lease | None:
+        """A lease by its name."""
+        return self._leases.get(name)
+
+    def held(self, node: str, state: LeaseState | None = None) -> Slot:
+        """What our leases (in this state) hold on ``node``."""
+        leases = [lease for lease in self._leases.values() if state in (None, lease.state)]
+        slots = [slot for lease in leases for slot in lease.slots if slot.node == node]
         return Slot(node, sum(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
 
     @property

@@ -12,7 +12,7 @@ from ..core.messages import Outcome, PersistWait
 from ..core.node_messages import RunPhase, StartOrder
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
-from ..scheduling.snapshot import Slot
+from ..scheduling.snapshot import Grant
 from . import gangs, ledger
 from . import leases as ray_leases
 from .background import BackgroundWork
@@ -24,8 +24,11 @@ from .manifests import Manifests
 from .nodes import NodeTable
 from .queue import RunQueue
 from .runs import PHASES, RunRecord, RunTable, Told
+from .warm import WarmLeases
 
 log = logging.getLogger(__name__)
+#: why a run is cancelled whose own cell was interrupted
+INTERRUPTED = "interrupted"
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
 #: followers that are further behind than this after a run's end read from its log
@@ -36,23 +39,29 @@ class Lifecycle:
     """Carries out decisions; every method runs on the event loop."""
 
     def __init__(
-        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: Journal, manifests: Manifests
-    ) -> None:
+        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: Journal, manifests: Manifests,
+        warm: WarmLeases,
+    ) -> None:  # fmt: skip
         self.runs = runs
         self.nodes = nodes
         self.leases = leases
-        self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire)
+        self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire, warm.give_up)
+        self.warm = warm
+        warm.free, warm.is_left, warm.serve = self._free, self.queue.leaves, self.queue.serve
         self._journal = journal
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
 
     # ------------------------------------------------------------------------------------ granted
-    def _on_grant(self, record: RunRecord, placement: tuple[Slot, ...]) -> None:
-        lease = self.leases.add(Lease(group_name(record.run), record.run, placement))
-        self._start_on(record, lease)
+    def _on_grant(self, record: RunRecord, grant: Grant) -> None:
+        if grant.lease:
+            lease, kept = self.warm.take(grant.lease, record.run)
+            self._start_on(record, lease, on_kept=kept.session == record.view.session)
+        else:
+            self._start_on(record, self.leases.add(Lease(group_name(record.run), record.run, grant.placement)))
 
-    def _start_on(self, record: RunRecord, lease: Lease) -> None:
+    def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
         record.lease = lease
         granted_at = time.time()
         # threads write this down while we wait for Ray
@@ -64,8 +73,9 @@ class Lifecycle:
         lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
         record.starting = self.spawn(self._start(record, lease, written))
         self.runs.change(
-            record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts
-        )
+            record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts,
+            on_kept=on_kept,
+        )  # fmt: skip
 
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
@@ -190,17 +200,20 @@ class Lifecycle:
             self.runs.change(record, RunState.RELEASING, told=Told.SOON, running_at=running_at)
 
     async def end_lease(self, record: RunRecord) -> None:
-        """Give the run's GPUs back (or straight to the next run), then show its outcome."""
+        """Give the run's GPUs back (or straight to the next run, or keep them warm), then show its outcome."""
+        await self.warm.until_granted(record)
         lease, record.lease = record.lease, None
         self._to_releasing(record)
         if lease is not None and lease.slots[1:]:
             await gangs.members_left(self.nodes, lease, record.run)
-        if lease is not None and not self._hand_over(lease):
+        kept = self.warm.keep(record, lease) if lease is not None else None
+        if lease is not None and not kept and not self._hand_over(lease):
             await self._free(lease)
         now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
         release_ms = None if outcome.ended_s is None else max(0.0, (now_s - outcome.ended_s) * 1000)
-        gone: dict[str, Any] = {"gone_at": now_s, "release_ms": release_ms} if lease is not None else {}
+        also = self.warm.written(lease) if lease is not None and kept else None
+        gone: dict[str, Any] = {"gone_at": now_s, "release_ms": release_ms, "kept": kept, "also": also} if lease else {}
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
             self._finish(record, **gone)
         else:
@@ -212,9 +225,7 @@ class Lifecycle:
         successor = self.queue.successor(lease)
         if successor is None:
             return False
-        handed = Lease(lease.name, successor.run, lease.slots)
-        handed.group, handed.gpu_ids, handed.state = lease.group, lease.gpu_ids, lease.state
-        self._start_on(successor, self.leases.add(handed))
+        self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
         return True
 
     async def _free(self, lease: Lease) -> None:
@@ -244,6 +255,7 @@ class Lifecycle:
         """End a run: at once while it waits, else by an interrupt; the second one (or ``kill``) kills."""
         if record.state.is_terminal or record.phase >= PHASES["released"]:
             return
+        record.is_given_up |= kill or reason != INTERRUPTED
         if record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED):
             self.queue.remove(record)
             record.cancelled = reason

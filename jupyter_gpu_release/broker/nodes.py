@@ -18,6 +18,7 @@ from ..core.config import GatewayConfig
 from ..core.messages import Event, decode, encode
 from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, StartOrder
 from ..core.provenance import Environment
+from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
 from .joining import first_line
@@ -242,6 +243,7 @@ def _state_of(node: Node, leases: LeaseTable) -> NodeState:
         node=node.node, host=node.host, gpus_total=node.gpus,
         gpus_free=max(0, node.gpus - held.gpus - leases.external.get(node.node, 0)),
         cpus_total=node.cpus, cpus_free=max(0, node.cpus - held.cpus),
+        gpus_coming=leases.held(node.node, LeaseState.RELEASING).gpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         gpu_name=(cards[0].name if cards else "") or node.accelerator,
         gpu_memory_bytes=min(memories, default=0), labels=node.labels,

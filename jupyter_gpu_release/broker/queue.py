@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..core.run import RunState
+from ..core.run import LeaseState, RunState
 from ..scheduling.actions import decide
-from ..scheduling.snapshot import Expire, Grant, NodeState, QueuedRun, Slot, Snapshot, Wait
+from ..scheduling.snapshot import Expire, Grant, NodeState, QueuedRun, Release, Slot, Snapshot, Wait, WarmLease
 from .leases import Lease, LeaseTable
 from .nodes import NodeTable
 from .runs import RunRecord, RunTable
@@ -19,21 +19,23 @@ log = logging.getLogger(__name__)
 
 
 class RunQueue:
-    """Runs that wait, by id. ``on_grant`` and ``on_expire`` carry out what the policy decided."""
+    """Runs that wait, by id. ``on_grant``, ``on_expire`` and ``on_release`` carry out what the policy decided."""
 
     def __init__(
         self,
         runs: RunTable,
         nodes: NodeTable,
         leases: LeaseTable,
-        on_grant: Callable[[RunRecord, tuple[Slot, ...]], None],
+        on_grant: Callable[[RunRecord, Grant], None],
         on_expire: Callable[[RunRecord, str], None],
+        on_release: Callable[[Lease, str], object],
     ) -> None:
         self._runs = runs
         self._nodes = nodes
         self._leases = leases
         self._on_grant = on_grant
         self._on_expire = on_expire
+        self._on_release = on_release
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
         self._timer: asyncio.TimerHandle | None = None
@@ -59,15 +61,20 @@ class RunQueue:
         self._waiting.pop(record.run, None)
 
     def serve(self) -> None:
-        """Decide about all that wait and carry it out."""
-        if not (self._open and self._waiting):
+        """Decide about all that wait (and about what is kept warm) and carry it out."""
+        if not (self._open and (self._waiting or self._leases.warm())):
             return
         now_s = time.time()
         for decision in decide(self._snapshot(self._nodes.states(self._leases)), now_s):
+            if isinstance(decision, Release):
+                lease = self._leases.find(decision.lease)
+                if lease is not None:
+                    self._on_release(lease, decision.reason)
+                continue
             record = self._waiting[decision.run]
             if isinstance(decision, Grant):
                 del self._waiting[decision.run]
-                self._on_grant(record, decision.placement)
+                self._on_grant(record, decision)
             elif isinstance(decision, Expire):
                 del self._waiting[decision.run]
                 self._on_expire(record, decision.reason)
@@ -81,12 +88,23 @@ class RunQueue:
             return None
         nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
         for decision in decide(self._snapshot(nodes), time.time()):
-            if isinstance(decision, Grant) and _same(decision.placement, lease.slots):
+            if isinstance(decision, Grant) and not decision.lease and _same(decision.placement, lease.slots):
                 return self._waiting.pop(decision.run)
         return None
 
+    def leaves(self, lease: Lease) -> bool:
+        """Whether nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
+        kept = lease.kept
+        for decision in decide(self._snapshot(self._nodes.states(self._leases)), time.time()):
+            if isinstance(decision, Release) and decision.lease == lease.name:
+                return False
+            if isinstance(decision, Grant) and decision.lease == lease.name:
+                return kept is not None and self._waiting[decision.run].view.session == kept.session
+        return True
+
     def _snapshot(self, nodes: tuple[NodeState, ...]) -> Snapshot:
-        return Snapshot(nodes, tuple(_queued(record) for record in self._waiting.values()))
+        warm = tuple(facts for lease in self._leases.warm() if (facts := _warm(lease)) is not None)
+        return Snapshot(nodes, tuple(_queued(record) for record in self._waiting.values()), warm)
 
     def _note_wait(self, record: RunRecord, wait: Wait) -> None:
         view = record.view
@@ -94,7 +112,7 @@ class RunQueue:
             self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
 
     def _set_timer(self, now_s: float) -> None:
-        """Wake up when the next ``--wait`` is over."""
+        """Wake up when the next ``--wait`` is over, or the time of a warm lease."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -103,6 +121,7 @@ class RunQueue:
             for record in self._waiting.values()
             if record.request.wait_s is not None
         ]
+        ends += [lease.kept.until_s for lease in self._leases.warm() if lease.kept is not None]
         if ends:
             delay_s = max(0.0, min(ends) - now_s) + 0.005
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.serve)
@@ -112,8 +131,16 @@ def _queued(record: RunRecord) -> QueuedRun:
     request = record.request
     return QueuedRun(
         run=record.run, ask=request.ask, ordinal=record.ordinal, submitted_at=record.view.submitted_at,
-        user=record.view.user, wait_s=request.wait_s,
+        user=record.view.user, wait_s=request.wait_s, session=record.view.session,
     )  # fmt: skip
+
+
+def _warm(lease: Lease) -> WarmLease | None:
+    """A warm lease as the scheduling policy sees it."""
+    kept = lease.kept
+    if kept is None or lease.state is not LeaseState.WARM:
+        return None
+    return WarmLease(lease.name, lease.slots, kept.ask, kept.user, kept.session, kept.until_s, kept.auto)
 
 
 def _without(node: NodeState, lease: Lease) -> NodeState:

@@ -21,13 +21,14 @@ from ..core.messages import decode
 from ..core.node_messages import NodeInfo, NodeRun, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError
-from . import ledger, membership, token_store
+from . import ledger, membership, token_store, warm_ledger
 from .broker import Broker
-from .leases import Lease, living_groups, release
+from .leases import Lease, Placement, living_groups, release
 from .ledger import StoredLease, StoredSession
 from .persisting import await_node
 from .runs import RunRecord
 from .tokens import embedded_token
+from .warm_ledger import Kept
 
 log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
@@ -41,6 +42,8 @@ class Remembered:
     """What is left to compare with Ray and the agents once the ledger is read."""
 
     leases: dict[str, StoredLease] = field(default_factory=dict)
+    #: leases that kernels kept warm
+    kept: list[tuple[StoredLease, Kept]] = field(default_factory=list)
     runs: list[RunRecord] = field(default_factory=list)
     sessions: list[StoredSession] = field(default_factory=list)
     #: the cluster itself is a new one: nothing of the ledger's can be alive
@@ -61,11 +64,15 @@ def restore(broker: Broker) -> Remembered:
             ledger.write_meta(connection, "store", config.store)
         stored = ledger.live_runs(connection)
         sessions = ledger.open_sessions(connection)
-        leases = {lease.run: lease for lease in ledger.all_leases(connection)}
+        kept = warm_ledger.all_kept(connection)
+        broker.warm.earlier_gpu_s = warm_ledger.warm_gpu_seconds(connection)
+        found = ledger.all_leases(connection)
+    leases = {lease.run: lease for lease in found if lease.lease not in kept}
+    warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [broker.runs.adopt(entry) for entry in stored]
     for record in records:
         record.phase = _PHASE_OF.get(record.state, 0)
-    return Remembered(leases, records, sessions, fresh)
+    return Remembered(leases, warm, records, sessions, fresh)
 
 
 def restore_sessions(broker: Broker, remembered: Remembered) -> None:
@@ -88,6 +95,8 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
     await broker.nodes.ensure_agents()
     groups = await asyncio.to_thread(living_groups)
     on_nodes, silent = await _ask_agents(broker)
+    for stored_lease, kept in remembered.kept:
+        _adopt_warm(broker, stored_lease, kept, groups, fresh=remembered.fresh)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
@@ -134,6 +143,20 @@ def _lease_of(broker: Broker, stored: StoredLease | None, groups: dict[str, Plac
     if stored is None or stored.lease not in groups:
         return None
     return broker.leases.add(Lease.restored(stored, groups[stored.lease]))
+
+
+def _adopt_warm(
+    broker: Broker, stored: StoredLease, kept: Kept, groups: dict[str, PlacementGroup], *, fresh: bool
+) -> None:
+    """A kernel goes on keeping its GPUs, until the same time as before; what is not kept is a stranger's group."""
+    now_s = time.time()
+    if not fresh and stored.lease in groups and now_s < kept.until_s and broker.sessions.is_open(kept.session):
+        log.info("lease %s stays warm for another %.1f s", stored.lease, kept.until_s - now_s)
+        broker.warm.adopt(Lease.restored(stored, groups[stored.lease]), kept)
+        return
+    gpus = sum(slot[1] for slot in decode(stored.placement, Placement).slots)
+    broker.warm.count(stored.lease, stored.run, gpus, kept, min(now_s, kept.until_s), "the gateway was restarted")
+    broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
 
 
 async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun) -> None:

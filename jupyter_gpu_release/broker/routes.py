@@ -16,11 +16,21 @@ from starlette.websockets import WebSocket
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
 from ..core.config import RetentionPolicy
-from ..core.documents import EventsPage, GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.documents import (
+    EventsPage,
+    GcDocument,
+    Health,
+    LeaseExtension,
+    NodeChecks,
+    RunRow,
+    RunsDocument,
+    StatusDocument,
+    WarmRow,
+)
 from ..core.messages import RunRequest, RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState
-from ..errors import OptionError, RequestError
+from ..errors import RequestError
 from .access import Act, shown_status
 from .broker import Broker
 from .checks import check_nodes
@@ -28,6 +38,7 @@ from .connection import SessionConnection
 from .documents import CARDS_AGE_S, record_row, runs_document, status_document
 from .event_routes import events_socket, run_events
 from .imports import import_run
+from .lease_routes import extend_lease, release_lease
 from .parameters import flag, number
 from .persisting import give_up
 from .provenance_routes import ask_cache, note_reuse, show_lineage
@@ -145,15 +156,6 @@ async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDo
     return await broker.collector.collect(policy, user=user, dry_run=dry_run)
 
 
-async def change_lease(broker: Broker, caller: Caller, request: Request) -> None:
-    """POST /v1/leases/{lease}/release and /extend."""
-    lease = request.path_params["lease"]
-    raise OptionError(
-        f"lease {lease[:40]}: warm leases are not built yet, so there is none to release or to extend",
-        mend="a GPU is given back when its cell ends; `jupyter gpu cancel RUN` ends a running one",
-    )
-
-
 async def show_status(broker: Broker, caller: Caller, request: Request) -> Response:
     """GET /v1/status; ``Server-Timing`` tells which part of the time was waiting."""
     began_s, age_s = time.monotonic(), CARDS_AGE_S
@@ -213,8 +215,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/runs/{run}/unpin", pin_run, "Let a run's results be collected again", RunRow),
     Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,
           socket=events_socket),
-    Route("POST", "/v1/leases/{lease}/release", change_lease, "End a warm lease"),
-    Route("POST", "/v1/leases/{lease}/extend", change_lease, "Keep a warm lease for longer"),
+    Route("POST", "/v1/leases/{lease}/release", release_lease,
+          "End a warm lease (called by its run); answered when its GPUs are free", WarmRow),
+    Route("POST", "/v1/leases/{lease}/extend", extend_lease, "Keep a warm lease for longer, whoever waits", WarmRow,
+          LeaseExtension),
     Route("POST", "/v1/imports/{name}", import_bundle, "Make a run of what was unpacked on the store", RunRow,
           query={"exported_by": ("string", "who exported it")}),
     Route("POST", "/v1/gc", collect_runs, "Remove results by age, count and quota, and what nobody refers to",

@@ -15,7 +15,7 @@ from ..core.messages import Outcome, PersistWait, RunRequest, RunView
 from ..core.resources import ResourceAsk
 from ..core.run import RunState
 from . import kinship, ledger, usage
-from .journal import Journal
+from .journal import Journal, Write
 from .leases import Lease
 from .ledger import StoredRun
 from .manifests import Manifests
@@ -57,6 +57,8 @@ class RunRecord:
         self.interrupts = 0
         #: why somebody cancelled it, in words
         self.cancelled = ""
+        #: it was ended by more than an interrupt from its own cell, so its GPUs are not kept for the next one
+        self.is_given_up = False
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
@@ -111,6 +113,14 @@ def _update(link: Connection, view: RunView, outcome: Outcome | None) -> None:
     measured = outcome.gpu_use.mean_utilization if outcome is not None and outcome.gpu_use is not None else None
     if measured is not None:
         usage.put_use(link, view.run, measured)
+
+
+def _both(first: Write, second: Write) -> Write:
+    def write(connection: Connection) -> None:
+        first(connection)
+        second(connection)
+
+    return write
 
 
 def _empty_request(view: RunView) -> RunRequest:
@@ -188,11 +198,13 @@ class RunTable:
         *,
         told: Told = Told.NOW,
         at_once: bool = False,
+        also: Write | None = None,
         **facts: Any,
     ) -> asyncio.Future[None] | None:
         """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state).
 
-        ``at_once``: no agent could tell it again after a restart, so it is committed now.
+        ``at_once``: no agent could tell it again after a restart, so it is committed now. ``also``: what is true
+        together with it, committed at once with it.
         """
         if state is not None:
             if not record.state.may_become(state):
@@ -206,7 +218,7 @@ class RunTable:
             record.wake()
         else:
             asyncio.get_running_loop().call_later(_SOON_S, record.wake)
-        done = self._commit(record, view, outcome, at_once=at_once)
+        done = self._commit(record, view, outcome, also, at_once=at_once)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
@@ -215,12 +227,14 @@ class RunTable:
         return done
 
     def _commit(
-        self, record: RunRecord, view: RunView, outcome: Outcome | None, *, at_once: bool
+        self, record: RunRecord, view: RunView, outcome: Outcome | None, also: Write | None, *, at_once: bool
     ) -> asyncio.Future[None] | None:
         """Ends and grants are committed at once; what agents can tell again after a restart may wait."""
         if not record.recorded:
             return None
-        write = partial(_update, view=view, outcome=outcome)
+        write: Write = partial(_update, view=view, outcome=outcome)
+        if also is not None:
+            return self._journal.put(_both(write, also), replaces=view.run)
         if at_once or record.state.is_terminal or record.state is RunState.STARTING:
             return self._journal.put(write, replaces=view.run)
         self._journal.later(view.run, write)

@@ -66,6 +66,30 @@ leases = Table(
     Column("placement", LargeBinary, nullable=False),
 )
 
+#: leases that are kept warm: by whom and until when (msgpack of broker.leases.Kept)
+warm_leases = Table(
+    "warm_leases",
+    metadata,
+    Column("lease", String, primary_key=True),
+    Column("kept", LargeBinary, nullable=False),
+)
+
+#: times for which GPUs were kept warm, one row each (a run's own time ends before)
+warm_times = Table(
+    "warm_times",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("user", String, nullable=False),
+    Column("session", String, nullable=False),
+    Column("run", String, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    #: what ended it, in words
+    Column("ended_by", String, nullable=False),
+    Index("warm_times_by_age", "until"),
+)
+
 tokens = Table(
     "tokens",
     metadata,

@@ -72,6 +72,8 @@ class SessionTable:
         self._grace_s = grace_s
         self._runs_of = runs_of
         self._cancel = cancel
+        #: told of each session that has ended
+        self.on_end: Callable[[str], None] = lambda session: None
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -107,6 +109,11 @@ class SessionTable:
         """Whether there is such a session, and it is this user's."""
         session = self._sessions.get(name)
         return session is not None and session.user == user
+
+    def is_open(self, name: str) -> bool:
+        """Whether this session has not ended: its client is there, or may come back."""
+        session = self._sessions.get(name)
+        return session is not None and session.state != "ended"
 
     def is_live(self, name: str) -> bool:
         """Whether this session's client is connected now."""
@@ -145,6 +152,7 @@ class SessionTable:
         if state == "ended":
             self._journal.put(lambda link: usage.put_session_end(link, stored.session, stored.since))
             self._end_runs(session, "the notebook's kernel ended", every=True)
+            self.on_end(session.session)
         elif state in ("grace", "lost"):
             loop = asyncio.get_running_loop()
             session.timer = loop.call_later(self._grace_s, self._grace_over, session)

@@ -14,6 +14,7 @@ _OLDER_THAN, _KEEP, _QUOTA = "JUPYTER_GPU_GC_OLDER_THAN", "JUPYTER_GPU_GC_KEEP",
 _EVERY = "JUPYTER_GPU_GC_EVERY"
 _LEAST_EVERY_S = 10
 _GRACE = "JUPYTER_GPU_RECONNECT_GRACE_S"
+_MAX_KEEP = "JUPYTER_GPU_MAX_KEEP"
 _PRELOAD = "JUPYTER_GPU_PRELOAD"
 _SPOOL = "JUPYTER_GPU_SPOOL"
 _MEMORY = "JUPYTER_GPU_PERSIST_MEMORY"
@@ -91,3 +92,8 @@ def collection_interval_from_environment() -> float:
 def grace_from_environment() -> float:
     """``JUPYTER_GPU_RECONNECT_GRACE_S``: how long a closed kernel's runs wait for it to come back (30 s)."""
     return parse_seconds(os.environ.get(_GRACE) or "30", option=_GRACE)
+
+
+def max_keep_from_environment() -> float:
+    """``JUPYTER_GPU_MAX_KEEP``: the longest ``--keep`` of a cell (10 min); ``0``: nothing is kept."""
+    return parse_seconds(os.environ.get(_MAX_KEEP) or "10m", option=_MAX_KEEP)

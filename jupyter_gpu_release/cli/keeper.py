@@ -31,6 +31,7 @@ from ..storage.atomic import write_atomic
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    max_keep_from_environment,
     persist_from_environment,
     preload_from_environment,
     retention_from_environment,
@@ -137,6 +138,7 @@ class Keeper:
             simulated=plan.simulated,
             preload=preload_from_environment(),
             reconnect_grace_s=grace_from_environment(),
+            max_keep_s=max_keep_from_environment(),
             retention=retention_from_environment(),
             gc_interval_s=collection_interval_from_environment(),
             **persist_from_environment(plan.paths.spool),

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..core.access_documents import TokenRow
 from ..core.documents import GpuRow, RunRow, StatusDocument
+from ..core.kept import card_state
 from ..core.resources import format_bytes, format_seconds
 from .columns import write_columns
 from .findings import BROKEN, NOTE, Finding
@@ -52,8 +53,9 @@ def print_status(console: Console, status: StatusDocument) -> None:
     gpus = status.gpus
     kind = "simulated GPUs" if status.simulated else "GPUs"
     others = f", {gpus.external} used by others" if gpus.external else ""
+    warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
     console.print(
-        f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held, {gpus.free} free{others}", markup=False
+        f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held{warm}, {gpus.free} free{others}", markup=False
     )
     cards = _table("host", "GPU", "name", "memory", "busy", "state", "user", "run")
     for node in status.nodes:
@@ -170,7 +172,8 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
 def _card(card: GpuRow) -> tuple[str | Text, ...]:
     memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
     busy = "" if card.utilization is None else f"{card.utilization:.0%}"
-    return card.index, card.name, memory, busy, _state(card.state), card.user or "", card.run or ""
+    state = Text(card_state(card, time.time()), style=_STATE_STYLES.get(card.state, ""))
+    return card.index, card.name, memory, busy, state, card.user or "", card.run or ""
 
 
 def _gpus(run: RunRow) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from ..core.documents import Health, RunRow, RunsDocument, StatusDocument
+from ..core.documents import Health, LeaseExtension, RunRow, RunsDocument, StatusDocument, WarmRow
 from .answers import LOOPBACK, read_answer, safe_path
 from .discovery import Target
 from .unreachable import unreachable
@@ -62,13 +62,14 @@ class AsyncGatewayClient:
         parameters = {"kill": "true"} if kill else {}
         return await self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters=parameters)
 
-    async def release_lease(self, lease: str) -> dict[str, Any]:
+    async def release_lease(self, lease: str) -> WarmRow:
         """End a warm lease."""
-        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", dict)
+        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow)
 
-    async def extend_lease(self, lease: str, keep_s: float) -> dict[str, Any]:
-        """Keep a warm lease for ``keep_s`` seconds from now."""
-        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/extend", dict, body={"keep_s": keep_s})
+    async def extend_lease(self, lease: str, keep_s: float) -> WarmRow:
+        """Keep a warm lease for ``keep_s`` seconds from now, as far as the gateway allows."""
+        body = LeaseExtension(keep_s)
+        return await self._ask("POST", f"/v1/leases/{safe_path(lease)}/extend", WarmRow, body=body)
 
     async def _ask(
         self, method: str, path: str, kind: type[T], *, parameters: dict[str, Any] | None = None, body: Any = None

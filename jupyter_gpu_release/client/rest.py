@@ -10,7 +10,16 @@ import msgspec
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
-from ..core.documents import EventsPage, GcDocument, Health, NodeChecks, RunRow, RunsDocument, StatusDocument
+from ..core.documents import (
+    EventsPage,
+    GcDocument,
+    Health,
+    NodeChecks,
+    RunRow,
+    RunsDocument,
+    StatusDocument,
+    WarmRow,
+)
 from ..core.messages import RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState
@@ -96,6 +105,10 @@ class GatewayClient:
         """End a run: an interrupt first, the second time (or with ``kill``) a kill."""
         parameters = {"kill": "true"} if kill else {}
         return self._ask("POST", f"/v1/runs/{safe_path(run)}/cancel", RunRow, parameters)
+
+    def release_lease(self, lease: str) -> WarmRow:
+        """Give back GPUs that are kept warm after run ``lease``; returns when they are free."""
+        return self._ask("POST", f"/v1/leases/{safe_path(lease)}/release", WarmRow, {})
 
     def pin(self, run: str, *, pinned: bool = True) -> RunRow:
         """Keep a run's results for good, or no longer."""

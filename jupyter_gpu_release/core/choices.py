@@ -50,6 +50,9 @@ class RunOptions:
     in_background: bool = False
     #: the run goes on without this kernel
     detach: bool = False
+    #: seconds that the GPUs stay with the kernel after the cell; ``keep_auto``: while nobody waits for them
+    keep_s: float = 0.0
+    keep_auto: bool = False
 
 
 def build_options(written: Written) -> RunOptions:
@@ -63,6 +66,7 @@ def build_options(written: Written) -> RunOptions:
             raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
     gather = _names(written, "gather") or ()
     _check_gather(gather, out, skip)
+    keep_s, keep_auto = _keep(written)
     return RunOptions(
         ask=_ask(written),
         send=send,
@@ -84,6 +88,8 @@ def build_options(written: Written) -> RunOptions:
         cache="cache" in written,
         in_background="async" in written or "detach" in written,
         detach="detach" in written,
+        keep_s=keep_s,
+        keep_auto=keep_auto,
     )
 
 
@@ -184,6 +190,22 @@ def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:
     if seconds <= 0 and not may_be_zero:
         raise OptionError(f"--{name} {text}: must be more than 0", mend=f"leave --{name} out for no limit")
     return seconds
+
+
+def _keep(written: Written) -> tuple[float, bool]:
+    text = _text(written, "keep")
+    if text is None:
+        return 0.0, False
+    from .kept import AUTO_KEEP_S
+    from .resources import parse_seconds
+
+    if text.lower() == "auto":
+        return AUTO_KEEP_S, True
+    try:
+        return parse_seconds(text, option="--keep"), False
+    except OptionError as error:
+        mend = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
+        raise OptionError(error.message, mend=mend) from None
 
 
 def _one_of(written: Written, name: str, words: tuple[str, ...]) -> str:

@@ -18,12 +18,15 @@ class GatewayFacts(msgspec.Struct, frozen=True):
 
 
 class GpuCounts(msgspec.Struct, frozen=True):
-    """``held``: by leases in any state; ``external``: taken in Ray by others than us."""
+    """``held``: by leases in any state; ``external``: taken in Ray by others than us; ``warm``: those of ``held`` on
+    which nothing runs, since kernels keep them for their next cells.
+    """
 
     total: int
     held: int
     free: int
     external: int
+    warm: int = 0
 
 
 class GpuRow(msgspec.Struct, frozen=True):
@@ -37,7 +40,12 @@ class GpuRow(msgspec.Struct, frozen=True):
     utilization: float | None
     state: str
     user: str | None = None
+    #: that holds it; of a warm one: that it is kept after
     run: str | None = None
+    #: what ``/v1/leases/{lease}/…`` takes
+    lease: str | None = None
+    #: when a warm one is given back (unix seconds)
+    warm_until: float | None = None
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -109,6 +117,36 @@ class UsageFacts(msgspec.Struct, frozen=True):
     users: dict[str, Usage] = msgspec.field(default_factory=dict)
 
 
+class WarmRow(msgspec.Struct, frozen=True):
+    """GPUs that a kernel keeps after ``run`` for its next cell, until ``until`` (unix seconds) at the latest."""
+
+    lease: str
+    run: str
+    user: str
+    gpus: int
+    #: since its run let go
+    since: float
+    until: float
+    #: given back as soon as somebody waits for them
+    auto: bool = False
+    hosts: list[str] = msgspec.field(default_factory=list)
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    queue: str = ""
+    notebook: str = ""
+    cell: str = ""
+    #: Jupyter's id of the kernel, and the id of its session with the gateway
+    kernel: str = ""
+    session: str = ""
+    #: ``warm``, or ``gone`` in the answer to its release
+    state: str = "warm"
+
+
+class LeaseExtension(msgspec.Struct, frozen=True):
+    """``POST /v1/leases/{lease}/extend``: keep it for so many seconds from now."""
+
+    keep_s: float
+
+
 class StatusDocument(msgspec.Struct, frozen=True):
     """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token.
 
@@ -126,6 +164,10 @@ class StatusDocument(msgspec.Struct, frozen=True):
     role: str = ""
     serial: str = ""
     usage: UsageFacts | None = None
+    #: GPUs that are held though nothing runs on them
+    warm: list[WarmRow] = msgspec.field(default_factory=list)
+    #: GPU seconds for which GPUs were kept warm so far, by everybody
+    warm_gpu_s: float = 0.0
 
 
 class RunError(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from .kept import KeptLease
 from .resources import ResourceAsk
 
 #: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
@@ -206,6 +207,9 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     rank_timeout_s: float | None = None
     #: the run goes on when the kernel that submitted it ends
     detach: bool = False
+    #: seconds that its GPUs stay with the kernel afterwards; ``keep_auto``: while nobody waits for them
+    keep_s: float = 0.0
+    keep_auto: bool = False
     fresh: bool = False
     #: never collect the run
     pin: bool = False
@@ -284,6 +288,10 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: PersistWait | None = None
     #: Jupyter's id of the kernel that submitted it
     kernel: str = ""
+    #: its GPUs stayed with the kernel when it ended
+    kept: KeptLease | None = None
+    #: it began on GPUs that an earlier cell of its kernel had kept
+    on_kept: bool = False
 
 
 T = TypeVar("T")

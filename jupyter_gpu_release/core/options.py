@@ -63,7 +63,7 @@ OPTIONS: dict[str, Option] = {
         Option("min-gpus", "M", "elastic: start with at least M", built=False),
         Option("queue", "NAME", "queue to wait in", built=False, harmless=("default",)),
         Option("priority", "low|normal|high", "place in the queue", built=False, harmless=("normal",)),
-        Option("keep", "TIME|auto", "keep the lease warm after the cell", built=False, harmless=("0", "0s")),
+        Option("keep", "TIME|auto", "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)"),
         Option("async", "", "the cell returns at once; its names bind when the run is done (%gpu_wait)"),
         Option("detach", "", "as --async, and the run goes on without this kernel (%gpu_attach brings it back)"),
         Option("restartable", "", "may be preempted and run again", built=False),

@@ -91,7 +91,7 @@ def _settings_table(notebook: Notebook) -> Table:
 
 def show_status(notebook: Notebook, line: str) -> None:
     """``%gpu_status``."""
-    _refuse_words("gpu_status", line)
+    refuse_words("gpu_status", line)
     with rest(notebook) as gateway:
         tables = status_tables(gateway.status())
     for table in tables:
@@ -105,6 +105,7 @@ def rest(notebook: Notebook) -> GatewayClient:
     return GatewayClient.of(notebook.link.target(notebook.settings))
 
 
-def _refuse_words(magic: str, line: str) -> None:
+def refuse_words(magic: str, line: str) -> None:
+    """Raise :class:`OptionError` for words behind a magic that takes none."""
     if line.strip():
         raise OptionError(f"%{magic} {line.strip()}: it takes no words", mend=f"write %{magic}")

@@ -50,6 +50,16 @@ class ClusterLink:
         self._say_which_once(session)
         return session
 
+    @property
+    def session_id(self) -> str:
+        """The id of this kernel's session, also before it is opened."""
+        return self._session_id
+
+    def is_configured(self, settings: GpuRelease) -> bool:
+        """Whether a gateway is named; else this machine's own cluster is used."""
+        target = find_target(settings)
+        return target is not None and target.configured
+
     def target(self, settings: GpuRelease) -> Target:
         """The gateway as far as it is known, without starting anything; for status and lists."""
         target = find_target(settings)

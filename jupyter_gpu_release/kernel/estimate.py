@@ -14,6 +14,7 @@ from ..core.messages import INLINE_LIMIT_BYTES
 from ..core.resources import ResourceAsk, format_bytes
 from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
+from .keeping import own
 from .tables import Table
 from .training import prepare
 
@@ -59,7 +60,8 @@ def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
             document = gateway.status()
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
-    return Table(outlook(document, cell.options.ask, imports, missing_packages(target, imports)))
+    missing = missing_packages(target, imports)
+    return Table(outlook(document, cell.options.ask, imports, missing, notebook.link.session_id))
 
 
 def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:
@@ -82,7 +84,11 @@ def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None
 
 
 def outlook(
-    document: StatusDocument, ask: ResourceAsk, imports: Sequence[str] = (), missing: Sequence[str] | None = ()
+    document: StatusDocument,
+    ask: ResourceAsk,
+    imports: Sequence[str] = (),
+    missing: Sequence[str] | None = (),
+    session: str = "",
 ) -> str:
     """When a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
     if missing:
@@ -91,15 +97,17 @@ def outlook(
             f" (pip install {' '.join(missing)} there)"
         )
     unknown = f" (if the nodes have {', '.join(imports)}, which only a run finds out)" if missing is None else ""
-    return _when(document, ask) + unknown
+    return _when(document, ask, session) + unknown
 
 
-def _when(document: StatusDocument, ask: ResourceAsk) -> str:
+def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
     kind = "simulated GPUs" if document.simulated else "GPUs"
     gpus = document.gpus
     wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"
     if ask.gpus > gpus.total:
         return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
+    if any(row.gpus == ask.gpus for row in own(document, session)):
+        return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
     if ask.gpus <= gpus.free and not document.queue:
         return f"{wanted}: it would start at once"
     ahead = sum(entry.gpus for entry in document.queue)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.results import is_usable
 from ..core.folding import Folding
+from ..core.kept import clock
 from ..core.messages import Event, RunView
 from ..core.session_messages import Accepted, Events, Refused, Update
 from ..core.waits import sentence
@@ -219,7 +220,8 @@ def describe(view: RunView) -> str:
     lease = name_lease(view)
     if view.gone_at is not None:
         waits = view.waits_for
-        return f"{lease} free again · {'writing the results …' if waits is None else sentence(waits)}"
+        free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
+        return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
     if view.state in ("submitted", "queued", "preempted"):
         position = f" · position {view.position}" if view.position else ""
         reason = f" · {view.reason}" if view.reason else ""

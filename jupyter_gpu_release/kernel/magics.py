@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .notebook import Notebook
 
 #: promised names whose capability is not built yet
-UNBUILT_LINES = ("gpu_queue", "gpu_release")
+UNBUILT_LINES = ("gpu_queue",)
 UNBUILT_CELLS = ("gpu_sweep",)
 _Magic = TypeVar("_Magic", bound=Callable[..., Any])
 
@@ -133,6 +133,14 @@ class GpuMagics(Magics):
         from .run_commands import detach
 
         detach(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_release(self, line: str) -> None:
+        """Give back the GPUs that this kernel keeps for its next cell (``--keep``), and say which."""
+        from .keeping import give_back
+
+        give_back(self.notebook, line)
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.kept import KeptLease, kept_words
 from ..core.messages import FileInfo, Outcome, RunView, ValueInfo
 from ..core.resources import format_bytes, format_seconds
 from ..core.verdict import judge
@@ -132,7 +133,8 @@ def _gpus(view: RunView) -> str:
     if view.gpus == 0:
         return "CPU stage, no GPU taken" + (f", {view.ranks} ranks" if view.ranks > 1 else "")
     ranks = f", {view.ranks} ranks" if view.ranks > 1 else ""
-    return name_gpus(view) + ranks
+    kept = ", kept by the cell before" if view.on_kept else ""
+    return name_gpus(view) + ranks + kept
 
 
 def _times(view: RunView) -> list[str]:
@@ -144,10 +146,17 @@ def _times(view: RunView) -> list[str]:
             parts.append(f"held {format_seconds(held)}")
     elif view.finished_at is not None:
         parts.append(f"waited {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
-    if view.release_ms is not None:
+    if view.kept is not None:
+        parts.append(_kept(view, view.kept))
+    elif view.release_ms is not None:
         free = "free" if view.gpus else "cores free"
         parts.append(f"{free} {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
     return parts
+
+
+def _kept(view: RunView, kept: KeptLease) -> str:
+    one = view.gpus == 1
+    return f"GPU{'' if one else 's'} {kept_words(kept)}: `%gpu_release` gives {'it' if one else 'them'} back"
 
 
 def held_s(view: RunView) -> float | None:
@@ -201,6 +210,8 @@ def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dic
         "queued_s": rounded(queued_s),
         "held_s": rounded(held_s(view)),
         "release_ms": rounded(view.release_ms),
+        **({"kept_until": rounded(view.kept.until)} if view.kept is not None else {}),
+        **({"on_kept": True} if view.on_kept else {}),
         "results": [{"name": value.name, "type": value.type, "bytes": value.bytes} for value in results],
         "files": [file.path for file in outcome.files],
     }

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..core.documents import GpuRow, NodeRow, RunError, RunRow, RunsDocument, StatusDocument
+from ..core.kept import card_state
 from ..core.resources import format_bytes, format_seconds
 from ..core.run import RunState
 
@@ -48,7 +49,8 @@ def status_tables(document: StatusDocument) -> list[Table]:
     gpus = document.gpus
     kind = "simulated GPUs" if document.simulated else "GPUs"
     external = f", {gpus.external} used by others" if gpus.external else ""
-    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held, {gpus.free} free{external}")
+    warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
+    head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {gpus.free} free{external}")
     return [head, *(table for table in (_cards(document), _running(document), _waiting(document)) if table.rows)]
 
 
@@ -60,7 +62,8 @@ def _cards(document: StatusDocument) -> Table:
 def _card(node: NodeRow, card: GpuRow) -> tuple[str, ...]:
     memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
     busy = "" if card.utilization is None else f"{card.utilization * 100:.0f} %"
-    return (node.host, card.index, card.name, memory, busy, card.state, card.user or "", card.run or "")
+    state = card_state(card, time.time())
+    return (node.host, card.index, card.name, memory, busy, state, card.user or "", card.run or "")
 
 
 def _running(document: StatusDocument) -> Table:

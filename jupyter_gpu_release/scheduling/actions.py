@@ -3,44 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..core.resources import ResourceAsk, format_seconds
 from .filters import cpus_needed, gpus_per_node, suits
+from .keeping import Recall, own_lease, recall, split_ended
 from .order import first_come
 from .scores import pack
-from .snapshot import Decision, Expire, Grant, NodeState, QueuedRun, Slot, Snapshot, Wait
+from .snapshot import (
+    Decision,
+    Expire,
+    Grant,
+    NodeState,
+    QueuedRun,
+    Release,
+    Slot,
+    Snapshot,
+    Wait,
+    WarmLease,
+)
+
+#: GPUs that are being given back are waited for by runs that may not wait, at most so long
+_GIVING_BACK_S = 2.0
 
 
 def decide(snapshot: Snapshot, now_s: float) -> list[Decision]:
-    """Answer each queued run with a :class:`Grant`, a :class:`Wait` or an :class:`Expire`."""
+    """Answer each queued run with a :class:`Grant`, a :class:`Wait` or an :class:`Expire`.
+
+    Warm leases that are to be given up get a :class:`Release`.
+    """
     queue = first_come(snapshot.queue)
-    grants = allocate(queue, snapshot.nodes, now_s)
-    granted = {grant.run for grant in grants}
-    expired, waiting = expire([queued for queued in queue if queued.run not in granted], now_s)
-    return [*grants, *expired, *_waits(waiting, _after(snapshot.nodes, grants))]
+    ended, warm = split_ended(snapshot.warm, now_s)
+    allotted = allocate(queue, snapshot.nodes, warm, now_s)
+    granted = {grant.run for grant in allotted.grants}
+    left = [queued for queued in queue if queued.run not in granted]
+    expired = expire([queued for queued in left if queued.run != allotted.head], now_s)
+    over = {expiry.run for expiry in expired}
+    waiting = [queued for queued in left if queued.run not in over]
+    kept = sum(slot.gpus for lease in warm if lease.lease not in allotted.taken for slot in lease.slots)
+    waits = _waits(waiting, _after(snapshot.nodes, allotted.grants), kept)
+    return [*ended, *allotted.releases, *allotted.grants, *expired, *waits]
 
 
-def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], now_s: float) -> list[Grant]:
+@dataclass
+class Allotted:
+    """Who gets what; ``head``: the run that blocks the queue, ``taken``: warm leases that are kept no longer."""
+
+    grants: list[Grant] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    head: str = ""
+    taken: set[str] = field(default_factory=set)
+
+
+def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], warm: list[WarmLease], now_s: float) -> Allotted:
     """Grant from the head on, all GPUs of a run at once, until one does not fit: the rest stay behind it.
 
-    One that does not fit and may wait no longer holds nobody up.
+    A run whose own kernel keeps what it asks for does not wait behind anybody for that. The first run that is blocked
+    takes back what is kept and helps it. One that does not fit and may wait no longer holds nobody up.
     """
-    grants: list[Grant] = []
+    found = Allotted()
     for queued in queue:
-        chosen = _best_nodes(queued.ask, _after(nodes, grants))
-        if chosen:
-            gpus, cpus = gpus_per_node(queued.ask), cpus_needed(queued.ask)
-            grants.append(Grant(queued.run, tuple(Slot(node.node, gpus, cpus) for node in chosen)))
-        elif not _is_over(queued, now_s):
+        left = [lease for lease in warm if lease.lease not in found.taken]
+        if found.head and not left:
             break
-    return grants
+        lease = own_lease(queued, left, nodes)
+        if lease is None and not found.head:
+            after = _after(nodes, found.grants)
+            slots = _place(queued.ask, after)
+            if slots is not None:
+                found.grants.append(Grant(queued.run, slots))
+                continue
+            lease = _block(found, queued, recall(queued, left, after, _place), now_s)
+        if lease is not None:
+            found.taken.add(lease.lease)
+            found.grants.append(Grant(queued.run, lease.slots, lease.lease))
+    return found
 
 
-def expire(queue: list[QueuedRun], now_s: float) -> tuple[list[Expire], list[QueuedRun]]:
-    """Split off the runs whose ``wait_s`` is over."""
-    over = [Expire(queued.run, _expired(queued)) for queued in queue if _is_over(queued, now_s)]
-    return over, [queued for queued in queue if not _is_over(queued, now_s)]
+def _block(found: Allotted, queued: QueuedRun, recalled: Recall, now_s: float) -> WarmLease | None:
+    """The run is the head of the queue, unless what it takes back can be handed over to it as it is."""
+    if recalled.whole is not None:
+        return recalled.whole
+    soon = recalled.is_enough and not _is_over(queued, now_s - _GIVING_BACK_S)
+    if soon or not _is_over(queued, now_s):
+        found.head = queued.run
+        found.releases += recalled.releases(queued.user)
+        found.taken |= set(recalled.leases)
+    return None
+
+
+def expire(queue: list[QueuedRun], now_s: float) -> list[Expire]:
+    """End the runs whose ``wait_s`` is over."""
+    return [Expire(queued.run, _expired(queued)) for queued in queue if _is_over(queued, now_s)]
 
 
 def _expired(queued: QueuedRun) -> str:
@@ -55,8 +109,8 @@ def _is_over(queued: QueuedRun, now_s: float) -> bool:
 
 
 def _after(nodes: tuple[NodeState, ...], grants: Iterable[Grant]) -> tuple[NodeState, ...]:
-    """The nodes once ``grants`` are carried out."""
-    slots = [slot for grant in grants for slot in grant.placement]
+    """The nodes once ``grants`` are carried out (those on warm leases change nothing)."""
+    slots = [slot for grant in grants for slot in grant.placement if not grant.lease]
     return tuple(
         replace(
             node,
@@ -65,6 +119,11 @@ def _after(nodes: tuple[NodeState, ...], grants: Iterable[Grant]) -> tuple[NodeS
         )
         for node in nodes
     )
+
+
+def _place(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> tuple[Slot, ...] | None:
+    gpus, cpus = gpus_per_node(ask), cpus_needed(ask)
+    return tuple(Slot(node.node, gpus, cpus) for node in _best_nodes(ask, nodes)) or None
 
 
 def _best_nodes(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> list[NodeState]:
@@ -78,10 +137,11 @@ def _has_room(ask: ResourceAsk, node: NodeState) -> bool:
     return node.gpus_free >= gpus_per_node(ask) and node.cpus_free >= cpus_needed(ask)
 
 
-def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...]) -> list[Decision]:
+def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...], kept: int) -> list[Decision]:
     if not queue:
         return []
-    head = Wait(queue[0].run, 1, f"next in the queue: {_shortage(queue[0].ask, nodes)}")
+    others = f", {kept} {'is' if kept == 1 else 'are'} kept for other cells" if kept and queue[0].ask.gpus else ""
+    head = Wait(queue[0].run, 1, f"next in the queue: {_shortage(queue[0].ask, nodes)}{others}")
     rest = [Wait(queued.run, place, f"{_ordinal(place)} in the queue, behind {_runs(place - 1)}")
             for place, queued in enumerate(queue[1:], start=2)]  # fmt: skip
     return [head, *rest]

@@ -24,6 +24,8 @@ class NodeState:
     #: memory of the smallest card; 0: not known
     gpu_memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    #: held by leases that are being given back just now
+    gpus_coming: int = 0
     schedulable: bool = True
     #: why not, in words
     reason: str = ""
@@ -39,14 +41,8 @@ class QueuedRun:
     submitted_at: float
     user: str = ""
     wait_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The cluster at one moment."""
-
-    nodes: tuple[NodeState, ...] = ()
-    queue: tuple[QueuedRun, ...] = ()
+    #: the kernel that submitted it
+    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,36 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class WarmLease:
+    """GPUs that stay with a kernel between two of its cells. Nodes count them as taken."""
+
+    lease: str
+    slots: tuple[Slot, ...]
+    #: what they were granted for
+    ask: ResourceAsk
+    user: str
+    session: str
+    until_s: float
+    #: only while nobody else waits for them
+    auto: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster at one moment."""
+
+    nodes: tuple[NodeState, ...] = ()
+    queue: tuple[QueuedRun, ...] = ()
+    warm: tuple[WarmLease, ...] = ()
+
+
+@dataclass(frozen=True)
 class Grant:
-    """Start ``run`` on exactly these slots."""
+    """Start ``run`` on exactly these slots; ``lease``: they are those of this warm lease, which is handed over."""
 
     run: str
     placement: tuple[Slot, ...]
+    lease: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,4 +104,12 @@ class Expire:
     reason: str
 
 
-Decision = Grant | Wait | Expire
+@dataclass(frozen=True)
+class Release:
+    """Give a warm lease back, for ``reason`` in words."""
+
+    lease: str
+    reason: str
+
+
+Decision = Grant | Wait | Expire | Release

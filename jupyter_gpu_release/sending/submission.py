@@ -143,7 +143,8 @@ def _request(
         code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
         notebook=place.notebook, cell=place.cell, kernel=place.kernel,
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
-        rank_timeout_s=options.rank_timeout_s, detach=options.detach, fresh=options.fresh, pin=options.pin,
+        rank_timeout_s=options.rank_timeout_s, detach=options.detach, keep_s=options.keep_s,
+        keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
         used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip

@@ -42,6 +42,9 @@ class Team:
         url = self.bed.url + self.path(route, run)
         return httpx.request(route.method, url, headers=self.headers(who, **headers), trust_env=False, timeout=20)
 
+    def post(self, who: str, path: str, body: Any = None) -> httpx.Response:
+        return httpx.post(self.bed.url + path, headers=self.headers(who), json=body, trust_env=False, timeout=20)
+
     def open(self, who: str, route: Route, run: str, **headers: str) -> ClientConnection:
         url = self.bed.url.replace("http", "ws", 1) + self.path(route, run)
         return connect(url, additional_headers=self.headers(who, **headers), proxy=None, open_timeout=20)

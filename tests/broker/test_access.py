@@ -16,6 +16,7 @@ from jupyter_gpu_release.core.documents import (
     RunError,
     RunRow,
     StatusDocument,
+    WarmRow,
 )
 from jupyter_gpu_release.core.messages import FileInfo, Outcome, RunView, ValueInfo
 
@@ -26,7 +27,7 @@ OWNER, ADMIN, OTHER = Caller("ann"), Caller("root", "admin"), Caller("bob")
     ("caller", "acts"),
     [
         (OWNER, set(Act)),
-        (ADMIN, {Act.READ, Act.CHANGE}),
+        (ADMIN, {Act.READ, Act.CHANGE, Act.LEASE}),
         (OTHER, set()),
         (Caller("bob", "superuser"), set()),
         (Caller("", ""), set()),
@@ -76,6 +77,7 @@ def test_others_learn_why_a_run_waits_but_not_how_it_ended() -> None:
         (RunRow, access.PUBLIC_RUN),
         (ActiveRow, access.PUBLIC_ACTIVE),
         (QueueRow, access.PUBLIC_QUEUED),
+        (WarmRow, access.PUBLIC_WARM),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

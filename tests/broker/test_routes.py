@@ -102,13 +102,6 @@ def test_a_page_of_the_gateway_itself_is_let_in(gateway: GatewayBed, http: httpx
     assert http.get("/v1/health", headers=_bearer(gateway.token) | {"Origin": gateway.url}).status_code == 200
 
 
-def test_warm_leases_are_refused_by_name_until_they_exist(gateway: GatewayBed, http: httpx.Client) -> None:
-    for verb in ("release", "extend"):
-        answer = http.post(f"/v1/leases/x/{verb}", headers=_bearer(gateway.token))
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_option")
-        assert "warm leases are not built yet" in answer.json()["error"]["message"]
-
-
 def test_unknown_paths_and_methods(gateway: GatewayBed, http: httpx.Client) -> None:
     assert http.get("/v2/runs").status_code == 401
     missing = http.get("/v2/runs", headers=_bearer(gateway.token))
@@ -180,13 +173,13 @@ def test_the_status_document_is_what_interface_md_says(gateway: GatewayBed, http
     assert document["schema_version"] == 1
     assert document["simulated"] is True
     assert document["gateway"] == {"url": gateway.url, "version": document["gateway"]["version"], "up": True}
-    assert document["gpus"] == {"total": 4, "held": 0, "free": 4, "external": 0}
+    assert document["gpus"] == {"total": 4, "held": 0, "free": 4, "external": 0, "warm": 0}
     assert document["queue"] == []
     assert document["runs"] == []
     (node,) = document["nodes"]
     assert len(node["gpus"]) == 4
     fields = {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"}
-    assert set(node["gpus"][0]) == fields
+    assert set(node["gpus"][0]) == fields | {"lease", "warm_until"}
     assert {card["state"] for card in node["gpus"]} == {"free"}
 
 

@@ -130,7 +130,7 @@ def test_a_run_is_seen_cancelled_and_shown(
     asked = request("import time\ntime.sleep(600)", "test", gpus=3, name="sleeper")
     session.submit(asked)
     until(lambda: [run["state"] for run in ask("status")["runs"]] == ["running"], "the run")
-    assert ask("status")["gpus"] == {"total": 4, "held": 3, "free": 1, "external": 0}
+    assert ask("status")["gpus"] == {"total": 4, "held": 3, "free": 1, "external": 0, "warm": 0}
     waiting = request("pass", "test", gpus=2)
     session.submit(waiting)
     until(lambda: ask("status")["queue"], "the second run in the queue")

@@ -92,6 +92,22 @@ def test_what_cannot_be_is_refused(line: str, words: str):
     assert caught.value.mend
 
 
+@pytest.mark.parametrize(
+    ("line", "seconds", "auto"),
+    [("", 0, False), ("--keep 0", 0, False), ("--keep 30s", 30, False), ("--keep=2m30s", 150, False),
+     ("--keep auto", 300, True), ("--keep AUTO", 300, True)],
+)  # fmt: skip
+def test_how_long_gpus_are_kept(line: str, seconds: float, auto: bool):
+    assert (read(line).keep_s, read(line).keep_auto) == (seconds, auto)
+
+
+@pytest.mark.parametrize("value", ["soon", "-5s", "30x", "inf", "nan"])
+def test_how_long_gpus_cannot_be_kept(value: str):
+    with pytest.raises(OptionError, match="not a duration") as refused:
+        read(f"--keep {value}")
+    assert "--keep auto" in refused.value.mend
+
+
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.built])
 def test_what_is_not_built_is_refused_by_a_sentence(name: str):
     value = "" if OPTIONS[name].is_flag else "7"
@@ -99,8 +115,6 @@ def test_what_is_not_built_is_refused_by_a_sentence(name: str):
         read(f"--{name} {value}")
 
 
-@pytest.mark.parametrize(
-    "line", ["--queue default", "--priority normal", "--keep 0", "--nodes 1", "--ps 0", "--retries 0"]
-)
+@pytest.mark.parametrize("line", ["--queue default", "--priority normal", "--nodes 1", "--ps 0", "--retries 0"])
 def test_what_happens_anyway_may_be_asked_for(line: str):
     assert read(line).ask.gpus == 1

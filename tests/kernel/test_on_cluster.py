@@ -82,3 +82,24 @@ def test_large_values_go_through_the_store_both_ways(notebook: Kernel):
     outputs = notebook.run("%%gpu_train\nbig[7] = 1\ntwice = big + big", 60)
     assert outputs.reply["status"] == "ok", outputs.traceback
     assert notebook.value("(big[7], len(twice), twice[7])") == "(1, 10485760, 1)"
+
+
+def test_gpus_are_kept_for_the_next_cell_and_given_back(notebook: Kernel):
+    assert notebook.run("%gpu_release").text() == "nothing is kept\n"
+    first = notebook.run("%%gpu_train --gpus 2 --keep 60s\nimport os\nhere = os.environ['CUDA_VISIBLE_DEVICES']", 60)
+    kept = first.plain()[-1]
+    assert "GPUs kept for 1 min (until " in kept
+    assert "`%gpu_release` gives them back" in kept
+    assert "2 held (2 of them kept warm)" in notebook.run("%gpu_status").plain()[0]
+    assert "warm, " in notebook.run("%gpu_status").plain()[1]
+    outlook = notebook.run("%%gpu_train --gpus 2 --estimate\n1").plain()[-1]
+    assert "it would start at once where the cell before it ran" in outlook
+    assert notebook.run("%gpu_config keep=auto").reply["status"] == "ok"
+    failed = notebook.run("%%gpu_train --gpus 2\nagain = os.environ['CUDA_VISIBLE_DEVICES']\n1 / 0", 60)
+    assert "2 simulated GPUs, kept by the cell before" in failed.traceback
+    assert "GPUs kept until somebody waits, at most 5 min (until " in failed.traceback
+    assert notebook.value("here == again") == "True"
+    released = notebook.run("%gpu_release").text()
+    assert released.startswith("given back: 2 simulated GPUs (")
+    assert notebook.run("%gpu_release").text() == "nothing is kept\n"
+    assert "0 held, 4 free" in notebook.run("%gpu_status").plain()[0]

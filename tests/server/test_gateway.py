@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +19,15 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.documents import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
+from jupyter_gpu_release.core.documents import (
+    ActiveRow,
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    StatusDocument,
+    WarmRow,
+)
 
 Until = Callable[[Callable[[], object], str], None]
 _TOKEN = "the-gateway-token-that-stays-here"
@@ -74,11 +83,30 @@ def _shown(cluster: Ready, run: str) -> ActiveRow:
         return next(row for row in client.status().runs if row.run == run)
 
 
-def test_warm_leases_are_not_built_yet_says_the_gateway(on_cluster: ServerBed) -> None:
-    for verb in ("release", "extend"):
-        answer = on_cluster.post(f"leases/x/{verb}")
-        assert answer.status_code == 400
-        assert "warm leases are not built yet" in answer.json()["error"]["message"]
+def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster: ServerBed, until: Until) -> None:
+    token = read_secret(Path(cluster.connection.token_file))
+    session = GatewaySession(Target(cluster.connection.url, token), "keeps-warm")
+    session.connect(10)
+    asked = request("1 + 1", "keeps-warm", gpus=2, notebook="a.ipynb", keep_s=60.0)
+    session.submit(asked)
+
+    def kept() -> list[dict[str, Any]]:
+        return [row for row in on_cluster.get("status")["cluster"]["warm"] if row["session"] == "keeps-warm"]
+
+    until(kept, "the lease in the status")
+    [row] = kept()
+    assert (row["lease"], row["gpus"], row["notebook"]) == (asked.run, 2, "a.ipynb")
+    cards = [card for node in on_cluster.get("status")["cluster"]["nodes"] for card in node["gpus"]]
+    assert [(card["lease"], card["warm_until"]) for card in cards if card["state"] == "warm"] == [
+        (asked.run, row["until"])
+    ] * 2
+    longer = on_cluster.post(f"leases/{asked.run}/extend", {"keep_s": 300}).json()
+    assert longer["until"] > row["until"] + 200
+    assert on_cluster.post(f"leases/{asked.run}/release").json()["state"] == "gone"
+    until(lambda: not kept(), "its end in the status")
+    assert on_cluster.post(f"leases/{asked.run}/release").status_code == 409
+    assert on_cluster.post("leases/20260101-000000-00000000/extend").status_code == 404
+    session.close()
 
 
 def test_the_token_stays_in_the_server(cluster: Ready, on_cluster: ServerBed) -> None:
@@ -106,10 +134,11 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.released.append(self.path)  # type: ignore[attr-defined]
+        body = msgspec.json.encode(WarmRow("w1", "w1", "ann", 1, 0.0, 0.0, state="gone"))
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         return
