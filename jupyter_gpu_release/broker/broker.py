@@ -213,6 +213,7 @@ class Broker:
             )
         if record.view.pinned != pinned:
             done = self.runs.change(record, told=Told.SOON, at_once=True, pinned=pinned)
+            self.manifests.amend(run, pinned=pinned)
             if done is not None:
                 await asyncio.shield(done)
         return record
@@ -254,8 +255,8 @@ class Broker:
         """The answer to a client's hello."""
         return Welcome(
             protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
-            gpus_total=sum(self.nodes.totals().values()), store=self.config.store, embedded=self.config.embedded,
-            python=platform.python_version(),
+            gpus_total=sum(self.nodes.totals().values()), store=self.config.store, store_id=self.nodes.store_id,
+            embedded=self.config.embedded, python=platform.python_version(),
         )  # fmt: skip
 
     def problems(self) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -72,6 +73,12 @@ class Collector:
                 await self._remove(removal, work)
             await asyncio.to_thread(self._sweep, work, saving_since_s)
             return work.document()
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing is collected meanwhile."""
+        async with self._busy:
+            yield
 
     async def tidy(self, policy: RetentionPolicy) -> None:
         """What the gateway does by itself: collect where there are limits, else only finish what was begun."""

@@ -17,10 +17,11 @@ from ..core.provenance import RunFacts
 from ..core.resources import ResourceAsk
 from ..core.run import RunState, is_run_id
 from ..errors import ConflictError, NoSuchRunError, RequestError, StoreError
+from ..storage.atomic import sync
 from ..storage.layout import RunPaths
 from ..storage.runs import read_manifest, write_manifest
 from ..storage.unbundle import incoming_folder
-from . import kinship, ledger
+from . import keeping, kinship, ledger
 from .access import Caller
 from .broker import Broker
 from .runs import RunRecord
@@ -34,6 +35,8 @@ async def import_run(broker: Broker, caller: Caller, name: str, exported_by: str
     known = broker.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)
+        if known.view.collected_at is not None:
+            return await _restore(broker, caller, folder, known, view)
         await asyncio.to_thread(shutil.rmtree, folder)
         return known
     await asyncio.to_thread(_move, folder, RunPaths.of(store, view.run), view)
@@ -72,11 +75,44 @@ def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
             f"there is another run {view.run} here, with other results or of another user: not imported",
             mend="nothing was changed; the two cannot be in one cluster",
         )
-    if known.view.collected_at is not None:
-        raise ConflictError(
-            f"run {view.run} is known here and its results were removed: {known.view.collected_because}",
-            mend="import it into another cluster",
-        )
+
+
+async def _restore(broker: Broker, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
+    """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
+    async with broker.collector.paused():
+        await asyncio.to_thread(_move_back, folder, RunPaths.of(Path(broker.config.store), view.run))
+        await broker.journal.put(partial(keeping.forget_removal, run=view.run))
+        if known.outcome is not None and view.outcome is not None:
+            known.outcome = msgspec.structs.replace(known.outcome, values=view.outcome.values)
+        done = broker.runs.change(known, at_once=True, collected_at=None, collected_because="", outcome=known.outcome)
+        if done is not None:
+            await asyncio.shield(done)
+        broker.keeping.note_load(view.run)
+    broker.audit.note(caller, "run.restore", view.run, detail=f"exported by {view.imported_from}")
+    return known
+
+
+def _move_back(folder: Path, paths: RunPaths) -> None:
+    """Everything but the manifest, which is written last and says no longer that the results went."""
+    if paths.folder.is_symlink():
+        raise StoreError(f"{paths.folder} is a symbolic link: not touched", mend="remove the link by hand")
+    try:
+        paths.folder.mkdir(mode=0o700, exist_ok=True)
+        for entry in sorted(folder.iterdir()):
+            target = paths.folder / entry.name
+            if entry.name == paths.manifest.name:
+                continue
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            os.rename(entry, target)
+        sync(paths.folder)
+    except OSError as error:
+        raise StoreError(f"cannot move the results back to {paths.folder}: {error.strerror}") from error
+    manifest = read_manifest(paths if paths.manifest.exists() else RunPaths(folder))
+    for mark in ("schema_version", "collected_at", "collected_because"):
+        manifest.pop(mark, None)
+    write_manifest(paths, manifest, durable=True)
+    shutil.rmtree(folder)
 
 
 def _values_digest(outcome: Outcome | None) -> str:
@@ -99,11 +135,7 @@ def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
     try:
         paths.folder.parent.mkdir(mode=0o700, exist_ok=True)
         os.rename(folder, paths.folder)
-        descriptor = os.open(paths.folder.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(paths.folder.parent)
     except OSError as error:
         raise StoreError(f"cannot move the imported run to {paths.folder}: {error.strerror}") from error
 

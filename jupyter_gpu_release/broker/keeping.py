@@ -104,6 +104,11 @@ def end_removal(connection: Connection, run: str) -> None:
     _execute(connection, _REMOVED, key=run)
 
 
+def forget_removal(connection: Connection, run: str) -> None:
+    """The results of ``run`` came back."""
+    connection.execute(delete(removals).where(removals.c.run == run))
+
+
 def unfinished_removals(connection: Connection) -> list[tuple[str, str]]:
     """Runs whose results are still to be deleted, with the reasons."""
     found = connection.execute(select(removals.c.run, removals.c.reason).where(removals.c.done == 0))

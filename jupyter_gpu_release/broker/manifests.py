@@ -14,7 +14,7 @@ from ..core.provenance import Environment
 from ..core.run import RunState
 from ..errors import StoreError
 from ..storage.layout import VALUES_FILE, RunPaths
-from ..storage.runs import create_run_folder, make_store, require_store, write_manifest
+from ..storage.runs import create_run_folder, read_manifest, require_store, write_manifest
 
 log = logging.getLogger(__name__)
 #: changes close together make one file
@@ -39,10 +39,6 @@ class Manifests:
         require_store(self._store)
         return create_run_folder(self._store, run)
 
-    def make_store(self) -> None:
-        """Make the store's folders, when the gateway sees this store for the first time."""
-        make_store(self._store)
-
     def folder(self, run: str) -> str:
         """The run's folder as the nodes see it."""
         return str(RunPaths.of(self._store, run).folder)
@@ -62,6 +58,12 @@ class Manifests:
         if view.run not in self._writing:
             task = asyncio.get_running_loop().create_task(self._write(view.run))
             self._writing[view.run] = task
+
+    def amend(self, run: str, **facts: Any) -> None:
+        """Change some facts of a manifest that is there, soon; nothing else of it is known here."""
+        self._newest[run] = {**self._newest.get(run, {}), **facts}
+        if run not in self._writing:
+            self._writing[run] = asyncio.get_running_loop().create_task(self._write(run))
 
     async def flush(self) -> None:
         """Wait for what is being written."""
@@ -89,13 +91,19 @@ class Manifests:
             self._writing.pop(run, None)
 
     def _write_now(self, paths: RunPaths, manifest: dict[str, Any]) -> None:
+        require_store(self._store)
+        if "state" not in manifest:  # an amendment
+            if not paths.manifest.exists():
+                return
+            manifest = {**read_manifest(paths), **manifest}
+            manifest.pop("schema_version")
         if not paths.folder.is_dir():
-            self._create(manifest["run"])
+            create_run_folder(self._store, manifest["run"])
         write_manifest(paths, manifest, durable=_is_final(manifest))
 
 
 def _is_final(manifest: dict[str, Any]) -> bool:
-    return RunState.of(manifest["state"]).is_terminal
+    return "state" not in manifest or RunState.of(manifest["state"]).is_terminal
 
 
 def manifest_of(

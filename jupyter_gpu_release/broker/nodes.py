@@ -56,6 +56,8 @@ class NodeTable:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
+        #: of the store that is meant, for agents that are made
+        self.store_id = ""
         self._nodes: dict[str, Node] = {}
         #: called when nodes come or go
         self.on_change: Callable[[], None] = lambda: None
@@ -124,7 +126,7 @@ class NodeTable:
             preload=self._config.preload, cluster=self._config.cluster, ray_namespace=namespace,
             gateway_actor=self._config.gateway_actor, spool=self._config.spool,
             persist_memory_bytes=self._config.persist_memory_bytes,
-            persist_bytes_per_s=self._config.persist_bytes_per_s,
+            persist_bytes_per_s=self._config.persist_bytes_per_s, store_id=self.store_id,
         )  # fmt: skip
         options = {
             "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,

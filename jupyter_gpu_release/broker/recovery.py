@@ -27,6 +27,7 @@ from .leases import Lease, Placement, living_groups, release
 from .ledger import StoredLease, StoredSession
 from .persisting import await_node
 from .runs import RunRecord
+from .stores import meant_store
 from .tokens import embedded_token
 from .warm_ledger import Kept
 
@@ -59,9 +60,7 @@ def restore(broker: Broker) -> Remembered:
         broker.tokens = token_store.read_book(connection, broker.journal, time.time())
         fresh = ledger.read_meta(connection, "cluster") != config.cluster
         ledger.write_meta(connection, "cluster", config.cluster)
-        if ledger.read_meta(connection, "store") != config.store:
-            broker.manifests.make_store()
-            ledger.write_meta(connection, "store", config.store)
+        broker.nodes.store_id = meant_store(connection, config)
         stored = ledger.live_runs(connection)
         sessions = ledger.open_sessions(connection)
         kept = warm_ledger.all_kept(connection)

@@ -48,6 +48,15 @@ summaries = Table(
     "summaries", metadata, Column("run", String, primary_key=True), Column("summary", LargeBinary, nullable=False)
 )
 
+#: which store (its ``store.json``) is meant by a path
+stores = Table(
+    "stores",
+    metadata,
+    Column("path", String, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("since", Float, nullable=False),
+)
+
 sessions = Table(
     "sessions",
     metadata,

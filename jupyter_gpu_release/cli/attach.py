@@ -63,9 +63,9 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
             raise ConflictError(_in_the_way(running), mend="run `jupyter gpu stop` first")
         stop_embedded(home)
         folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
-        begin_store(home, folder)
+        store_id = begin_store(home, folder)
         ensure_token(home, progress)
-        config = _config(address, home, folder, host, port)
+        config = _config(address, home, folder, host, port, store_id)
         _check_reachable(address)
         progress(f"putting the gateway on the Ray cluster at {address}")
         deployed = _deploy(home, config, progress)
@@ -111,7 +111,7 @@ def _in_the_way(running: Connection) -> str:
     return f"{what} is in use already"
 
 
-def _config(address: str, home: HomePaths, store: Path, host: str, port: int) -> GatewayConfig:
+def _config(address: str, home: HomePaths, store: Path, host: str, port: int, store_id: str) -> GatewayConfig:
     ray_host = address.rpartition(":")[0].strip("[]")
     cluster = secrets.token_hex(8)
     return GatewayConfig(
@@ -122,6 +122,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int) ->
         ray_address=address,
         host=host,
         port=port,
+        store_id=store_id,
         public_url=_public_url(ray_host, host, port),
         cluster=cluster,
         embedded=False,

@@ -151,7 +151,7 @@ def _plan(
     check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
-    begin_store(home, folder)
+    store_id = begin_store(home, folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
     return KeeperPlan(
@@ -159,6 +159,7 @@ def _plan(
         home=str(home.root),
         runtime=str(make_runtime_folder()),
         store=str(folder),
+        store_id=store_id,
         gpus=count,
         simulated=is_simulated,
         cpus=len(os.sched_getaffinity(0)),

@@ -129,6 +129,7 @@ class Keeper:
         return GatewayConfig(
             home=plan.home,
             store=plan.store,
+            store_id=plan.store_id,
             token_file=str(plan.paths.token),
             runtime=plan.runtime,
             ray_address=address,

@@ -23,7 +23,7 @@ from .findings import Finding, broken, note, ok
 from .hardware import Hardware, read_hardware
 from .plan import read_plans
 from .processes import keeper_alive, marked_clusters
-from .store import away, is_away
+from .store import expect_last
 
 _DISTRIBUTION = "jupyter-gpu-release"
 
@@ -87,8 +87,9 @@ def _check_to_come(check: str, folder: Path, variable: str) -> Finding:
 
 def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Finding:
     """Write and read a small file in the store, from here; ``is_used``: by a gateway that is configured."""
-    if is_away(home, folder):
-        problem = away(folder)
+    try:
+        expect_last(home, folder)
+    except StoreError as problem:
         return broken("store", problem.message, problem.mend)
     if not is_used and not os.path.exists(folder / "runs"):
         return _check_to_come("store", folder / "runs", "JUPYTER_GPU_STORE")

@@ -29,6 +29,8 @@ class KeeperPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus: int = 1
     host: str = "127.0.0.1"
     port: int = 0
+    #: what ``store.json`` in the store says
+    store_id: str = ""
     #: the keeper's process, written by itself
     keeper_pid: int = 0
 

@@ -82,8 +82,22 @@ def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
     if graph is None:
         _refuse_empty(view.run, view.state, view.reason, outcome.results)
         return Results(view.run, view.state, {})
-    stream, buffers = open_values(view.run, graph, lambda: store_of(target), "the store of the cluster")
+    store = _store_with(view.run, target) if graph.file else Path()
+    stream, buffers = open_values(view.run, graph, lambda: store, "the store of the cluster")
     return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
+
+
+def _store_with(run: str, target: Target) -> Path:
+    """The store, in which the manifest of ``run`` (when it is there already) is that of this run and undamaged."""
+    store = store_of(target)
+    paths = RunPaths.of(store, run)
+    if os.path.lexists(paths.manifest) and read_manifest(paths).get("run") != run:
+        raise _not_its_own(paths, run)
+    return store
+
+
+def _not_its_own(paths: RunPaths, run: str) -> StoreError:
+    return StoreError(f"{paths.manifest} is not that of run {run}: not loaded", mend="run the cell again")
 
 
 def store_of(target: Target) -> Path:
@@ -116,6 +130,8 @@ def _from_store(run: str, store: Path, around: Surroundings) -> Results:
     for path, is_kind in ((paths.folder, stat.S_ISDIR), (paths.manifest, stat.S_ISREG)):
         _refuse_foreign(path, is_kind)
     manifest = read_manifest(paths)
+    if manifest.get("run") != run:
+        raise _not_its_own(paths, run)
     state, outcome = str(manifest.get("state", "")), manifest.get("outcome") or {}
     if not _is_over(state):
         raise _unfinished(run, state)

@@ -75,6 +75,8 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
         raise StoreError(f"{graph.file!r} is no file name of a run folder")
     store = find_store()
     folder = RunPaths.of(store, run).folder
+    if folder.is_symlink():
+        raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", mend="remove the link")
     if not os.path.isdir(folder):
         raise StoreError(
             f"there is no folder of run {run} in the store {store}",

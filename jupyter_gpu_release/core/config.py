@@ -61,6 +61,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     free_attempts: int = 20
     #: SQLite file; empty: ``<home>/ledger.sqlite``
     ledger: str = ""
+    #: what ``store.json`` in the store must say; empty: what the ledger remembers
+    store_id: str = ""
     #: class of the node agents (``module:Class``)
     agent_entry: str = "jupyter_gpu_release.node.agent:NodeAgent"
     #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)

@@ -27,6 +27,8 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     persist_memory_bytes: int = 0
     #: writes of results to the store, bytes a second and run; 0: no limit
     persist_bytes_per_s: int = 0
+    #: what ``store.json`` in the store must say; empty: not looked at
+    store_id: str = ""
 
 
 def grant_socket(runtime: str, node: str) -> str:

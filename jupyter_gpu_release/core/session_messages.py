@@ -77,6 +77,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     #: embedded (this machine's own) or attached to a Ray cluster somebody else runs
     embedded: bool = True
     python: str = ""
+    #: what ``store.json`` in it must say; empty: not known
+    store_id: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

@@ -185,4 +185,6 @@ class Launcher(ABC):
     def _store(self, session: GatewaySession | None) -> Path:
         session = session or self.session()
         target, welcome = session.target, session.welcome
-        return find_store(target.store, welcome.store if welcome else "", configured=target.configured)
+        if welcome is None:
+            return find_store(target.store, "", configured=target.configured)
+        return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)

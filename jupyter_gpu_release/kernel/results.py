@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def store_of(session: GatewaySession) -> Path:
     """The store's root as this kernel sees it; raises :class:`StoreError`."""
     target, welcome = session.target, session.welcome
-    return find_store(target.store, welcome.store if welcome else "", configured=target.configured)
+    if welcome is None:
+        return find_store(target.store, "", configured=target.configured)
+    return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)
 
 
 def open_values(session: GatewaySession, run: str, graph: Graph) -> tuple[bytes, Sequence[Any]]:

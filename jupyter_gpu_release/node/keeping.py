@@ -61,7 +61,9 @@ class Keeping:
         self._root = root
         self._node = node
         self._budget = config.persist_memory_bytes or int(memory.machine_bytes() * _MEMORY_SHARE)
-        self.order = KeepOrder(str(root), f"{config.runtime}/kept-{node[:12]}.sock", node, config.persist_bytes_per_s)
+        notify = f"{config.runtime}/kept-{node[:12]}.sock"
+        self.order = KeepOrder(str(root), notify, node, config.persist_bytes_per_s, config.store, config.store_id)
+        self.order.expect_store()
         self._markers = {process.CLUSTER_MARKER: config.cluster, process.NODE_MARKER: node}
         self._kept: dict[str, Kept] = {}
         self._mover: subprocess.Popen[bytes] | None = None

@@ -40,6 +40,7 @@ def main() -> int:
     """Move what is there, one run after the other, again and again; 0 when nothing is left."""
     order = msgspec.json.decode(sys.argv[1], type=KeepOrder)
     process.name_this(process.MOVER)
+    order.expect_store()
     root = Path(order.spool)
     make_private_folder(root)
     lock = os.open(root / "mover.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

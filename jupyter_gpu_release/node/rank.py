@@ -108,6 +108,7 @@ class _Rank:
             self._run_cell(payload)
 
     def _prepare(self) -> CellPayload:
+        self._order.keep.expect_store()
         payload = decode(self._order.payload, CellPayload)
         early = workplace.is_visible(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None

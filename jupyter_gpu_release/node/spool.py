@@ -29,6 +29,7 @@ from ..storage.blobs import BlobStore
 from ..storage.graph_file import OpenGraph, open_graph, write_graph
 from ..storage.layout import VALUES_FILE, RunPaths, blobs_beside
 from ..storage.runs import require_store
+from ..storage.store_identity import expect_store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -47,6 +48,13 @@ class KeepOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     notify: str
     node: str = ""
     bytes_per_s: int = 0
+    #: the store's root as the node sees it, and what ``store.json`` in it must say
+    store: str = ""
+    store_id: str = ""
+
+    def expect_store(self) -> None:
+        """This process writes to that store only."""
+        expect_store(Path(self.store), self.store_id)
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):

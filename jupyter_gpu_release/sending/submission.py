@@ -70,8 +70,10 @@ def choice_of(options: RunOptions) -> Choice:
     )
 
 
-def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
+def find_store(own: str, named_by_gateway: str, *, configured: bool, ident: str = "") -> Path:
     """The store's root as this kernel sees it; raises :class:`StoreError` where it is not to be seen.
+
+    ``ident``: of the store that the gateway means; nothing is written from here to another one in its place.
 
     It is never made here: a folder that only this kernel sees would be no store.
     """
@@ -79,6 +81,9 @@ def find_store(own: str, named_by_gateway: str, *, configured: bool) -> Path:
     if os.path.isdir(store):  # False too where a folder above it may not be entered
         if own and not configured:  # both are paths of this machine
             _refuse_other(store, Path(named_by_gateway))
+        from ..storage.store_identity import expect_store
+
+        expect_store(store, ident)
         return store
     if own and own != named_by_gateway:
         raise StoreError(

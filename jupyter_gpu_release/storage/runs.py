@@ -13,20 +13,23 @@ from ..errors import StoreError
 from .atomic import make_private_folder, write_atomic
 from .layout import SCHEMA_VERSION, RunPaths
 from .plain import read_plain
+from .store_identity import check_identity, identify
 
 
-def make_store(store: Path) -> None:
-    """Make the folders of a store. Only who begins to use one does that: see :func:`require_store`."""
+def make_store(store: Path) -> str:
+    """Make the folders of a store; returns its id. Only who begins to use one does that: see :func:`require_store`."""
     make_private_folder(store / "runs")
+    return identify(store)
 
 
 def require_store(store: Path) -> None:
-    """Raise :class:`StoreError` when the store is not there (unmounted, renamed).
+    """Raise :class:`StoreError` when the store is not there (unmounted, renamed), or another one in its place.
 
     It is never made anew in its place: what is written there would be hidden when it comes back.
     """
     if not (store / "runs").is_dir():
         raise StoreError(f"the store {store} is not there", mend="is it mounted?")
+    check_identity(store)
 
 
 def create_run_folder(store: Path, run: str) -> RunPaths:

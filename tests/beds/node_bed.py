@@ -25,7 +25,7 @@ from jupyter_gpu_release.node.gpu_use import UseMeter
 from jupyter_gpu_release.node.keeping import Keeping
 from jupyter_gpu_release.node.node_run import RunOnNode
 from jupyter_gpu_release.node.spool import entries
-from jupyter_gpu_release.storage.runs import create_run_folder
+from jupyter_gpu_release.storage.runs import create_run_folder, make_store
 
 
 class Node:
@@ -43,7 +43,7 @@ class Node:
         self.thread.start()
         config = AgentConfig(
             store=str(folder), runtime=str(self.runtime), preload=preload, cluster=self.marker,
-            spool=str(folder.parent / f"spool-{self.marker}"),
+            spool=str(folder.parent / f"spool-{self.marker}"), store_id=make_store(folder),
         )  # fmt: skip
         self.config = msgspec.structs.replace(config, **settings)
         self.servers: ForkServers = self.call(self._make(self.config))

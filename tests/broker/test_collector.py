@@ -11,6 +11,7 @@ import pytest
 from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_id
 
 from jupyter_gpu_release.broker.sessions import Session
+from jupyter_gpu_release.broker.tokens import Caller
 from jupyter_gpu_release.core.config import RetentionPolicy
 from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.errors import ConflictError, StoreError
@@ -53,12 +54,24 @@ def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
             assert not broker.manifests.has_values(run, view.outcome)  # so nothing reuses them
             with pytest.raises(StoreError, match=rf"results of run {run} were removed .*not used for 50 days"):
                 open_graph(bed.paths(1).folder / view.outcome.values.file, view.outcome.values.digest)
-            from jupyter_gpu_release.broker.tokens import Caller
-
             with pytest.raises(ConflictError, match="were removed already: not used for 50 days"):
                 await broker.pin(Caller("ann"), run, pinned=True)
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_pin_is_in_the_manifest(bed: StoreBed, pinned: bool) -> None:
+    run = bed.add(1, pinned=not pinned)
+    before = read_manifest(bed.paths(1))
+
+    async def go() -> None:
+        async with bed.broker() as broker:
+            await broker.pin(Caller("ann"), run, pinned=pinned)
+            await broker.manifests.flush()
+
+    asyncio.run(go())
+    assert read_manifest(bed.paths(1)) == before | {"pinned": pinned}
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(bed: StoreBed) -> None:

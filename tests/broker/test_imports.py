@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ray_bed import GatewayBed, RayBed
-from store_bed import OLD, StoreBed, blob, run_id
+from store_bed import OLD, StoreBed, blob, is_whole, open_values, run_id
 
 from jupyter_gpu_release.broker import kinship, ledger
 from jupyter_gpu_release.broker.access import Caller
@@ -97,6 +97,29 @@ def test_another_users_run_is_refused(here: StoreBed, there: StoreBed) -> None:
     imported(there, staged(here, there), Caller("carol"))
     with pytest.raises(ConflictError, match="of another user"):
         imported(there, staged(here, there))
+
+
+def test_collected_results_come_back_to_their_owner(here: StoreBed) -> None:
+    bundle = here.folder / "b.tar"
+    write_bundle(here.store, run_id(1), bundle, exported_by="ann@here", secret="s")
+    here.age_blobs()
+    asyncio.run(here.collect(OLD))
+    assert here.blobs() == set()
+
+    def again(caller: Caller) -> RunRecord:
+        return imported(here, unpack(here.store, BundleReader(bundle.open("rb"), "b.tar")), caller)
+
+    with pytest.raises(ConflictError, match="of another user"):
+        again(BOB)
+    assert not here.paths(1).values.exists()
+    view = again(Caller("ann")).view
+    assert (view.collected_at, view.collected_because, view.name, view.session) == (None, "", "fit", "old session")
+    assert [bytes(buffer[:1]) for buffer in open_values(here, 1)] == [b"a", b"b"]
+    manifest = read_manifest(here.paths(1))
+    assert ("collected_at" in manifest, manifest["code"]) == (False, "x = 1")
+    assert '"run.restore"' in (here.folder / "log" / "audit.jsonl").read_text()
+    document = asyncio.run(here.collect(OLD))  # what an earlier removal began is not gone on with
+    assert (document.removals, document.kept, is_whole(here, 1)) == ([], {"used within 1 h": 1}, True)
 
 
 def test_a_gateway_that_died_between_rename_and_commit(here: StoreBed, there: StoreBed) -> None:

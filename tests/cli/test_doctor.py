@@ -114,15 +114,20 @@ def test_a_store_that_is_away_is_broken_and_not_made_anew(own_home: HomePaths, t
     mount_point = tmp_path / "mnt"
     mount_point.mkdir()
     assert check_store(own_home, mount_point).level == OK  # to be begun
-    own_home.gateway_config.write_text(json.dumps({"store": str(mount_point), "home": "x"}))
+    own_home.gateway_config.write_text(json.dumps({"store": str(mount_point), "store_id": "0123", "home": "x"}))
     finding = check_store(own_home, mount_point, is_used=is_used)
     assert (finding.level, str(mount_point) in finding.finding) == (BROKEN, True)
     assert "mounted?" in finding.mend
     with pytest.raises(StoreError, match="is not there"):
         begin_store(own_home, mount_point)
     assert list(mount_point.iterdir()) == []
-    (mount_point / "runs").mkdir()  # as the message says
-    begin_store(own_home, mount_point)
+    (mount_point / "runs").mkdir()  # somebody's, once, below the mount
+    assert check_store(own_home, mount_point, is_used=is_used).level == BROKEN
+    with pytest.raises(StoreError, match="is not the store"):
+        begin_store(own_home, mount_point)
+    (mount_point / "store.json").touch()  # as the message says
+    last = {"store": str(mount_point), "store_id": begin_store(own_home, mount_point)}
+    own_home.gateway_config.write_text(json.dumps(last))
     assert check_store(own_home, mount_point, is_used=is_used).level == OK
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_release.client import loading
-from jupyter_gpu_release.core.messages import Outcome, PersistWait, RunView
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.results import Results
+from jupyter_gpu_release.core.messages import Graph, Outcome, PersistWait, RunView
 from jupyter_gpu_release.core.surroundings import Surroundings
-from jupyter_gpu_release.errors import StillTrainingError
+from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, StoreError
+from jupyter_gpu_release.storage import codec
+from jupyter_gpu_release.storage.graph_file import write_graph
 from jupyter_gpu_release.storage.rebuild import Realm
 from jupyter_gpu_release.storage.runs import create_run_folder, write_manifest
 
@@ -31,3 +36,36 @@ def test_by_the_gateway_with_what_it_waits_for() -> None:
     around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None)
     with pytest.raises(StillTrainingError, match=r"being written: 1.0 GiB .*No space left on device"):
         loading._from_view(view, None, around)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spoil", ["damaged", "of another run", "linked"])
+def test_a_run_folder_that_is_not_what_it_says_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
+) -> None:
+    paths = create_run_folder(tmp_path, RUN)
+    digest = write_graph(paths.values, codec.dump({"x": 1}, Realm({}, at_home=True)).stream, [])
+    values = Graph(file="values.graph", digest=digest)
+    manifest = {"run": RUN, "state": "succeeded", "outcome": {"values": {"file": values.file, "digest": digest}}}
+    write_manifest(paths, manifest, durable=False)
+    view = RunView(RUN, "u", "succeeded", outcome=Outcome("ok", values=values))
+    around = Surroundings(
+        realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path), loaded=lambda *_: None
+    )
+    monkeypatch.setattr(loading, "here", lambda: around)
+    target = Target("http://127.0.0.1:9", "", False, str(tmp_path))
+
+    def load_both() -> Iterator[Callable[[], Results]]:
+        yield lambda: loading.load_results(RUN)
+        yield lambda: loading._from_view(view, target, around)
+
+    assert [dict(load()) for load in load_both()] == [{"x": 1}, {"x": 1}]
+    if spoil == "damaged":
+        paths.manifest.write_text("{")
+    elif spoil == "of another run":
+        write_manifest(paths, manifest | {"run": RUN.replace("1", "2")}, durable=False)
+    else:
+        paths.folder.rename(tmp_path / "elsewhere")
+        paths.folder.symlink_to(tmp_path / "elsewhere")
+    for load in load_both():
+        with pytest.raises((StoreError, ForbiddenError), match=r"damaged|not that of run|symbolic link|alone"):
+            load()

@@ -54,13 +54,18 @@ def _rename(node: Node) -> Path:
     return away
 
 
-def _begin(node: Node, source: str, until: Until) -> tuple[Run, Path]:
-    """A run whose store vanishes while its cell runs; returns once it has been released."""
+def _begin(node: Node, source: str, until: Until, *, decoy: bool = False) -> tuple[Run, Path]:
+    """A run whose store vanishes while its cell runs; returns once it has been released.
+
+    ``decoy``: below its mount point somebody once made the folder of the runs.
+    """
     go = node.store.parent / "go"
     wait = f"\nimport os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.005)"
     run = node.start(source + wait, workdir=str(node.store.parent))
     run.wait_for(lambda run: run.phase("running"))
     away = _rename(node)
+    if decoy:
+        (node.store / "runs").mkdir(parents=True)
     go.touch()
     run.wait_for(lambda run: run.phase("released"))
     return run, away
@@ -111,15 +116,19 @@ def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPa
         os.waitpid(pid, 0)
 
 
-def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
+@pytest.mark.parametrize(("decoy", "reason"), [(False, "is not there"), (True, "it has no store.json")])
+def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until, decoy: bool, reason: str) -> None:
+    run, away = _begin(own_node, LARGE, until, decoy=decoy)
     run.wait_for(_failed)
     wait = _failed(run)[0]
     assert wait.path.endswith("values.graph")
-    assert "is not there" in wait.reason
+    assert reason in wait.reason
     assert (wait.bytes >= 24 << 20, wait.kept, wait.tries) == (True, "memory", 1)
     assert wait.next_try_at is not None
-    assert not own_node.store.exists()  # nobody made it anew, which would hide the results later
+    # nobody made it anew, or wrote to what lies in its place, which would hide the results later
+    assert [str(path.relative_to(own_node.store)) for path in own_node.store.rglob("*")] == ["runs"] * decoy
+    if decoy:
+        shutil.rmtree(own_node.store)
     away.rename(own_node.store)
     assert run.wait().status == "ok"
     _assert_whole(own_node, run.order.run, run.outcome.values)
