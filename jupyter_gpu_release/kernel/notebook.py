@@ -11,6 +11,7 @@ from ..core.choices import RunOptions, build_options
 from ..core.options import Written, from_mapping, overlay
 from .background import Background
 from .connection import ClusterLink
+from .lost_values import LostValues
 from .namespace import Namespace
 from .published import PublishedValues
 
@@ -27,6 +28,7 @@ class Notebook:
         self.link = ClusterLink(shell)
         self.published = PublishedValues(self)
         self.background = Background(self)
+        self.lost_values = LostValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
 
     @cached_property
     def settings(self) -> GpuRelease:
@@ -60,6 +62,7 @@ class Notebook:
     def close(self) -> None:
         """End the connection (attached runs end with it) and forget the settings."""
         self.background.close()
+        self.lost_values.end()
         self.link.close()
         if "settings" in self.__dict__ and self.settings in self.shell.configurables:
             self.shell.configurables.remove(self.settings)

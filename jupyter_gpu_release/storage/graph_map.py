@@ -137,6 +137,9 @@ class _Live:
             bisect.insort(self._starts, mapping.address)
         self._maps[mapping.address] = mapping
 
+    def torn(self) -> list[GraphMap]:
+        return [mapping for mapping in list(self._maps.values()) if mapping.is_torn]
+
     def at(self, address: int) -> GraphMap | None:
         """The mapping in which this address lies."""
         at = bisect.bisect_right(self._starts, address) - 1
@@ -161,6 +164,11 @@ def map_of(view: memoryview) -> tuple[GraphMap, int] | None:
     if mapping is None or not mapping.holds(address, view.nbytes):
         return None
     return mapping, address - mapping.address
+
+
+def torn_maps() -> list[GraphMap]:
+    """Mappings in use of which some could not be read and is zeros now."""
+    return _LIVE.torn()
 
 
 def refuse_torn(buffers: Iterable[memoryview]) -> None:
