@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from traitlets import Any as AnyTrait
-from traitlets import Dict, Enum, List, Unicode
+from traitlets import Bool, Dict, Enum, List, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
@@ -58,6 +58,12 @@ class GpuRelease(Configurable):
     defaults = Dict(
         help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
         "%gpu_config and the cell's own options win.",
+    ).tag(config=True)
+    automatic = Bool(
+        True,
+        help="Whether Jupyter kernels load the magics when they start, without %load_ext. Read from IPython's own "
+        "configuration, and by the Jupyter server for the kernels that it starts; JUPYTER_GPU_AUTOMATIC=0 switches it "
+        "off, too.",
     ).tag(config=True)
     user_tokens = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
     poll_interval = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)

@@ -35,7 +35,7 @@ from .once import Once, encoded
 from .record import Record
 from .routes import HANDLERS
 from .sampling import Looker, Sample, SampleLoop
-from .settings import FILE_NAME, GpuRelease
+from .settings import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .watching import Watch, Watches
 
 T = TypeVar("T", GpuCuller, GpuRelease)
@@ -73,7 +73,8 @@ class GpuReleaseExtension(ExtensionApp):
         self.identities = Identities(settings, self.gateway, self.gateway.on_change)
         self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
-        self.watches = Watches(serverapp, self._on_execute, parent=self)
+        kernels = {} if settings.automatic else {NOT_AUTOMATIC: "0"}
+        self.watches = Watches(serverapp, self._on_execute, kernels, parent=self)
         samples = SampleLoop(Looker(Nvml(), self.culler.device_files))
         self.monitor = Monitor(
             self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from traitlets import Any, Float, Unicode
+from traitlets import Any, Bool, Float, Unicode
 from traitlets.config import LoggingConfigurable
 
 FILE_NAME = "jupyter_gpu_release_config"
+#: kernels that have this in their environment as 0 do not load the magics by themselves (``kernel/automatic.py``)
+NOT_AUTOMATIC = "JUPYTER_GPU_AUTOMATIC"
 
 
 class GpuRelease(LoggingConfigurable):
@@ -31,6 +33,11 @@ class GpuRelease(LoggingConfigurable):
     auto_start = Any(help="For kernels; the server never starts a cluster.").tag(config=True)
     start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
     defaults = Any(help="For kernels: default options of %%gpu_train.").tag(config=True)
+    automatic = Bool(
+        True,
+        help="Whether the Python kernels of this server load the magics when they start, without %load_ext (where the "
+        "package is installed in the kernel's environment).",
+    ).tag(config=True)
     poll_interval = Float(
         2.0,
         min=0.2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jupyter_client.session import Session
@@ -109,7 +109,10 @@ class Watch:
 class Watches(LoggingConfigurable):
     """All kernels of this server, kept up to date by :meth:`refresh`."""
 
-    def __init__(self, serverapp: Any, on_busy: Callable[[str], None], **kwargs: Any) -> None:
+    def __init__(
+        self, serverapp: Any, on_busy: Callable[[str], None], environment: Mapping[str, str], **kwargs: Any
+    ) -> None:
+        """``environment``: what kernels get besides the mark."""
         super().__init__(**kwargs)
         self._manager = serverapp.kernel_manager
         self._sessions = serverapp.session_manager
@@ -117,7 +120,7 @@ class Watches(LoggingConfigurable):
         self._on_busy = on_busy
         self._paths_s = -_PATHS_S
         self.watches: dict[str, Watch] = {}
-        mark_kernels(self._manager)
+        mark_kernels(self._manager, environment)
 
     async def refresh(self) -> None:
         """Begin to watch what is new, forget what is gone."""
@@ -170,7 +173,7 @@ class Watches(LoggingConfigurable):
         self.watches.clear()
 
 
-def mark_kernels(manager: Any) -> None:
+def mark_kernels(manager: Any, more: Mapping[str, str]) -> None:
     """Have every kernel that starts from now on carry its id in its environment (and in that of its workers)."""
     original = manager.pre_start_kernel
 
@@ -178,7 +181,7 @@ def mark_kernels(manager: Any) -> None:
         kernel = kwargs.setdefault("kernel_id", None) or manager.new_kernel_id()
         environment = kwargs.get("env")
         kwargs["kernel_id"] = kernel
-        kwargs["env"] = {**(os.environ if environment is None else environment), KERNEL_MARKER: kernel}
+        kwargs["env"] = {**(os.environ if environment is None else environment), **more, KERNEL_MARKER: kernel}
         return original(kernel_name, kwargs)
 
     manager.pre_start_kernel = pre_start_kernel
