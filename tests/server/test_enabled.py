@@ -100,7 +100,7 @@ def test_it_can_be_switched_off_and_stands_in_nobodys_way(bed: ServerBed, file: 
     profile = bed.folder / "ipython" / "profile_default"
     (profile / file).write_text(content)
     (profile / "startup" / "99-after.py").write_text("after = 1")
-    kernel = ServerKernel(bed)
+    kernel = ServerKernel(bed, path=f"{Path(file).stem}.ipynb")
     try:
         assert kernel.run(f"{_LOOK}\nanswer = [answer[0], after]") == [False, 1]
     finally:
