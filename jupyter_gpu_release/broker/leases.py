@@ -224,8 +224,10 @@ def _last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> None:
-    """Remove the group; returns when its nodes report the resources free (or are gone)."""
+async def release(
+    lease: Lease, table: LeaseTable, totals: dict[str, int], silent: frozenset[str] = frozenset()
+) -> None:
+    """Remove the group; returns when its nodes report the resources free (or are gone, or known to be ``silent``)."""
     lease.state = LeaseState.RELEASING
     group = lease.group
     if group is None:
@@ -233,7 +235,8 @@ async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> No
     remove_placement_group(group)
     started, polls = time.monotonic(), 0
     await asyncio.sleep(_FIRST_LOOK_S)
-    while not _is_free(lease, group.id.hex(), table, totals, time.monotonic() - started):
+    slots = [slot for slot in lease.slots if slot.node not in silent]
+    while not _is_free(slots, group.id.hex(), table, totals, time.monotonic() - started):
         await asyncio.sleep(_POLL_S[min(polls, len(_POLL_S) - 1)])
         polls += 1
         if polls % 100 == 0:
@@ -241,9 +244,9 @@ async def release(lease: Lease, table: LeaseTable, totals: dict[str, int]) -> No
                         time.monotonic() - started)  # fmt: skip
 
 
-def _is_free(lease: Lease, group: str, table: LeaseTable, totals: dict[str, int], waited_s: float) -> bool:
+def _is_free(slots: list[Slot], group: str, table: LeaseTable, totals: dict[str, int], waited_s: float) -> bool:
     available = available_resources_per_node()
-    for slot in lease.slots:
+    for slot in slots:
         free = available.get(slot.node)
         if free is None:  # the node is gone, and the lease with it
             continue

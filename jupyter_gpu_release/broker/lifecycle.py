@@ -204,11 +204,12 @@ class Lifecycle:
         await self.warm.until_granted(record)
         lease, record.lease = record.lease, None
         self._to_releasing(record)
+        silent: frozenset[str] = frozenset()
         if lease is not None and lease.slots[1:]:
-            await gangs.members_left(self.nodes, lease, record.run)
-        kept = self.warm.keep(record, lease) if lease is not None else None
-        if lease is not None and not kept and not self._hand_over(lease):
-            await self._free(lease)
+            silent = await gangs.members_left(self.nodes, lease, record.run)
+        kept = self.warm.keep(record, lease) if lease is not None and not silent else None
+        if lease is not None and not kept and (silent or not self._hand_over(lease)):
+            await self._free(lease, silent)
         now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
         release_ms = None if outcome.ended_s is None else max(0.0, (now_s - outcome.ended_s) * 1000)
@@ -228,8 +229,8 @@ class Lifecycle:
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
         return True
 
-    async def _free(self, lease: Lease) -> None:
-        await ray_leases.release(lease, self.leases, self.nodes.totals())
+    async def _free(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
+        await ray_leases.release(lease, self.leases, self.nodes.totals(), silent)
         self.leases.forget(lease)
         self._journal.later(lease.name, partial(ledger.drop_lease, lease=lease.name))
 

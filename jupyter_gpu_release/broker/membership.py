@@ -105,7 +105,7 @@ async def _check_agent(broker: Broker, node: Node) -> None:
     except ClusterError as error:
         if node.problem != error.message:
             log.warning("%s", error.message)
-        node.reachable, node.problem = False, error.message
+        broker.nodes.note_silent(node.node, error.message)
         return
     if node.info is None:
         return  # it will introduce itself when it is warm

@@ -161,6 +161,11 @@ class NodeTable:
         """Have a node start a run, once it knows the accelerators; await it with :meth:`answer`."""
         return self.agent_of(node).start.remote(encode(order))
 
+    def note_silent(self, node: str, problem: str) -> None:
+        """A node's agent does not answer: it takes no runs until it does."""
+        if (found := self._nodes.get(node)) is not None:
+            found.reachable, found.problem = False, problem
+
     def join(self, node: str, order: JoinOrder) -> Any:
         """Have a node lend ranks to a gang; await it with :meth:`answer`."""
         return self.agent_of(node).join.remote(encode(order))

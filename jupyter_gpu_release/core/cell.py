@@ -30,6 +30,8 @@ class CellFacts:
     #: attribute chains that start at a name (``concurrent.futures.Future``)
     chains: set[str] = field(default_factory=set)
     asks_input: bool = False
+    #: joins a process group of torch.distributed
+    joins_group: bool = False
     #: installs packages itself (``%pip install``)
     installs: bool = False
     #: what it reads cannot be told from its tree alone (``exec``, ``globals()``)

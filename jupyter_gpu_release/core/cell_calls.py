@@ -13,6 +13,8 @@ from .cell import CellFacts
 if TYPE_CHECKING:
     from .cell_flow import Flow
 
+#: the call by which a process joins its gang
+JOINS_GROUP = "init_process_group"
 _ASKING = frozenset({"input", "getpass.getpass", "getpass"})
 _OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "compile"})
 #: magics whose line, or body, is Python of the notebook
@@ -46,6 +48,8 @@ def look_at_call(flow: Flow, call: ast.Call) -> None:
     """Draw conclusions from one call."""
     name = dotted(call.func)
     facts = flow.facts
+    if name.rpartition(".")[2] == JOINS_GROUP:
+        facts.joins_group = True
     if name in _ASKING:
         facts.asks_input = True
     elif name in _OPAQUE:

@@ -136,6 +136,8 @@ class Folding:
 
     def __init__(self) -> None:
         self._screens: dict[tuple[str, int], _Screen] = {}
+        #: names of processes that are no ranks
+        self._who: dict[int, str] = {}
         #: the one that was written to last
         self._writing: tuple[str, int] | None = None
         #: by what they bring up to date
@@ -176,7 +178,10 @@ class Folding:
 
     def _take(self, event: Event) -> None:
         if event.kind == "stream":
-            self._write((event.data.get("name", "stdout"), event.data.get("rank", 0)), event.data.get("text", ""))
+            rank = event.data.get("rank", 0)
+            if "who" in event.data:
+                self._who[rank] = event.data["who"]
+            self._write((event.data.get("name", "stdout"), rank), event.data.get("text", ""))
         elif event.kind == "published":
             return
         elif (key_of_update := _updates(event)) is not None:
@@ -219,6 +224,7 @@ class Folding:
         if text:
             name, rank = key
             data: dict[str, Any] = {"name": name, "text": text} | ({"rank": rank} if rank else {})
+            data |= {"who": self._who[rank]} if rank in self._who else {}
             self._give(Event(self._last.n, self._last.at_s, "stream", data))
 
     def _give_updates(self, most: int) -> None:

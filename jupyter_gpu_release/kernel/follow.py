@@ -91,6 +91,7 @@ class Following:
                 self._say_state()
                 self._step()
         finally:
+            self.relay.settle()
             self._session.drop(self._feed)
         return self.view
 
@@ -107,6 +108,8 @@ class Following:
         item = self._feed.get(TICK_S)
         if item is not None:
             self._take(item)
+        else:
+            self.relay.show(())
         self._pass_interrupts_on()
         self._watch_connection()
 

@@ -45,7 +45,7 @@ class NotebookLauncher(Launcher):
 
     def shower(self, *, live: bool) -> Show:
         """Below the cell that launches it."""
-        return Relay(PinnedOutput(self._notebook.shell)).show if live else _keep_quiet
+        return Relay(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
 
 
 def _keep_quiet(_events: Sequence[Event]) -> None:

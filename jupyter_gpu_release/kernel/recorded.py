@@ -37,6 +37,7 @@ def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
                 raise from_code(item.code, item.message, item.mend)
             elif isinstance(item, Update | Accepted):  # the gateway sends all events that it knows before it
                 relay.show(folding.rest())
+                relay.settle()
                 return item.view
         raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
     finally:

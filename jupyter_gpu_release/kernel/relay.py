@@ -8,16 +8,28 @@ from typing import Any
 
 from ..core.messages import Event
 from .cell_output import CellOutput
+from .rank_folds import RankFolds
 
 _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 
 
-class Relay:
-    """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch."""
+#: what a rank above 0 may not do to the cell's output
+_OF_ITS_OWN = ("clear_output", "comm", "update_display")
 
-    def __init__(self, output: CellOutput, before_output: Callable[[], None] = lambda: None) -> None:
+
+class Relay:
+    """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch.
+
+    ``folds``: what ranks above 0 print is folded in a notebook (then somebody calls :meth:`settle` at the end).
+    """
+
+    def __init__(
+        self, output: CellOutput, before_output: Callable[[], None] = lambda: None, *, folds: bool = True
+    ) -> None:
         self._output = output
         self._before_output = before_output
+        #: in a notebook ranks above 0 are folded; a terminal has their lines marked
+        self._folds = RankFolds(output) if folds and output.is_in_notebook else None
         #: by stream: the rank whose line is not ended yet
         self._mid_line: dict[str, int] = {}
         self._clear_next = False
@@ -36,6 +48,9 @@ class Relay:
                 continue
             if kind == "published":  # for programs, not for eyes
                 continue
+            if data.get("rank") and (kind in _OF_ITS_OWN or self._folds is not None):
+                self._fold(kind, data)
+                continue
             if kind == "clear_output" and data.get("wait"):
                 self._clear_next = True  # held back until more comes: our own receipt must not be what clears
                 continue
@@ -45,6 +60,23 @@ class Relay:
             if self._clear_next and kind in ("stream", "display"):
                 self._clear(wait=True)
             self._show_one(kind, data)
+        if self._folds is not None:
+            self._folds.show()
+
+    def settle(self) -> None:
+        """No more comes for now: show what was held back."""
+        if self._folds is not None:
+            self._folds.show(at_once=True)
+
+    def _fold(self, kind: str, data: dict[str, Any]) -> None:
+        """Output of another rank; what would change the cell's own (clearing, widgets) does not count."""
+        text = data.get("text", "") if kind in ("stream", "note") else ""
+        if kind == "display":
+            text = f"{(data.get('data') or {}).get('text/plain', '(a display)')}\n"
+        if text and self._folds is not None:
+            self._before_output()
+            self.has_shown = True
+            self._folds.write(data["rank"], _name(data), text)
 
     def _show_one(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "stream":
@@ -63,10 +95,10 @@ class Relay:
         self._output.clear(wait=wait)
 
     def _write(self, data: dict[str, Any]) -> None:
-        name, text, rank = data.get("name", "stdout"), data.get("text", ""), data.get("rank", 0)
-        self._output.write("stderr" if name == "stderr" else "stdout", self._prefixed(text, rank, name))
+        name = "stderr" if data.get("name") == "stderr" else "stdout"
+        self._output.write(name, self._prefixed(data.get("text", ""), data.get("rank", 0), name, _name(data)))
 
-    def _prefixed(self, text: str, rank: int, name: str) -> str:
+    def _prefixed(self, text: str, rank: int, name: str, who: str) -> str:
         """Lines of ranks above 0 say whose they are; a rank that speaks into another's line begins a new one."""
         if not text:
             return text
@@ -76,7 +108,7 @@ class Relay:
         break_ = "" if begun in (None, rank) else "\n"
         if rank == 0:
             return break_ + text
-        prefix = f"[rank {rank}] "
+        prefix = f"[{who}] "
         head = "" if begun == rank or text[0] in "\r\n" else prefix
         return break_ + head + _LINE_STARTS.sub(prefix, text)
 
@@ -88,18 +120,25 @@ class Relay:
     def show_other_errors(self, ename: str, evalue: str) -> None:
         """Show the tracebacks of ranks whose error is not the one that the cell raises."""
         for error in self.errors:
-            if error.get("rank") and (error.get("ename"), error.get("evalue")) != (ename, evalue):
-                lines = "\n".join(error.get("traceback") or [f"{error.get('ename')}: {error.get('evalue')}"])
-                self._output.write("stderr", self._prefixed(f"{lines}\n", error["rank"], "stderr"))
+            if not error.get("rank") or (error.get("ename"), error.get("evalue")) == (ename, evalue):
+                continue
+            if error.get("ename") == "KeyboardInterrupt":  # ended because of the first one
+                continue
+            lines = "\n".join(error.get("traceback") or [f"{error.get('ename')}: {error.get('evalue')}"]) + "\n"
+            if self._folds is not None:
+                self._folds.write(error["rank"], _name(error), lines)
+            else:
+                self._output.write("stderr", self._prefixed(lines, error["rank"], "stderr", _name(error)))
+        self.settle()
 
 
 def _merged(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Kinds and data, neighbouring text of one stream and rank joined."""
     texts: list[str] = []
-    stream: tuple[str, int] = ("", 0)
+    stream: tuple[str, int, str] = ("", 0, "")
     for event in events:
         if event.kind == "stream":
-            this = (event.data.get("name", "stdout"), event.data.get("rank", 0))
+            this = (event.data.get("name", "stdout"), event.data.get("rank", 0), event.data.get("who", ""))
             if texts and this != stream:
                 yield "stream", _text(stream, texts)
                 texts = []
@@ -114,5 +153,9 @@ def _merged(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "stream", _text(stream, texts)
 
 
-def _text(stream: tuple[str, int], texts: list[str]) -> dict[str, Any]:
-    return {"name": stream[0], "rank": stream[1], "text": "".join(texts)}
+def _text(stream: tuple[str, int, str], texts: list[str]) -> dict[str, Any]:
+    return {"name": stream[0], "rank": stream[1], "who": stream[2], "text": "".join(texts)}
+
+
+def _name(data: dict[str, Any]) -> str:
+    return data.get("who") or f"rank {data.get('rank', 0)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..client.failures import interrupted, syntax_error
 from ..client.results import is_usable
 from ..core import sources
+from ..core.choices import RunOptions
 from ..core.messages import RunView
 from ..core.waits import sentence
 from ..errors import GpuReleaseError, OptionError
@@ -21,6 +22,11 @@ from .interrupts import Interrupts
 from .results import store_of
 from .returned import Homecoming
 from .reuse import key_of, reuse, with_key
+
+_ALONE = (
+    "this cell calls init_process_group(), and runs as one process with {gpus} GPUs: --ranks {gpus} runs it as {gpus} "
+    "processes with a GPU each, with RANK, WORLD_SIZE and MASTER_ADDR set\n"
+)
 
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
@@ -43,7 +49,13 @@ def prepare(notebook: Notebook, cell: Cell) -> Prepared:
         raise syntax_error(error, notebook.shell) from None
     if prepared.asks_input:
         sys.stderr.write("this cell calls input(): nobody can answer on the cluster, so that call will fail there\n")
+    if prepared.joins_group and _is_alone(cell.options):
+        sys.stderr.write(_ALONE.format(gpus=cell.options.ask.gpus))
     return prepared
+
+
+def _is_alone(options: RunOptions) -> bool:
+    return options.ask.ranks == 1 and options.ask.gpus > 1 and "RANK" not in options.env
 
 
 def _collect(notebook: Notebook, cell: Cell) -> Prepared:

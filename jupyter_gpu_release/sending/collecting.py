@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core.cell import CellFacts
+from ..core.cell_calls import JOINS_GROUP
 from ..core.devices import DeviceLedger
 from ..core.messages import UsedInput, ValueInfo
 from ..errors import CannotSendError
@@ -56,6 +57,8 @@ class Prepared:
     held_back: list[str] = field(default_factory=list)
     #: whether the body calls input() or getpass()
     asks_input: bool = False
+    #: whether it, or a function that goes along, joins a process group
+    joins_group: bool = False
     #: name -> object that was sent
     originals: dict[str, Any] = field(default_factory=dict)
     #: names that the cell is going to bind
@@ -158,6 +161,7 @@ class Collector:
             notes=[*selection.notes, *notes],
             held_back=selection.held_back,
             asks_input=facts.asks_input,
+            joins_group=facts.joins_group or any(JOINS_GROUP in code.co_names for code in dump.codes),
             originals={name: selection.sent[name] for name in dump.sizes},
             memo=dump.memo,
         )

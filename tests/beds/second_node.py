@@ -55,16 +55,19 @@ class SecondNode:
         return [pid for pid in cluster_processes(self.connection.cluster) if "raylet/raylet" in _command(pid)]
 
     def wait_until_up(self, gpus: int) -> None:
-        """Until the gateway sees this many GPUs."""
-        deadline = time.monotonic() + 60
-        while self.status()["gpus"]["total"] < gpus or any(not node["gpus"] for node in self.status()["nodes"]):
-            assert time.monotonic() < deadline, self.status()
-            time.sleep(0.1)
+        """Until the gateway sees this many GPUs, all on nodes whose agents take runs."""
+        deadline = time.monotonic() + 120
+        with self._gateway() as client:
+            while (health := client.health()).gpus_total < gpus or health.agents < health.nodes:
+                assert time.monotonic() < deadline, health
+                time.sleep(0.1)
+
+    def _gateway(self) -> GatewayClient:
+        return GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file)))
 
     def status(self) -> dict[str, Any]:
         """``jupyter gpu status --json``."""
-        token = read_secret(Path(self.connection.token_file))
-        with GatewayClient(self.connection.url, token) as client:
+        with self._gateway() as client:
             document: dict[str, Any] = msgspec.to_builtins(client.status())
         return document
 
