@@ -173,3 +173,13 @@ def test_python_is_not_transformed_unless_asked() -> None:
     assert calls == []
     parse_cell("x", counting, always_transform=True)
     assert calls == ["x"]
+
+
+def test_joining_a_process_group_is_seen() -> None:
+    for source in (
+        "dist.init_process_group('gloo')",
+        "if x:\n    init_process_group()",
+        "torch.distributed.init_process_group()",
+    ):
+        assert facts_of(source).joins_group, source
+    assert not facts_of("dist.destroy_process_group()").joins_group

@@ -87,9 +87,28 @@ def test_other_ranks_errors_are_shown_once(kernel: Kernel, gateway: FakeGateway)
     assert outputs.error["ename"] == "ValueError"
 
 
+def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: FakeGateway):
+    @gateway.script("alone")
+    def play(run: FakeRun) -> None:
+        run.start()
+        run.end()
+
+    kernel.run("def join():\n    dist.init_process_group('gloo')")
+    for cell in ("join()", "import torch.distributed as dist\nif False:\n    dist.init_process_group()"):
+        assert "--ranks 4 runs it as 4" in kernel.run(f"%%gpu_train --gpus 4 --name alone\n{cell}").text("stderr")
+    for options in ("--gpus 4 --ranks 4", "--gpus 1"):
+        assert "--ranks" not in kernel.run(f"%%gpu_train {options} --name alone\njoin()").text("stderr")
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
+        ("%%gpu_train --ranks 2\n1", "each rank has a GPU of its own"),
+        ("%%gpu_train --gpus 2 --ps 1\n1", "--ps 1 without --ranks"),
+        ("%%gpu_train --gpus 4 --ranks 3\n1", "cannot be divided"),
+        ("%%gpu_train --gpus 6 --ranks 3 --nodes 2\n1", "cannot be spread evenly"),
+        ("%%gpu_train --gpus 2 --nodes 2\n1", "one process runs on one node"),
+        ("%%gpu_train --gpus 2 --ranks 2 --gather x --skip x\n1", "in --gather and in --skip"),
         ("%%gpu_train --gpu 2\n1", "did you mean --gpus?"),
         ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
         ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),
