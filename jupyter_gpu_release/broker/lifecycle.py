@@ -204,9 +204,7 @@ class Lifecycle:
         await self.warm.until_granted(record)
         lease, record.lease = record.lease, None
         self._to_releasing(record)
-        silent: frozenset[str] = frozenset()
-        if lease is not None and lease.slots[1:]:
-            silent = await gangs.members_left(self.nodes, lease, record.run)
+        silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
         kept = self.warm.keep(record, lease) if lease is not None and not silent else None
         if lease is not None and not kept and (silent or not self._hand_over(lease)):
             await self._free(lease, silent)

@@ -43,9 +43,10 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``interrupt`` or ``kill``, and the outcome's status when the run ends because of it.
+    """``interrupt`` or ``kill`` (also the second interrupt), and the outcome's status when the run ends because of it.
 
-    ``stack``: show where the rank stands, then kill it. ``reason``: why, in words. ``grace_s``: instead of the order's.
+    ``end``: interrupt, unless that was done already. ``stack``: show where the rank stands, then kill it.
+    ``reason``: why, in words. ``grace_s``: instead of the order's.
     """
 
     signal: str

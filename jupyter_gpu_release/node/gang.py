@@ -69,7 +69,7 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
 def stolen_port(outcome: Outcome, port: int, host: str) -> Outcome:
     """Say what it means when rank 0 could not listen on the port that was kept for it."""
     error = outcome.error
-    if error is None or not _IN_USE.search(error.evalue) or str(port) not in error.evalue:
+    if not port or error is None or not _IN_USE.search(error.evalue) or str(port) not in error.evalue:
         return outcome
     note = (
         f"MASTER_PORT {port} was free when the ranks were started: something on {host} listens there now (a process "

@@ -97,7 +97,7 @@ class GangRun:
                 if gpu_ids is None:
                     return None
                 if not await self._all_joined():
-                    return self._incomplete()
+                    return await self._incomplete()
                 self._go(gpu_ids, _nth(ports, len(mine)))
                 outcome = await self._until_ended()
                 return gang.stolen_port(outcome, _nth(ports, len(mine)), self._seats[0].host)
@@ -139,7 +139,9 @@ class GangRun:
             break
         return len(self._lines) == len(self._seats)
 
-    def _incomplete(self) -> Outcome:
+    async def _incomplete(self) -> Outcome:
+        self._tell_all(Command("kill", "lost"))
+        await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
         if self._signalled is not None:
             text = "the cell was interrupted before its first statement; it left no names"
             return died_outcome(self._signalled.status, "KeyboardInterrupt", text)
@@ -216,10 +218,8 @@ class GangRun:
 
     def _answer(self, meeting: str, rank: int, call: Call) -> None:
         self._reply(self._meetings[meeting].arrive(rank, call))
-        if not self._meetings["cell"].waiting:
-            self._waiting_since_s = None
-        elif self._waiting_since_s is None:
-            self._waiting_since_s = time.monotonic()
+        since_s = self._waiting_since_s or time.monotonic()
+        self._waiting_since_s = since_s if self._meetings["cell"].waiting else None
 
     def _reply(self, replies: Replies) -> None:
         for rank, reply in replies.items():
@@ -245,7 +245,7 @@ class GangRun:
         self._is_failing = True
         for line in self._running():
             grace_s = None if line.seat.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
-            line.send(Kind.SIGNAL, encode(Command("interrupt", grace_s=grace_s)))
+            line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
 
     def _dismiss(self, ended: _Line) -> None:
         """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
@@ -256,7 +256,7 @@ class GangRun:
 
     def _send_home(self) -> None:
         for line in self._running():
-            line.send(Kind.SIGNAL, encode(Command("interrupt", gang.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
+            line.send(Kind.SIGNAL, encode(Command("end", gang.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
 
     def _running(self) -> list[_Line]:
         return [line for line in self._lines.values() if line.outcome is None]

@@ -224,6 +224,8 @@ class Supervisor:
         if command.signal == "stack":
             self._kill_reason = command.reason + where_it_stands(self._rank, self._stack)
             self._kill(command.status)
+        elif command.signal == "end" and self._status:
+            return  # it has its grace already, for a reason of its own
         elif command.signal == "kill" or self._status:
             self._kill_reason = self._kill_reason or command.reason or "killed at once, as was asked for"
             self._kill(command.status)

@@ -14,6 +14,7 @@ from second_node import SecondNode
 from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
 
+pytestmark = pytest.mark.timeout(480)  # the cluster of its own: 15 s, minutes on a machine that is busy
 _GPUS = 2
 _GANG = "%%gpu_train --gpus 4 --ranks 4 --nodes 2 "
 _WHO = "import os\nfrom jupyter_gpu_release import ranks\n"
