@@ -71,6 +71,25 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
     for problem in health.problems:
         yield broken("gateway", problem, "see the logs below the runtime folder, or start the cluster again")
     yield from _check_nodes(status, checks)
+    yield from _check_collecting(target)
+
+
+def _check_collecting(target: Target) -> Iterator[Finding]:
+    """What a collection would meet (a dry run): graphs that keep every blob, runs of others."""
+    try:
+        with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
+            found = gateway.collect(dry_run=True)
+    except GpuReleaseError as error:
+        yield broken("gc", error.message, error.mend)
+        return
+    for text in found.notes:
+        problem, _, mend = text.partition("\n  → ")
+        if mend:
+            yield broken("gc", problem, mend)
+        else:
+            yield note("gc", problem)
+    if not found.notes:
+        yield ok("gc", "nothing keeps unused results from being freed")
 
 
 def _check_version(version: str, protocol: int, connection: Connection | None) -> Finding:

@@ -47,8 +47,11 @@ class RunFeed:
         *,
         adopt: bool = False,
         on_item: Callable[[FeedItem], None] | None = None,
+        while_unsent: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
+        #: called by the session's thread again and again while there is no connection and the request is not taken
+        self.while_unsent = while_unsent
         #: take the run over if its own kernel is gone
         self.adopt = adopt
         #: kept until it is acknowledged, to be sent again after a lost connection
@@ -164,6 +167,12 @@ class FeedTable:
         """Forget a feed; fine when it is not there."""
         with self._lock:
             self._feeds = [each for each in self._feeds if each is not feed]
+
+    def keep_unsent(self) -> None:
+        """There is no connection: look after what the gateway does not have yet."""
+        for feed in self.all():
+            if feed.request is not None and feed.while_unsent is not None:
+                feed.while_unsent()
 
     def all(self) -> list[RunFeed]:
         """All of them."""

@@ -106,12 +106,19 @@ class GatewaySession:
             self.target.url, TimeoutError(f"no word within {waited_s:.2g} s"), configured=self.target.configured
         )
 
-    def submit(self, request: RunRequest, on_item: Callable[[FeedItem], None] | None = None) -> RunFeed:
+    def submit(
+        self,
+        request: RunRequest,
+        on_item: Callable[[FeedItem], None] | None = None,
+        *,
+        while_unsent: Callable[[], None] | None = None,
+    ) -> RunFeed:
         """Ask for a run; the feed's first item is :class:`Accepted` or :class:`Refused`.
 
         ``on_item`` gets the items on the session's own thread (many runs need no thread each); it must not block.
+        ``while_unsent`` is called there, too, every few seconds without a connection until the gateway has the request.
         """
-        feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item)
+        feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
         self._add(feed)
         self._outbox.put(encode(Submit(request)))
         self._retry.set()
@@ -175,6 +182,7 @@ class GatewaySession:
             except GpuReleaseError as error:
                 self._on_lost(error)
             if not self._over():
+                self._feeds.keep_unsent()
                 self._retry.clear()
                 self._retry.wait(delay_s * random.uniform(0.8, 1.2))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)

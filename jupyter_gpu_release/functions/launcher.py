@@ -119,7 +119,7 @@ class Launcher(ABC):
         launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run))
         hearing = Hearing(launched, show, partial(self._contact.lost, session))
         self._contact.add(launched)
-        session.submit(submission.request, hearing)
+        session.submit(submission.request, hearing, while_unsent=submission.keep)
         try:
             if not hearing.settled.wait(_ACCEPT_S):
                 raise session.trouble or GatewayUnavailableError(

@@ -158,7 +158,8 @@ class Background:
         manner = Manner(patient=True, suffix=f" · {kind}, run {request.run}")
         output = PinnedOutput(self._notebook.shell)
         on_events = partial(self._notebook.published.take, session, request.run)
-        following = Following(output, session, session.submit(request), interrupts, manner, on_events)
+        feed = session.submit(request, while_unsent=submission.keep)
+        following = Following(output, session, feed, interrupts, manner, on_events)
         try:
             following.until_accepted()
         except GpuReleaseError as error:

@@ -116,7 +116,7 @@ class _Run:
         if self._interrupts.count:
             self._submission.withdraw()
             return interrupted("interrupted before anything was sent")
-        feed = self._session.submit(self._submission.request)
+        feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep)
         on_events = partial(self._notebook.published.take, self._session, feed.run)
         output = CellOutput(self._notebook.shell)
         following = Following(output, self._session, feed, self._interrupts, on_events=on_events)

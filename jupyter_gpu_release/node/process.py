@@ -48,6 +48,15 @@ def name_of_this() -> str:
     return Path("/proc/self/comm").read_text().rstrip("\n")
 
 
+def yield_to_others() -> None:
+    """From now on everybody else gets the cores and the disk first."""
+    with contextlib.suppress(OSError):
+        os.nice(10)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with contextlib.suppress(psutil.Error, OSError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
+
+
 def is_persister(pid: int) -> bool:
     """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
     with contextlib.suppress(OSError):

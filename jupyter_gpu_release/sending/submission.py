@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ..storage.layout import RunPaths
 
 INPUTS_FILE = "inputs.graph"
+
+#: a sixth of the time after which a folder that no gateway knows is abandoned
+_KEEP_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,15 @@ class Submission:
     request: RunRequest
     prepared: Prepared
     paths: RunPaths | None = field(default=None)
+    _kept_at: float = field(default=float("-inf"))
+
+    def keep(self) -> None:
+        """The gateway is away: its collection, or another cluster's, must not take the inputs for abandoned."""
+        now = time.monotonic()
+        if self.paths is not None and now - self._kept_at >= _KEEP_S:
+            self._kept_at = now
+            with contextlib.suppress(OSError):
+                os.utime(self.paths.inputs)
 
     def withdraw(self) -> None:
         """Take the inputs back from the store: the run did not happen."""

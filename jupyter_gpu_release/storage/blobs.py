@@ -17,7 +17,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ _STEP = 8 << 20
 #: blobs of up to this size are read ahead as a whole when they are opened; of larger ones only what is touched
 PREFETCH_BYTES = 64 << 20
 _WRITERS = 4
+#: while others are still being written, those that are there are touched again: the grace of collection is an hour
+_KEEP_S = 600.0
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -83,10 +85,24 @@ class BlobStore:
         with ThreadPoolExecutor(_WRITERS) as pool:
             tasks = [pool.submit(self.put, buffer, durable=durable) for buffer in waiting]
             try:
+                while wait(tasks, timeout=_KEEP_S, return_when=FIRST_EXCEPTION).not_done:
+                    self.touch([task.result() for task in tasks if task.done()])
                 return [task.result() for task in tasks]
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def touch(self, digests: Iterable[str]) -> list[str]:
+        """Keep blobs from being collected for another while; returns those that are gone."""
+        gone = []
+        for digest in digests:
+            try:
+                os.utime(self.path_of(digest))
+            except FileNotFoundError:
+                gone.append(digest)
+            except OSError as error:
+                raise write_error(self.path_of(digest), error) from error
+        return gone
 
     def _refresh(self, digest: str, length: int, *, durable: bool) -> bool:
         """Touch a blob that is there; False when it is not, or is not what its name says."""

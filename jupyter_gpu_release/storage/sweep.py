@@ -27,6 +27,7 @@ from .runs import require_store
 GRACE_S = 3600.0
 _SIGNATURE = re.compile(rb"jgr-graph-([0-9]+)\n")
 _NEWEST_GRAPH = 2
+_MOST_NAMED = 20
 
 
 @dataclass
@@ -64,13 +65,17 @@ def references(footprints: Iterable[Footprint]) -> set[str]:
     at fault): then nobody knows what is garbage. A damaged graph loads nowhere: what it named counts for nothing.
     """
     known: set[str] = set()
+    unknown: list[tuple[Path, str]] = []
     for footprint in footprints:
         known.update(footprint.shared)
-        for path, why in footprint.unreadable.items():
-            if _may_be_whole(path):
-                raise StoreError(
-                    f"no blob is freed: {why}", mend=f"upgrade jupyter_gpu_release, or move {footprint.folder} away"
-                )
+        unknown += [(footprint.folder, why) for path, why in footprint.unreadable.items() if _may_be_whole(path)]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more graphs)" if len(unknown) > 1 else ""
+        raise StoreError(
+            f"no blob is freed: {unknown[0][1]}{more}",
+            mend="upgrade jupyter_gpu_release, mend the file, or move away: "
+            + ", ".join(sorted({str(folder) for folder, _ in unknown})[:_MOST_NAMED]),
+        )
     return known
 
 

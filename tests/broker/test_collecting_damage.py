@@ -50,6 +50,8 @@ def test_a_graph_of_a_newer_version_stops_freeing_and_is_named(bed: StoreBed) ->
     assert (len(document.removals), document.blobs, len(bed.blobs())) == (1, 0, 2)
     (note,) = document.notes
     assert note.startswith(f"no blob is freed: {newer}")
+    assert note.endswith(f"or move away: {newer.parent}")
+    assert collect(bed, dry_run=True).notes == [note]  # what doctor asks for
 
 
 def test_a_run_that_cannot_be_moved_is_named_and_the_others_go(bed: StoreBed) -> None:

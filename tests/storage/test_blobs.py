@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import blake3
@@ -245,3 +245,23 @@ def test_what_killed_writers_and_removers_left_is_swept(store: BlobStore) -> Non
     store.path_of(digest).rename(store.root / "tmp" / f"{digest}.abcd.gone")
     assert store.sweep_temp(untouched_since_s=1000) == 5
     assert left(store) == sorted([young, store.path_of(digest)])
+
+
+def test_what_is_there_is_touched_while_the_rest_is_still_written(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    first, second = b"1" * 4096, b"2" * 4096
+    path = store.path_of(blake3.blake3(first).hexdigest())
+    monkeypatch.setattr(blobs_module, "_KEEP_S", 0.01)
+    put = BlobStore(store.root).put
+
+    def slow(buffer: bytes, *, durable: bool = True) -> str:
+        if buffer is second:  # takes longer than the grace of collection
+            until(path.exists, "the first is there")
+            os.utime(path, (1, 1))
+            until(lambda: path.stat().st_mtime > 1, "the first is touched again")
+        return put(buffer, durable=durable)
+
+    monkeypatch.setattr(store, "put", slow)
+    assert len(store.put_all([first, second])) == 2
+    assert store.touch(["0" * 64]) == ["0" * 64]
