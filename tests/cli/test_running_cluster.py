@@ -177,5 +177,5 @@ def test_a_wrong_token_is_said(
 def test_doctor_is_content_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--json"])
     findings = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
-    for check in ("cluster", "gateway", "versions", "nodes", "store"):
+    for check in ("cluster", "gateway", "versions", "nodes", "store", "gc"):
         assert findings[check]["level"] == "ok", findings[check]

@@ -286,17 +286,20 @@ def test_results_survive_those_that_made_them(own_node: Node, until: Until, vict
     _assert_whole(own_node, run.order.run, run.outcome.values)
 
 
-def test_a_full_disk_is_said_with_path_bytes_and_free_space(own_node: Node, until: Until) -> None:
-    run = None
+def test_a_disk_that_is_full_then_read_only_is_said_and_written_when_it_is_neither(own_node: Node) -> None:
+    name = (own_node.store / "store.json").read_bytes()
     with tmpfs(own_node.store, "8m"):
         (own_node.store / "runs").mkdir()
+        (own_node.store / "store.json").write_bytes(name)
         run = own_node.start(LARGE, workdir=str(own_node.store.parent))
         run.wait_for(_failed)
         wait = _failed(run)[0]
         assert wait.reason == "No space left on device"
         assert wait.free_bytes is not None
         assert wait.free_bytes <= 8 << 20
-        subprocess.run(["mount", "-o", "remount,size=64m", str(own_node.store)], check=True)
+        subprocess.run(["mount", "-o", "remount,ro,size=64m", str(own_node.store)], check=True)
+        run.wait_for(lambda run: any("Read-only" in wait.reason for wait in _failed(run)))
+        subprocess.run(["mount", "-o", "remount,rw", str(own_node.store)], check=True)
         assert run.wait().status == "ok"
         _assert_whole(own_node, run.order.run, run.outcome.values)
 
