@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ..client.discovery import Target, find_gateway
-from ..core.resources import format_bytes
+from ..core.resources import counted, format_bytes
 from ..core.run import RunState, is_run_id
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..storage.bundle import BundleReader, write_bundle
@@ -42,8 +42,10 @@ def export_run(arguments: argparse.Namespace) -> int:
     store = _store(found)
     _await_manifest(store, run)
     head = write_bundle(store, run, target, exported_by=by, secret=found.token)
-    sys.stdout.write(f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {len(head.files)} files, ")
-    sys.stdout.write(f"{len(head.blobs)} blobs).\n")
+    sys.stdout.write(
+        f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {counted(len(head.files), 'file')}, "
+    )
+    sys.stdout.write(f"{counted(len(head.blobs), 'blob')}).\n")
     for path in head.left_out:
         sys.stdout.write(f"  · left out, as it is no plain file of a run: {path}\n")
     return 0

@@ -7,7 +7,7 @@ import argparse
 from rich.console import Console
 
 from ..core.documents import GcDocument
-from ..core.resources import format_bytes, parse_bytes, parse_seconds
+from ..core.resources import counted, format_bytes, parse_bytes, parse_seconds
 from ..errors import GatewayUnavailableError
 from .columns import write_columns
 from .gateway import open_gateway
@@ -63,9 +63,9 @@ def print_collection(console: Console, document: GcDocument) -> None:
 def _sum(document: GcDocument) -> str:
     would = "would be " if document.dry_run else ""
     count = len(document.removals)
-    parts = [f"results of {count} run{'' if count == 1 else 's'}"]
+    parts = [f"results of {counted(count, 'run')}"]
     if document.blobs:
-        parts.append(f"{document.blobs} unused blobs")
+        parts.append(counted(document.blobs, "unused blob"))
     if document.orphans:
-        parts.append(f"{len(document.orphans)} folders of submissions that never ran")
+        parts.append(f"{counted(len(document.orphans), 'folder')} of submissions that never ran")
     return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

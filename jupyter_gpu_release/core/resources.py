@@ -66,6 +66,11 @@ def format_bytes(count: float) -> str:
     return f"{value:.1f} TiB"
 
 
+def counted(count: int, what: str) -> str:
+    """``(1, 'run') → '1 run'``, ``(2, 'run') → '2 runs'``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def format_seconds(seconds: float) -> str:
     """``0.0123 → '12 ms'``, ``75 → '1 min 15 s'``."""
     if seconds < 1:
