@@ -1,0 +1,40 @@
+"""The examples of this folder's subject run as they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_ten_functions_on_four_gpus(environment: dict[str, str], tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "launch_ten.py")],
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^rate 0\.\d{4}: \d+\.\d% are right$", done.stdout, re.MULTILINE)) == 10
+    best = re.search(r"^best of 10: rate 0\.\d{4} with (\d+\.\d)%, 2410 weights$", done.stdout, re.MULTILINE)
+    assert best is not None, done.stdout
+    assert float(best[1]) > 90
+    assert "its last line there: epoch 15: loss " in done.stdout
+
+
+def test_three_stages(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    book = nbformat.read(EXAMPLES / "three_stages.ipynb", as_version=4)
+    NotebookClient(book, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = {cell["id"]: cell.get("outputs", []) for cell in book.cells}
+    assert "✓ CPU stage, no GPU taken" in str(outputs["prepare"])
+    assert "became 6285" in str(outputs["prepare"])
+    assert "1 simulated GPU" in str(outputs["train"])
+    assert any("image/png" in output.get("data", {}) for output in outputs["draw"])
