@@ -51,9 +51,8 @@ def main() -> None:
         print(f"{run.name}: {accuracy:.1%} are right")
     best = max(found, key=lambda rate: found[rate][0])
     accuracy, model, run = found[best]
-    print(
-        f"best of {len(found)}: {run.name} with {accuracy:.1%}, {sum(p.numel() for p in model.parameters())} parameters"
-    )
+    weights = sum(part.numel() for part in model.parameters())
+    print(f"best of {len(found)}: {run.name} with {accuracy:.1%}, {weights} weights")
     print("its last line there:", run.logs().splitlines()[-1])
 
 
