@@ -43,7 +43,7 @@ OPTIONS: dict[str, Option] = {
         Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)"),
         Option("gpu-type", "TYPE", "card that the node must have, such as h100"),
         Option("min-gpu-memory", "SIZE", "memory that each card must have, such as 40GiB"),
-        Option("cpus", "C", "processor cores for the cell (no reservation)"),
+        Option("cpus", "C", "processor cores: threads of the frameworks; with --gpus 0 reserved, and no others (1)"),
         Option("memory", "SIZE", "host memory of the cell, enforced (a share of the node by its GPUs)"),
         Option("label", "KEY=VALUE", "label that the node must carry; may be repeated", many=True),
         Option("in", "NAMES", "names to send, instead of those found automatically; `+NAME` adds one to those",

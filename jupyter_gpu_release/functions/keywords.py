@@ -9,13 +9,16 @@ from typing import Any
 
 from ..core.options import OPTIONS, Option, Written
 from ..errors import OptionError
+from .call import RESULT
 
 #: belong to cells: names of the notebook, ways of waiting, what is shown
-_OF_CELLS = frozenset({"in", "out", "estimate", "async", "cache", "gather"})
+_OF_CELLS = frozenset({"in", "out", "estimate", "async", "cache"})
 #: keyword → option of a cell
 RESERVED: dict[str, Option] = {
     name.replace("-", "_"): option for name, option in OPTIONS.items() if name not in _OF_CELLS
 } | {"send": OPTIONS["in"]}
+#: of a function there is one thing to gather: what it returns
+_GATHER = Option("gather", "", "the results of all ranks as a list")
 
 
 def divide(
@@ -53,17 +56,19 @@ def as_written(own: Mapping[str, Any]) -> Written:
         option = RESERVED.get(key)
         if option is None:
             raise OptionError(f"{key}=: there is no such option", mend=f"the options are {', '.join(sorted(RESERVED))}")
-        if value is None or (option.is_flag and value is False):
+        if value is None or (value is False and (option.is_flag or key == "gather")):
             continue
         written[option.name] = _texts(key, option, value)
     return written
 
 
 def _texts(key: str, option: Option, value: Any) -> list[str]:
+    if key == "gather":
+        option = _GATHER
     if option.is_flag:
         if value is not True:
             raise OptionError(f"{key}={value!r}: not True or False", mend=f"write {key}=True")
-        return [""]
+        return [RESULT] if key == "gather" else [""]
     if isinstance(value, Mapping) and option.metavar == "KEY=VALUE":
         return [f"{name}={content}" for name, content in value.items()]
     if isinstance(value, list | tuple | set | frozenset) and option.many:

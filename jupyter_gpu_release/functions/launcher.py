@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import shutil
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -132,7 +133,7 @@ class Launcher(ABC):
             submission.withdraw()
             raise hearing.refusal
         if submission.paths is not None:
-            launched.add_done_callback(lambda done: submission.withdraw() if launched.view.granted_at is None else None)
+            launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
         return launched
 
     # --------------------------------------------------------------------------------------------- come back
@@ -188,3 +189,9 @@ class Launcher(ABC):
         if welcome is None:
             return find_store(target.store, "", configured=target.configured)
         return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)
+
+
+def _withdraw_unused(folder: Path, launched: Launched[Any]) -> None:
+    """Inputs of a run that was never granted are nobody's. (The submission itself would keep the arguments alive.)"""
+    if launched.view.granted_at is None:
+        shutil.rmtree(folder, ignore_errors=True)

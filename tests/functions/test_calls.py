@@ -47,13 +47,13 @@ def test_python_values_become_options():
     own = {
         "gpus": "h100:2", "ranks": 2, "cpus": 1.5, "memory": 2**30, "timeout": timedelta(minutes=2), "wait": 10,
         "env": {"A": 1, "B": "x=y"}, "label": ["zone=a"], "fresh": True, "pin": False, "name": None,
-        "send": ["api_token", "more"], "skip": ("a", "b"),
+        "gather": True, "send": ["api_token", "more"], "skip": ("a", "b"),
     }  # fmt: skip
     options = build_options(as_written(own))
     assert (options.ask.gpus, options.ask.gpu_type, options.ask.ranks, options.ask.cpus) == (2, "h100", 2, 1.5)
     assert (options.ask.memory_bytes, options.timeout_s, options.wait_s) == (2**30, 120.0, 10.0)
     assert (options.env, options.ask.labels) == ({"A": "1", "B": "x=y"}, {"zone": "a"})
-    assert (options.fresh, options.pin, options.name) == (True, False, "")
+    assert (options.fresh, options.pin, options.name, options.gather) == (True, False, "", ("result",))
     assert (options.send, options.send_more, options.skip) == (None, ("api_token", "more"), ("a", "b"))
 
 
@@ -63,6 +63,7 @@ def test_python_values_become_options():
         ({"gpus": -1}, "--gpus -1"),
         ({"gpus": True}, "a bool is no value"),
         ({"memory": "lots"}, "--memory lots: not a size"),
+        ({"gather": "x"}, "gather='x': not True or False"),
         ({"fresh": "yes"}, "fresh='yes': not True or False"),
         ({"cache": True}, "there is no such option"),
         ({"timeout": object}, "a type is no value"),

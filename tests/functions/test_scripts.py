@@ -79,6 +79,7 @@ big = launch(large, 1 << 20)
 array = big.result()["array"]
 facts["mapped"] = [int(array[-1]), gpu_release.load(big.id)["result"]["array"].shape]
 facts["used"] = launch(lambda a: int(a.sum() % 1000), array).result()
+facts["ranks"] = launch(lambda: int(os.environ["RANK"]), gpus=2, ranks=2, gather=True).result()
 launch(lambda: print("shown live"), stream=True).result()
 print(json.dumps(facts))
 """
@@ -103,6 +104,7 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert found["held back"] is False
     assert "`api_token` looks like a secret and was held back: send='api_token' sends it" in err
     assert found["sent"] == "s3cret"
+    assert found["ranks"] == [0, 1]
     assert found["mapped"] == [(1 << 20) - 1, [1 << 20]]
     assert found["used"] == sum(range(1 << 20)) % 1000
 
