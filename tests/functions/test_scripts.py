@@ -168,8 +168,8 @@ try:
     run.result(timeout=0.05)
 except TimeoutError as error:
     facts["timeout"] = str(error)
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     run.result()
 except KeyboardInterrupt:
     facts["after"] = [run.done(), run.status]
