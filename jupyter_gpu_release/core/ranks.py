@@ -143,6 +143,9 @@ class Ranks:
             raise RankError(f"a {_place.role} process does not take part in {op}()", mend="only the ranks meet")
         return _place.meet(op, src, value, timeout_s)
 
+    def __reduce__(self) -> str:
+        return "ranks"  # by reference: there it says who *that* process is
+
     def __repr__(self) -> str:
         return f"rank {self.rank} of {self.size}, node {self.node} of {self.nodes}"
 

@@ -13,7 +13,9 @@ _SIGNAL = signal.SIGRTMIN + 7
 _WAIT_S, _LOOK_S = 1.0, 0.02
 _MOST_LINES = 40
 #: frames below the cell's own
-_MACHINERY = ("/jupyter_gpu_release/node/", "/IPython/core/", "/asyncio/")
+_MACHINERY = ("/jupyter_gpu_release/node/", "/IPython/core/", "/asyncio/", "<frozen runpy>")
+#: threads that do nothing but this wait for work
+_POOLS = ("/concurrent/futures/", "/threading.py")
 
 
 def show_on_signal(stack: int) -> None:
@@ -44,11 +46,11 @@ def _read(stack: int) -> str:
 
 
 def own_frames(text: str) -> list[str]:
-    """The cell's threads without frames of ours, of IPython and of asyncio, and threads that have no others."""
+    """The cell's thread first, then others; without frames of ours, of IPython and of asyncio, and idle threads."""
     shown: list[str] = []
-    for block in text.strip().split("\n\n"):
-        heading, _, rest = block.partition("\n")
+    blocks = [block.partition("\n") for block in text.strip().split("\n\n")]
+    for heading, _, rest in sorted(blocks, key=lambda block: not block[0].startswith("Current thread")):
         lines = [line for line in rest.split("\n") if line.strip() and not any(part in line for part in _MACHINERY)]
-        if lines:
-            shown += [*([] if heading.startswith("Current thread") and not shown else [heading]), *lines]
+        if not all(any(part in line for part in _POOLS) for line in lines):
+            shown += [*([heading] if shown else []), *lines]
     return shown[:_MOST_LINES] or text.strip().split("\n")[:_MOST_LINES]

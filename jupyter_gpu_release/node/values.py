@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, ValueInfo
+from ..core.ranks import ranks
 from ..storage import ambient, codec, settings
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
@@ -219,8 +220,8 @@ def _import_for(name: str, module: str) -> types.ModuleType:
 
 
 def _is_import(value: Any) -> bool:
-    """A module, or a class or function of one: it is bound in the notebook, but no result."""
-    if isinstance(value, types.ModuleType):
+    """A module, a class or function of one, or ``ranks``: it is bound in the notebook, but no result."""
+    if isinstance(value, types.ModuleType) or value is ranks:
         return True
     defined_somewhere = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
     return defined_somewhere and getattr(value, "__module__", "__main__") != "__main__"

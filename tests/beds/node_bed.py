@@ -85,7 +85,7 @@ class Node:
 
     def start(self, source: str, **options: Any) -> Run:
         payload_fields = {k: options.pop(k) for k in list(options) if k in CellPayload.__struct_fields__}
-        run = new_run_id()
+        run = options.pop("run", None) or new_run_id()
         paths = create_run_folder(self.store, run)
         payload = CellPayload(source=source, **{"count": 3, "workdir": str(self.store), **payload_fields})
         options = {"gpu_ids": ["0"], "simulated": True, **options}

@@ -10,14 +10,19 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from node_bed import Node, Run
 
+from jupyter_gpu_release.core.messages import Graph
 from jupyter_gpu_release.core.node_messages import GangOrder
+from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.node import process
+from jupyter_gpu_release.storage.codec import dump as dumped
 from jupyter_gpu_release.storage.codec import load
-from jupyter_gpu_release.storage.graph_file import open_graph
+from jupyter_gpu_release.storage.graph_file import open_graph, write_graph
 from jupyter_gpu_release.storage.rebuild import Realm
+from jupyter_gpu_release.storage.runs import create_run_folder
 
 TWO: dict[str, Any] = {"ranks": 2, "gpu_ids": ["0", "1"]}
 
@@ -182,6 +187,31 @@ def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
     assert values["small"] == [0, 10]
     assert [int(array.sum()) for array in values["large"]] == [0, 300_000]
     assert values["alone"] == 0
+
+
+def test_ranks_map_one_copy_of_their_inputs(node: Node) -> None:
+    """What is read from the store is read once per node: the ranks share its pages."""
+    run = new_run_id()
+    paths = create_run_folder(node.store, run)
+    dump = dumped({"table": np.arange(400_000)}, Realm({}, at_home=True, has_gpu=False))
+    inputs = Graph(file=paths.inputs.name, digest=write_graph(paths.inputs, dump.stream, dump.buffers))
+    source = (
+        "total = int(table.sum())\nat = table.ctypes.data\nspan, own, is_ours = '', 0, False\n"
+        "for line in open('/proc/self/smaps'):\n"
+        "    words = line.split()\n"
+        "    if '-' in words[0]:\n"
+        "        begin, end = (int(part, 16) for part in words[0].split('-'))\n"
+        "        is_ours = begin <= at < end\n        span = (words[4], words[1]) if is_ours else span\n"
+        "    elif is_ours and words[0] in ('Private_Dirty:', 'Anonymous:'):\n        own += int(words[1])\n"
+        "print(total, span[0], own)"
+    )
+    found = node.run(source, inputs=inputs, run=run, **TWO)
+    assert found.outcome.error is None
+    lines = said(found)
+    total, inode, own = lines[0].split()
+    assert (int(total), own) == (sum(range(400_000)), "0")
+    assert int(inode) > 0
+    assert lines[1] == lines[0]
 
 
 @pytest.mark.parametrize(
