@@ -63,7 +63,6 @@ async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> S
         runs=[_active_row(record, now_s) for record in broker.runs.live()],
         serial=serial,
         warm=warm,
-        warm_gpu_s=broker.warm.gpu_seconds(now_s),
     )
 
 

@@ -64,7 +64,6 @@ def restore(broker: Broker) -> Remembered:
         stored = ledger.live_runs(connection)
         sessions = ledger.open_sessions(connection)
         kept = warm_ledger.all_kept(connection)
-        broker.warm.earlier_gpu_s = warm_ledger.warm_gpu_seconds(connection)
         found = ledger.all_leases(connection)
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]

@@ -3,6 +3,7 @@
 *held*: from a lease's grant to its end, times its GPUs. *used*: that times the mean use of the cards where it was
 measured; else (simulated cards) the time since the first statement. *saved*: how long the kernel lived on after a
 run without its GPUs, up to its next run, times their number: what a kernel with GPUs of its own would have kept.
+*kept*: what it did keep of that, in warm leases.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from ..core.documents import Usage, UsageFacts
 from .schema import gpu_use, runs, session_ends, sessions
 from .tokens import Caller
+from .warm_ledger import KeptSpan, kept_spans
 
 WEEK_S = 7 * 86400.0
 #: an account younger than this is shown as it is; one that takes long to read is read less often
@@ -54,12 +56,14 @@ def put_session_end(connection: Connection, session: str, ended_at: float) -> No
     connection.execute(session_ends.delete().where(session_ends.c.ended_at < ended_at - 2 * WEEK_S))
 
 
-def usage_since(leases: Iterable[Held], ends: Mapping[str, float], since_s: float, now_s: float) -> dict[str, Usage]:
+def usage_since(
+    leases: Iterable[Held], ends: Mapping[str, float], since_s: float, now_s: float, kept: Iterable[KeptSpan] = ()
+) -> dict[str, Usage]:
     """User → GPU-seconds between two times. ``ends``: until when sessions were there (unknown: only between runs)."""
     found: dict[str, list[float]] = {}
     free_from: dict[str, tuple[float, int, str]] = {}
     for lease in sorted(leases, key=lambda lease: lease.since):
-        sums = found.setdefault(lease.user, [0.0, 0.0, 0.0])
+        sums = found.setdefault(lease.user, [0.0] * 4)
         begin, end = max(lease.since, since_s), min(lease.until or now_s, now_s)
         held_s = max(0.0, end - begin) * lease.gpus
         sums[0] += held_s
@@ -72,6 +76,10 @@ def usage_since(leases: Iterable[Held], ends: Mapping[str, float], since_s: floa
                 free_from[lease.session] = (end, lease.gpus, lease.user)
     for session, (freed_s, gpus, user) in free_from.items():
         found[user][2] += max(0.0, min(ends.get(session, freed_s), now_s) - max(freed_s, since_s)) * gpus
+    for span in kept:
+        sums = found.setdefault(span.user, [0.0] * 4)
+        kept_s = max(0.0, min(span.until or now_s, now_s) - max(span.since, since_s)) * span.gpus
+        sums[2], sums[3] = max(0.0, sums[2] - kept_s), sums[3] + kept_s
     return {user: Usage(*sums) for user, sums in found.items()}
 
 
@@ -122,10 +130,12 @@ class Account:
         midnight_s = datetime.fromtimestamp(now_s).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         with self._engine.connect() as connection:
             leases, ends = read_leases(connection, now_s - WEEK_S)
-        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s)
-        self._today = usage_since(leases, ends, midnight_s, now_s)
+            kept = kept_spans(connection, now_s - WEEK_S)
+        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept)
+        self._today = usage_since(leases, ends, midnight_s, now_s, kept)
 
 
 def _sum(users: Mapping[str, Usage]) -> Usage:
     every = users.values()
-    return Usage(sum(u.held_s for u in every), sum(u.used_s for u in every), sum(u.saved_s for u in every))
+    held, used, saved = sum(u.held_s for u in every), sum(u.used_s for u in every), sum(u.saved_s for u in every)
+    return Usage(held, used, saved, sum(u.kept_s for u in every))

@@ -28,8 +28,6 @@ class WarmLeases:
 
     def __init__(self, leases: LeaseTable, nodes: NodeTable, journal: Journal, most_s: float) -> None:
         self.most_s = most_s
-        #: GPU seconds of leases that are warm no longer
-        self.earlier_gpu_s = 0.0
         self._leases = leases
         self._nodes = nodes
         self._journal = journal
@@ -79,9 +77,9 @@ class WarmLeases:
         return KeptLease(lease.kept.until_s, for_s, request.keep_auto, capped)
 
     def written(self, lease: Lease) -> Write:
-        """What the ledger shall know of it, to be committed with the run's end."""
+        """What the ledger shall know of it, to be committed with the run's end (it may not know the GPUs' ids yet)."""
         assert lease.kept is not None
-        return partial(put_kept, lease=lease.name, kept=lease.kept)
+        return partial(put_kept, lease=lease.stored(), kept=lease.kept)
 
     def adopt(self, lease: Lease, kept: Kept) -> None:
         """A lease that the gateway's earlier life kept."""
@@ -112,12 +110,11 @@ class WarmLeases:
     def _end(self, lease: Lease, why: str) -> Kept:
         kept, lease.kept = lease.kept, None
         assert kept is not None
-        self.count(lease.name, lease.run, _gpus(lease), kept, time.time(), why)
+        self.count(lease.name, lease.run, sum(slot.gpus for slot in lease.slots), kept, time.time(), why)
         return kept
 
     def count(self, lease: str, run: str, gpus: int, kept: Kept, at_s: float, why: str) -> None:
         """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
-        self.earlier_gpu_s += max(0.0, at_s - kept.since_s) * gpus
         self._journal.put(partial(end_kept, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
 
     # ------------------------------------------------------------------------------------ many of them
@@ -136,11 +133,6 @@ class WarmLeases:
             elif lease.kept is not None and not self.has_kernel(lease.kept.session):
                 self.give_up(lease, "its kernel is gone")
 
-    def gpu_seconds(self, now_s: float) -> float:
-        """GPU seconds for which GPUs were kept warm, those that are warm now included."""
-        warm = [(lease, lease.kept) for lease in self._leases.warm()]
-        return self.earlier_gpu_s + sum(max(0.0, now_s - kept.since_s) * _gpus(lease) for lease, kept in warm if kept)
-
     # ----------------------------------------------------------------------------------------- extend
     def extend(self, lease: Lease, keep_s: float) -> Kept:
         """Keep a lease for ``keep_s`` seconds from now (never shorter than it was), whoever waits.
@@ -157,7 +149,3 @@ class WarmLeases:
         self._leases.on_change()
         self.serve()
         return lease.kept
-
-
-def _gpus(lease: Lease) -> int:
-    return sum(slot.gpus for slot in lease.slots)

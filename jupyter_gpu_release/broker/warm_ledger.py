@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ..core.messages import decode, encode
 from ..core.resources import ResourceAsk
+from .ledger import StoredLease, put_lease
 from .schema import warm_leases, warm_times
 
 _insert = upsert(warm_leases)
@@ -32,9 +35,20 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     kernel: str = ""
 
 
-def put_kept(connection: Connection, lease: str, kept: Kept) -> None:
-    """Record (or replace) why a lease is kept."""
-    connection.execute(_PUT, {"lease": lease, "kept": encode(kept)})
+@dataclass(frozen=True)
+class KeptSpan:
+    """GPUs that were kept warm from ``since`` to ``until`` (None: they still are). Unix seconds."""
+
+    user: str
+    gpus: int
+    since: float
+    until: float | None
+
+
+def put_kept(connection: Connection, lease: StoredLease, kept: Kept) -> None:
+    """Record (or replace) a lease and why it is kept."""
+    put_lease(connection, lease)
+    connection.execute(_PUT, {"lease": lease.lease, "kept": encode(kept)})
 
 
 def all_kept(connection: Connection) -> dict[str, Kept]:
@@ -49,7 +63,9 @@ def end_kept(connection: Connection, lease: str, run: str, gpus: int, kept: Kept
     connection.execute(insert(warm_times), facts | {"until": at_s, "ended_by": why})
 
 
-def warm_gpu_seconds(connection: Connection) -> float:
-    """GPU seconds for which GPUs were kept warm so far, by everybody together (what is warm now not counted)."""
-    spans = (warm_times.c.until - warm_times.c.since) * warm_times.c.gpus
-    return float(connection.execute(select(func.sum(spans))).scalar() or 0.0)
+def kept_spans(connection: Connection, since_s: float) -> list[KeptSpan]:
+    """For how long GPUs were kept warm after ``since_s``, those that are kept now included."""
+    columns = (warm_times.c.user, warm_times.c.gpus, warm_times.c.since, warm_times.c.until)
+    past = connection.execute(select(*columns).where(warm_times.c.until > since_s))
+    now = [KeptSpan(kept.user, kept.ask.gpus, kept.since_s, None) for kept in all_kept(connection).values()]
+    return [*(KeptSpan(*row) for row in past), *now]

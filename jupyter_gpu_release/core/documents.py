@@ -99,11 +99,13 @@ class Usage(msgspec.Struct, frozen=True):
     """GPU-seconds: ``held`` by leases, ``used`` of that by the cards' measured use, ``saved`` by giving them back.
 
     ``saved``: how long kernels lived on after their runs without the GPUs, which kernels with GPUs would have kept.
+    ``kept``: by warm leases, on which nothing ran; neither held nor saved.
     """
 
     held_s: float = 0.0
     used_s: float = 0.0
     saved_s: float = 0.0
+    kept_s: float = 0.0
 
 
 class UsageFacts(msgspec.Struct, frozen=True):
@@ -166,8 +168,6 @@ class StatusDocument(msgspec.Struct, frozen=True):
     usage: UsageFacts | None = None
     #: GPUs that are held though nothing runs on them
     warm: list[WarmRow] = msgspec.field(default_factory=list)
-    #: GPU seconds for which GPUs were kept warm so far, by everybody
-    warm_gpu_s: float = 0.0
 
 
 class RunError(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpu_release.broker.ledger import StoredSession, insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.broker.usage import Held, put_session_end, put_use, read_leases, usage_since
+from jupyter_gpu_release.broker.warm_ledger import KeptSpan
 from jupyter_gpu_release.core.documents import Usage
 from jupyter_gpu_release.core.messages import RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
@@ -46,6 +47,13 @@ def _held(
 def test_the_account(leases: list[Held], ends: dict[str, float], expected: Usage) -> None:
     assert usage_since(leases, ends, 0.0, NOW) == {"ann": expected}
     assert usage_since(reversed(leases), ends, 0.0, NOW) == {"ann": expected}
+
+
+def test_what_was_kept_warm_is_neither_held_nor_saved() -> None:
+    """From 200 to 320 two GPUs, then still one: of the 2 × 300 s until the next run 240 are not saved."""
+    leases = [_held(100, 200, gpus=2), _held(500, 600)]
+    kept = [KeptSpan("ann", 2, 200, 320), KeptSpan("bob", 1, 9_990, None), KeptSpan("ann", 1, -50, -20)]
+    assert usage_since(leases, {}, 0.0, NOW, kept) == {"ann": Usage(300, 300, 360, 240), "bob": Usage(kept_s=10)}
 
 
 def test_each_user_has_an_account_of_ones_own() -> None:

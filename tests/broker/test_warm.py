@@ -73,7 +73,9 @@ def test_the_next_cell_of_the_kernel_takes_what_it_kept(gateway: GatewayBed, ope
     assert release(gateway, second.run).state == "gone"
     assert blocked.end().state == "succeeded"
     other.close()
-    assert status(gateway).warm_gpu_s > 0
+    usage = status(gateway).usage
+    assert usage is not None
+    assert usage.today.kept_s > 0
     until(lambda: gateway.bed.ask("groups") == [], "no placement group")
 
 
