@@ -170,6 +170,12 @@ class GpuReleaseExtension(ExtensionApp):
         self.note("keep", kernel, user, result=f"{span_s:.0f} s")
         return Kept(kernel, span_s)
 
+    def keep_lease(self, lease: str, until: float) -> None:
+        """``POST leases/<id>/extend`` answers a warning, too: the policy leaves it alone until then (unix seconds)."""
+        found = self.monitor.leases.get(lease)
+        if found is not None:
+            found[0].keep(time.monotonic() + until - time.time())
+
     def _watch(self, kernel: str) -> Watch:
         watch = self.watches.watches.get(kernel)
         if watch is None:

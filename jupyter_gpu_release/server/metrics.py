@@ -57,7 +57,7 @@ def _cluster(status: StatusDocument | None) -> Iterator[GaugeMetricFamily]:
     yield GaugeMetricFamily("jupyter_gpu_queue_length", "Runs that wait for GPUs", value=waiting)
     gpus = GaugeMetricFamily("jupyter_gpu_cluster_gpus", "GPUs of the cluster by state", labels=["state"])
     if status is not None:
-        for state in ("held", "free", "external"):
+        for state in ("held", "free", "external", "warm"):
             gpus.add_metric([state], getattr(status.gpus, state))
     yield gpus
 

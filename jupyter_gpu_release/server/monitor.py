@@ -183,7 +183,7 @@ class Monitor(LoggingConfigurable):
         if status is None or status is self._heard:
             return  # an old answer is no further sample
         self._heard = status
-        seen = leases_of(status, set(self._culler.users or [status.user]))
+        seen = leases_of(status, set(self._culler.users or [status.user]), now_s - time.time())
         for lease, facts in seen.items():
             track = self.leases[lease][0] if lease in self.leases else Track(lease, "lease", now_s)
             track.add(facts.signals, now_s, use=facts.utilization, window_s=self._culler.utilization_window)
@@ -233,7 +233,8 @@ class Monitor(LoggingConfigurable):
         # what is not heard of now is not acted on; its memory stays
         for lease, (track, facts) in self.leases.items() if self._gateway.status is not None else ():
             subject = Subject(facts.user, "", facts.queue, facts.path)
-            observation = track.observe(facts.signals, held_bytes=None, protected=self._culler.protection_of(subject))
+            protected = self._culler.protection_of(subject)
+            observation = track.observe(facts.signals, held_bytes=None, protected=protected, ends_at_s=facts.ends_at_s)
             decision = decide(observation, policy_for(subject), now_s)
             self.decisions[lease] = decision
             self._begin(lease, track, decision, now_s, watch=None, path=facts.path, held=[])

@@ -69,6 +69,8 @@ class Observation(msgspec.Struct, frozen=True):
     suspended: bool = False
     #: why it is on the protected list
     protected: str = ""
+    #: when it ends by itself (a warm lease); None: it does not
+    ends_at_s: float | None = None
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -156,12 +158,21 @@ def _idle(seen: Observation, policy: Policy, now_s: float) -> Decision:
     if refusal := _left_alone(seen, policy, now_s, limit_s):
         return refusal
     idle_s = max(0.0, now_s - seen.idle_since_s)
+    if seen.ends_at_s is not None and seen.ends_at_s <= now_s + _due_s(seen, policy, now_s, limit_s - idle_s):
+        left_s = max(0.0, seen.ends_at_s - now_s)
+        return Decision(Action.LEAVE, "ends", f"ends by itself in {format_seconds(left_s)}", left_s)
     words = f"has been idle for {format_seconds(idle_s)}{_holding(seen)}"
     if not action.touches:
         if idle_s < limit_s:
             return Decision(Action.LEAVE, "idle", words, limit_s - idle_s)
         return Decision(action, "idle-limit", f"{words}, longer than {format_seconds(limit_s)}")
     return _announced(seen, policy, now_s, action, limit_s - idle_s, words)
+
+
+def _due_s(seen: Observation, policy: Policy, now_s: float, left_s: float) -> float:
+    """Seconds until something idle may be acted on at the earliest, with the warning that comes before."""
+    warned_at_s = now_s if seen.warned_at_s is None else seen.warned_at_s
+    return max(left_s, warned_at_s + policy.warn_before_s - now_s)
 
 
 def _announced(seen: Observation, policy: Policy, now_s: float, action: Action, left_s: float, words: str) -> Decision:

@@ -89,6 +89,7 @@ class LeaseExtendHandler(GpuHandler):
         wanted = self.body(Extension, Extension())
         _check_span(wanted.keep_s)
         answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
+        self.app.keep_lease(lease, answer.until)
         self.app.note("extend", f"lease {lease}", self.username)
         self.answer(answer)
 

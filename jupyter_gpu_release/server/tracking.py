@@ -92,11 +92,17 @@ class Track:
         return self._uses[-1][0] - self._uses[0][0] if self._uses else 0.0
 
     def observe(
-        self, signals: tuple[Signal, ...], *, held_bytes: int | None, connections: int = 0, protected: str = ""
+        self,
+        signals: tuple[Signal, ...],
+        *,
+        held_bytes: int | None,
+        connections: int = 0,
+        protected: str = "",
+        ends_at_s: float | None = None,
     ) -> Observation:
         """The observation that the policy decides on."""
         return Observation(
             self.subject, self.kind, signals, held_bytes, self.idle_samples, self.idle_since_s, self.busy_since_s,
             connections, self.utilization, self.window_s, self.warned_at_s, self.keep_until_s, self.acted_at_s,
-            self.suspended, protected,
+            self.suspended, protected, ends_at_s,
         )  # fmt: skip

@@ -83,6 +83,24 @@ def test_warm_leases_have_a_limit_and_an_action_of_their_own() -> None:
     assert _word(decide(lease, policy, 60)) == ("release", "idle-limit")
 
 
+@pytest.mark.parametrize(
+    ("ends_at_s", "changes", "expected"),
+    [
+        (1010.0, {}, ("leave", "ends")),  # a warning would come 100 s before anything is done
+        (1101.0, {}, ("warn", "idle-warning")),
+        (1010.0, {"warned_at_s": 900.0}, ("release", "idle-limit")),
+        (1000.0, {"warned_at_s": 900.0}, ("leave", "ends")),
+        (950.0, {"idle_samples": 1}, ("leave", "samples")),
+    ],
+)
+def test_what_ends_by_itself_before_it_could_be_acted_on_is_left_to_that(
+    ends_at_s: float, changes: dict[str, object], expected: tuple[str, str]
+) -> None:
+    lease = replace(SEEN, kind="lease", held_bytes=0, ends_at_s=ends_at_s, **changes)
+    policy = replace(POLICY, lease_idle_s=1000)
+    assert _word(decide(lease, policy, 1000)) == expected
+
+
 def test_a_starved_lease_is_told_so_and_left_alone() -> None:
     at_work = (Signal("run", True, "its run is running"),)
     lease = Observation("r", "lease", at_work, utilization=0.01, window_s=1800.0, busy_since_s=0.0)

@@ -8,7 +8,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.core.documents import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
+from jupyter_gpu_release.core.documents import (
+    ActiveRow,
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    StatusDocument,
+    WarmRow,
+)
 from jupyter_gpu_release.hardware.cards import Card, GpuProcess
 from jupyter_gpu_release.server.conversation import Conversation
 from jupyter_gpu_release.server.holding import Held, Owner
@@ -107,6 +115,10 @@ def test_leases_of_ones_own_users() -> None:
     assert leases_of(_status(cards=(_row("warm"), _row("running"))), {"ann"})["r1"].signals[0].busy is True
     assert leases_of(_status(cards=(_row("warm"), _row("warm", use=None))), {"ann"})["r1"].utilization is None
     assert leases_of(_status(cards=(_row("warm", user="bob"),)), {"ann"}) == {}
+    kept = WarmRow("r1", "r1", "ann", 1, since=0.0, until=1000.0, queue="exam", notebook="a.ipynb")
+    warm = msgspec.structs.replace(_status(cards=(_row("warm"),)), warm=[kept])
+    found = leases_of(warm, {"ann"}, clock_s=-900.0)["r1"]
+    assert (found.queue, found.path, found.ends_at_s) == ("exam", "a.ipynb", 100.0)
 
 
 def _say(
