@@ -26,7 +26,8 @@ export interface IApi {
   kernels(): Promise<IKernelsDocument>;
   cancelRun(run: string): Promise<void>;
   releaseLease(lease: string): Promise<void>;
-  extendLease(lease: string, keepS: number): Promise<void>;
+  /** Answers until when it is kept (Unix seconds): the gateway has a maximum. */
+  extendLease(lease: string, keepS: number): Promise<number>;
   releaseKernel(kernel: string): Promise<{ freedBytes: number | null }>;
   keepKernel(kernel: string, keepS: number): Promise<void>;
 }
@@ -60,10 +61,12 @@ export class Api implements IApi {
     await this._ask(`leases/${encodeURIComponent(lease)}/release`, {});
   }
 
-  async extendLease(lease: string, keepS: number): Promise<void> {
-    await this._ask(`leases/${encodeURIComponent(lease)}/extend`, {
-      keep_s: keepS
-    });
+  async extendLease(lease: string, keepS: number): Promise<number> {
+    const answer = await this._ask<{ until: number }>(
+      `leases/${encodeURIComponent(lease)}/extend`,
+      { keep_s: keepS }
+    );
+    return answer.until;
   }
 
   async releaseKernel(kernel: string): Promise<{ freedBytes: number | null }> {

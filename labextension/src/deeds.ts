@@ -2,7 +2,7 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IApi } from './api';
 import { IKernelRow } from './documents';
-import { baseName, formatBytes } from './format';
+import { baseName, formatBytes, formatClock } from './format';
 import type { GpuModel } from './model';
 import { Action, losesWork } from './permitted';
 import { ICard } from './hosts';
@@ -68,8 +68,8 @@ export class Deeds {
         return;
       case 'extend':
         await this._model.act(target.key, trans.__('Extending…'), async () => {
-          await this._api.extendLease(target.lease ?? '', KEEP_S);
-          return trans.__('Kept for 30 minutes from now');
+          const until = await this._api.extendLease(target.lease ?? '', KEEP_S);
+          return trans.__('Kept until %1', formatClock(until));
         });
         return;
       case 'cancel':

@@ -58,6 +58,11 @@ export function formatCountdown(seconds: number): string {
     : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(s % 60)}`;
 }
 
+/** A time of day, from Unix seconds. */
+export function formatClock(at: number): string {
+  return new Date(at * 1000).toLocaleTimeString();
+}
+
 /** GPU-seconds as GPU-hours: `0 h`, `0.4 h`, `12 h`. */
 export function formatGpuHours(seconds: number): string {
   const hours = seconds / 3600;

@@ -54,7 +54,7 @@ export function actionWord(trans: TranslationBundle, action: Action): string {
     case 'release':
       return trans.__('Release');
     case 'extend':
-      return trans.__('Keep 30 min');
+      return trans.__('Extend');
     case 'cancel':
       return trans.__('Cancel');
     case 'attach':

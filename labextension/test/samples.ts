@@ -139,8 +139,9 @@ export class FakeApi implements IApi {
     return this._post(`release ${id}`);
   }
 
-  extendLease(id: string, keepS: number): Promise<void> {
-    return this._post(`extend ${id} ${keepS}`);
+  async extendLease(id: string, keepS: number): Promise<number> {
+    await this._post(`extend ${id} ${keepS}`);
+    return Date.UTC(2026, 10, 21, 12) / 1000;
   }
 
   async releaseKernel(id: string): Promise<{ freedBytes: number | null }> {

@@ -1,4 +1,11 @@
-import { act, fireEvent, render, screen, within } from '@testing-library/react';
+import {
+  act,
+  fireEvent,
+  render,
+  screen,
+  waitFor,
+  within
+} from '@testing-library/react';
 import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
@@ -65,6 +72,10 @@ describe('Gpus', () => {
     });
     fireEvent.click(within(card).getByRole('button', { name: 'Release' }));
     expect(api.calls).toContain('release L1');
+    fireEvent.click(within(card).getByRole('button', { name: 'Extend' }));
+    const said = () => [...parts.model.feedback.values()].map(f => f.text);
+    await waitFor(() => expect(said()[0]).toMatch(/^Kept until .*\d:00:00/));
+    expect(api.calls).toContain('extend L1 1800');
     const others = screen.getByRole('treeitem', { name: /GPU 1/ });
     expect(within(others).queryByRole('button')).toBeNull();
     parts.model.dispose();

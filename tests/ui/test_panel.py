@@ -53,7 +53,7 @@ def test_a_refusal_is_shown_in_place(shown: Page, api: GpuApi) -> None:
     execute(shown, LOOK)
     warm = row(shown, "GPUs", "warm")
     warm.hover()
-    warm.get_by_role("button", name="Keep 30 min").click()
+    warm.get_by_role("button", name="Extend").click()
     expect(warm.get_by_role("alert")).to_have_text("the lease has ended: run the cell again")
     assert api.posts == [("leases/lease-7/extend", {"keep_s": 1800})]
 

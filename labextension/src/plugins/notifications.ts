@@ -6,7 +6,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { KEEP_S } from '../deeds';
 import { ICullEvent, IRunRow } from '../documents';
-import { baseName, formatDuration } from '../format';
+import { baseName, formatClock, formatDuration } from '../format';
 import { IGpus } from '../tokens';
 
 const SHOWN_MS = 10_000;
@@ -44,7 +44,8 @@ class CullNotices {
   private _answers(event: ICullEvent): Notification.IAction[] {
     const { trans } = this._gpus;
     const keep: Notification.IAction = {
-      label: trans.__('Keep 30 min'),
+      label:
+        event.kind === 'lease' ? trans.__('Extend') : trans.__('Keep 30 min'),
       displayType: 'accent',
       callback: () => void this._answer(event, 'keep')
     };
@@ -62,9 +63,11 @@ class CullNotices {
     const { api, model, trans } = this._gpus;
     const isLease = kind === 'lease';
     const keep = async () => {
-      await (isLease
-        ? api.extendLease(id, KEEP_S)
-        : api.keepKernel(id, KEEP_S));
+      if (isLease) {
+        const until = await api.extendLease(id, KEEP_S);
+        return trans.__('Kept until %1', formatClock(until));
+      }
+      await api.keepKernel(id, KEEP_S);
       return trans.__('Kept for 30 minutes');
     };
     const release = async () => {
