@@ -270,5 +270,5 @@ class Broker:
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
             nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
             gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
-            store=self.config.store,
+            store=self.config.store, store_id=self.nodes.store_id,
         )  # fmt: skip

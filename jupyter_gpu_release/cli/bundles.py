@@ -14,7 +14,8 @@ from ..core.run import RunState, is_run_id
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..storage.bundle import BundleReader, write_bundle
 from ..storage.layout import RunPaths
-from ..storage.runs import read_manifest
+from ..storage.runs import read_manifest, require_store
+from ..storage.store_identity import expect_store
 from ..storage.unbundle import unpack
 from .gateway import open_gateway
 
@@ -69,7 +70,10 @@ def import_run(arguments: argparse.Namespace) -> int:
                 "its values (unpickling) runs code that whoever made it may have put there",
                 mend=f"if you trust them: jupyter gpu runs import --trust {path}",
             )
-        name = unpack(_store(found), reader)
+        store = _store(found)
+        expect_store(store, gateway.health().store_id)
+        require_store(store)
+        name = unpack(store, reader)
         row = gateway.import_run(name, _shown(reader.head.exported_by))
     sys.stdout.write(f"{row.run} is here ({format_bytes(reader.head.total_bytes)}, verified), exported by ")
     sys.stdout.write(f"{row.imported_from or row.user}{'' if proved else ', trusted because you said so'}.\n")

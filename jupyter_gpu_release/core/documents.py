@@ -244,6 +244,8 @@ class Health(msgspec.Struct, frozen=True):
     problems: list[str] = msgspec.field(default_factory=list)
     #: root of the store as the nodes see it
     store: str = ""
+    #: what ``store.json`` in it says
+    store_id: str = ""
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
