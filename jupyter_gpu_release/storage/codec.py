@@ -129,7 +129,7 @@ class _Writer:
 
     def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:
         if plain.values:
-            self._dump.sizes.update(plain.write(self._pickler, self._file))
+            plain.write(self._pickler, self._file, self._dump.sizes)
         if len(plain.values) < len(values):
             for name, value in values.items():
                 if name not in plain.values:

@@ -51,22 +51,22 @@ class PlainValues:
     values: Mapping[str, Any] = field(default_factory=dict)
     sizes: dict[str, int] | None = None
 
-    def write(self, pickler: Any, stream: GraphStream) -> dict[str, int]:
-        """Append them to the stream; returns about the bytes of each.
+    def write(self, pickler: Any, stream: GraphStream, sizes: dict[str, int]) -> None:
+        """Append them to the stream, and about the bytes of each to ``sizes``.
 
-        Raises :class:`NotPlainError`; then stream and memo are of no more use.
+        Raises :class:`NotPlainError`; then stream, memo and sizes are of no more use.
         """
         try:
             if self.sizes is None:
-                return self._write_groups(pickler, stream)
-            pickler.dump(("", "", self.values))
+                self._write_groups(pickler, stream, sizes)
+            else:
+                pickler.dump(("", "", self.values))
+                sizes.update(self.sizes)
         except Exception as error:
             raise NotPlainError from error
-        return self.sizes
 
-    def _write_groups(self, pickler: Any, stream: GraphStream) -> dict[str, int]:
+    def _write_groups(self, pickler: Any, stream: GraphStream, sizes: dict[str, int]) -> None:
         pickler.reducer_override = _refuse
-        sizes: dict[str, int] = {}
         items = iter(self.values.items())
         while group := dict(islice(items, _GROUP)):
             before = stream.tell()
@@ -75,10 +75,9 @@ class PlainValues:
             each = (stream.tell() - before) // len(group)
             if each > _SMALL_BYTES:
                 raise NotPlainError
-            sizes |= dict.fromkeys(group, each)
+            sizes.update(dict.fromkeys(group, each))
         stream.end = None
         del pickler.reducer_override
-        return sizes
 
 
 def _refuse(thing: Any) -> Any:
