@@ -13,7 +13,7 @@ from ..scheduling.actions import decide
 from ..scheduling.snapshot import Expire, Grant, NodeState, QueuedRun, Release, Slot, Snapshot, Wait, WarmLease
 from .leases import Lease, LeaseTable
 from .nodes import NodeTable
-from .runs import RunRecord, RunTable
+from .runs import RunRecord, RunTable, Told
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ class RunQueue:
     def _note_wait(self, record: RunRecord, wait: Wait) -> None:
         view = record.view
         if (view.position, view.reason, record.state) != (wait.position, wait.reason, RunState.QUEUED):
-            self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
+            told = Told.NOW if view.position is None else Told.LATER
+            self._runs.change(record, RunState.QUEUED, told=told, position=wait.position, reason=wait.reason)
 
     def _set_timer(self, now_s: float) -> None:
         """Wake up when the next ``--wait`` is over, or the time of a warm lease."""

@@ -35,9 +35,11 @@ class Told(Enum):
     NOW = "now"
     #: with the next change, which is expected within milliseconds; else a little later
     SOON = "soon"
+    #: at most a few times a second: each grant moves up all that wait
+    LATER = "later"
 
 
-_SOON_S = 0.05
+_SOON_S, _LATER_S = 0.05, 0.2
 
 
 class RunRecord:
@@ -68,6 +70,7 @@ class RunRecord:
         self.waits_for: PersistWait | None = None
         #: called after each change and each batch of events
         self.watchers: set[Callable[[], None]] = set()
+        self._will_wake = False
 
     def drop_payload(self) -> None:
         """The node has the cell; the gateway needs it no more."""
@@ -88,6 +91,16 @@ class RunRecord:
         """Tell everybody who follows this run."""
         for watcher in list(self.watchers):
             watcher()
+
+    def wake_later(self) -> None:
+        """Tell them in a while, once for all changes until then."""
+        if not self._will_wake:
+            self._will_wake = True
+            asyncio.get_running_loop().call_later(_LATER_S, self._wake_at_last)
+
+    def _wake_at_last(self) -> None:
+        self._will_wake = False
+        self.wake()
 
     @classmethod
     def restored(cls, stored: StoredRun) -> RunRecord:
@@ -216,6 +229,8 @@ class RunTable:
         self.on_change()
         if told is Told.NOW:
             record.wake()
+        elif told is Told.LATER:
+            record.wake_later()
         else:
             asyncio.get_running_loop().call_later(_SOON_S, record.wake)
         done = self._commit(record, view, outcome, also, at_once=at_once)
