@@ -23,12 +23,14 @@ _WHO = "import os\nfrom jupyter_gpu_release import ranks\n"
 @pytest.fixture(scope="module")
 def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondNode]:
     home = HomePaths(tmp_path_factory.mktemp("home"))
-    try:
-        node = SecondNode(start_embedded(home=home, simulated=_GPUS, progress=print), _GPUS)
-        node.wait_until_up(2 * _GPUS)
-        yield node
-    finally:
-        stop_embedded(home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_GPU_PRELOAD", "numpy,torch")  # on each of the two nodes
+        try:
+            node = SecondNode(start_embedded(home=home, simulated=_GPUS, progress=print), _GPUS)
+            node.wait_until_up(2 * _GPUS)
+            yield node
+        finally:
+            stop_embedded(home)
 
 
 @pytest.fixture(scope="module")
