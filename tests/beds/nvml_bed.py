@@ -28,7 +28,21 @@ class FakeCards:
         self.device.touch()
         self.environment = {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(self.file)}
         self.cards = [f"gpu H100 GPU-{index} 80000 {{used}} 0 40 70000" for index in range(cards)]
+        self._held: dict[int, str] = {}
+        self._used: dict[int, int] = {}
         self.show()
+
+    def hold(self, pid: int, used: int, share: int) -> None:
+        """Show a process on card 0, besides those that hold something already."""
+        self._held[pid], self._used[pid] = f"process 0 {pid} {used} {share}", used
+        self.show(*self._held.values(), used=sum(self._used.values()))
+
+    def let_go(self, *pids: int) -> None:
+        """Show them no longer (none named: nobody)."""
+        for pid in pids or tuple(self._held):
+            self._held.pop(pid, None)
+            self._used.pop(pid, None)
+        self.show(*self._held.values(), used=sum(self._used.values()))
 
     def show(self, *lines: str, used: int = 0) -> None:
         """Show these lines (processes, lost cards, errors) besides the cards; seen whole or not at all."""

@@ -20,6 +20,7 @@ class ServerKernel:
 
     def __init__(self, bed: ServerBed, cards: FakeCards | None = None, path: str = "a.ipynb") -> None:
         self.bed, self.cards = bed, cards
+        self._holder = 0
         self.id = bed.start_kernel(path)
         file = Path(bed.environment["JUPYTER_RUNTIME_DIR"]) / f"kernel-{self.id}.json"
         self.client = BlockingKernelClient(connection_file=str(file))
@@ -53,7 +54,8 @@ class ServerKernel:
         """Have it open the device, and NVML show it on card 0; returns its process id."""
         assert self.cards is not None
         pid = int(self.run(f"{self.cards.open_device}\nimport os; answer = os.getpid()"))
-        self.cards.show(f"process 0 {pid} {used} {share}", used=used)
+        self.cards.hold(pid, used, share)
+        self._holder = pid
         return pid
 
     def begin(self, code: str) -> str:
@@ -73,6 +75,13 @@ class ServerKernel:
     def close(self) -> None:
         self.client.stop_channels()
 
+    def end(self) -> None:
+        """Leave nothing on a server that others use, too."""
+        self.close()
+        self.bed.http.delete(f"/api/kernels/{self.id}")
+        if self.cards is not None:
+            self.cards.let_go(self._holder)
+
 
 def audit(bed: ServerBed) -> list[dict[str, Any]]:
     """The audit log of a server whose ``audit_log`` is in its folder."""
@@ -80,10 +89,11 @@ def audit(bed: ServerBed) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def never_for(seconds: float, bed: ServerBed, words: set[str]) -> None:
-    """Look at the audit log for some limits' length: none of these actions may come."""
+def never_for(seconds: float, bed: ServerBed, words: set[str], *subjects: str) -> None:
+    """Look at the audit log for some limits' length: none of these actions may come (to ``subjects``, or any)."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        done = [entry for entry in audit(bed) if entry.get("action") in words]
+        found = [entry for entry in audit(bed) if not subjects or entry.get("subject") in subjects]
+        done = [entry for entry in found if entry.get("action") in words]
         assert not done, done
         time.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,28 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start_server(nvml_library: Path, tmp_path: Path) -> Iterator[StartServer]:
     """``start_server(action=…)``: a server with two fake cards and a policy of seconds."""
+    with _servers(nvml_library, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_shared(nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """The same for a server that a module's tests share: each test looks at kernels of its own."""
+    with _servers(nvml_library, tmp_path_factory.mktemp("shared")) as start:
+        yield start
+
+
+@contextmanager
+def _servers(library: Path, folder: Path) -> Iterator[StartServer]:
     beds: list[ServerBed] = []
 
     def start(
         other: dict[str, Any] | None = None, environment: dict[str, str] | None = None, **policy: Any
     ) -> tuple[ServerBed, FakeCards]:
-        folder = tmp_path / f"server-{len(beds)}"
-        cards = FakeCards(nvml_library, tmp_path / "cards")
-        culler = FAST | {"device_files": [str(cards.device)], "audit_log": str(folder / "audit.jsonl")} | policy
-        bed = ServerBed(folder, {"GpuCuller": culler} | (other or {}), cards.environment | (environment or {}))
+        own = folder / f"server-{len(beds)}"
+        cards = FakeCards(library, folder / "cards")
+        culler = FAST | {"device_files": [str(cards.device)], "audit_log": str(own / "audit.jsonl")} | policy
+        bed = ServerBed(own, {"GpuCuller": culler} | (other or {}), cards.environment | (environment or {}))
         beds.append(bed)
         return bed, cards
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from checkpoint_bed import stand_in_program
+from nvml_bed import FakeCards
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for
 
@@ -36,38 +37,58 @@ answer = None
 """
 
 
+#: folder of a notebook → the policy for it, so that one server serves all scenes
+_POLICIES: dict[str, dict[str, Any]] = {
+    "release": {"action": "release"},
+    "keep": {"action": "shutdown", "warn_before": 3},
+    "silent": {"action": "shutdown", "max_busy_time": 4},
+    "notify": {"action": "notify"},
+    "shutdown": {"action": "shutdown"},
+    "dry": {"action": "shutdown", "dry_run": True},
+    "prod": {"action": "shutdown"},
+    "suspend": {"action": "suspend"},
+    "person": {"cull_idle_timeout": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def bed_and_cards(start_shared: StartServer) -> tuple[ServerBed, FakeCards]:
+    overrides = [{"path": f"{folder}/*", **policy} for folder, policy in _POLICIES.items()]
+    return start_shared(action="suspend", overrides=overrides, protected=["path:prod/*"])
+
+
 @pytest.fixture
-def open_kernel(start_server: StartServer) -> Iterator[Open]:
+def open_kernel(bed_and_cards: tuple[ServerBed, FakeCards]) -> Iterator[Open]:
     kernels: list[ServerKernel] = []
 
-    def opened(other: dict[str, Any] | None = None, **policy: Any) -> ServerKernel:
-        bed, cards = start_server(other, **policy)
-        kernels.append(ServerKernel(bed, cards))
+    def opened(folder: str) -> ServerKernel:
+        kernels.append(ServerKernel(*bed_and_cards, path=f"{folder}/{len(kernels)}.ipynb"))
         return kernels[-1]
 
     yield opened
     for kernel in kernels:
-        kernel.close()
+        kernel.end()
 
 
-def _actions(bed: ServerBed) -> list[str]:
-    return [entry["action"] for entry in audit(bed)]
+def _actions(kernel: ServerKernel) -> list[str]:
+    return [entry["action"] for entry in audit(kernel.bed) if entry["subject"] == kernel.id]
 
 
-def _wait(until: Until, bed: ServerBed, action: str) -> dict[str, Any]:
-    until(lambda: action in _actions(bed), f"the policy's {action}")
-    return next(entry for entry in audit(bed) if entry["action"] == action)
+def _wait(until: Until, kernel: ServerKernel, action: str) -> dict[str, Any]:
+    until(lambda: action in _actions(kernel), f"the policy's {action}")
+    found = [entry for entry in audit(kernel.bed) if entry["subject"] == kernel.id]
+    return next(entry for entry in found if entry["action"] == action)
 
 
 def test_an_idle_kernel_is_warned_of_and_its_libraries_let_go(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="release")
+    kernel = open_kernel("release")
     kernel.run(_LIBRARY)
     kernel.holds()
-    warned = _wait(until, kernel.bed, "warn")
+    warned = _wait(until, kernel, "warn")
     assert (warned["rule"], warned["subject"], warned["path"], warned["gpus"]) == (
-        "idle-warning", kernel.id, "a.ipynb", [0]
+        "idle-warning", kernel.id, "release/0.ipynb", [0]
     )  # fmt: skip
-    released = _wait(until, kernel.bed, "release")
+    released = _wait(until, kernel, "release")
     assert released["at"] - warned["at"] >= 0.9  # warn_before
     assert released["done"], released
     assert "cupy let 3.8 KiB go" in released["result"]
@@ -79,44 +100,44 @@ def test_an_idle_kernel_is_warned_of_and_its_libraries_let_go(open_kernel: Open,
 
 
 def test_keep_answers_the_warning(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="shutdown", warn_before=3)
+    kernel = open_kernel("keep")
     kernel.holds()
-    _wait(until, kernel.bed, "warn")
+    _wait(until, kernel, "warn")
     kept = kernel.bed.post(f"kernels/{kernel.id}/keep", {"keep_s": 600})
     assert (kept.status_code, kept.json()["keep_s"]) == (200, 600)
     until(lambda: (kernel.row()["kept_s"] or 0) > 500, "the promise in the row")
-    never_for(5, kernel.bed, _TOUCHING)
+    never_for(5, kernel.bed, _TOUCHING, kernel.id)
     assert kernel.alive
     assert kernel.row()["decision"] == "leave"
-    assert _actions(kernel.bed).count("keep") == 1
+    assert _actions(kernel).count("keep") == 1
 
 
 def test_a_silent_long_cell_is_never_touched(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="shutdown", save_before_shutdown=False, max_busy_time=4)
+    kernel = open_kernel("silent")
     kernel.holds()
     kernel.begin("import time; time.sleep(1000)")
     until(lambda: "a cell is running" in kernel.row()["why"], "the running cell")
-    never_for(7, kernel.bed, _TOUCHING | {"warn"})
+    never_for(7, kernel.bed, _TOUCHING | {"warn"}, kernel.id)
     assert kernel.alive
-    assert _wait(until, kernel.bed, "notify")["rule"] == "max-busy"
+    assert _wait(until, kernel, "notify")["rule"] == "max-busy"
 
 
 def test_a_cell_that_just_ended_starts_the_clock(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="notify")
+    kernel = open_kernel("notify")
     kernel.holds()
     until(lambda: not kernel.row()["busy"] and kernel.row()["idle_s"] > 2, "two idle seconds")
     began_s = time.monotonic()
     kernel.run("answer = None")
-    until(lambda: kernel.row()["idle_s"] <= time.monotonic() - began_s, "the clock's new start")
-    _wait(until, kernel.bed, "notify")
+    until(lambda: (kernel.row()["idle_s"] or 1e9) <= time.monotonic() - began_s, "the clock's new start")
+    _wait(until, kernel, "notify")
     assert kernel.alive
 
 
 def test_shutting_down_saves_the_variables_first(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="shutdown")
+    kernel = open_kernel("shutdown")
     kernel.run("x = {'a': 1}\nimport threading\nlock = threading.Lock()\nanswer = None")
     kernel.holds()
-    done = _wait(until, kernel.bed, "shutdown")
+    done = _wait(until, kernel, "shutdown")
     assert done["done"], done
     assert "lock" in done["result"]  # what could not be saved is named
     until(lambda: not kernel.alive, "the kernel's end")
@@ -127,28 +148,26 @@ def test_shutting_down_saves_the_variables_first(open_kernel: Open, until: Until
 
 
 def test_a_dry_run_only_says_so(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="shutdown", dry_run=True)
+    kernel = open_kernel("dry")
     kernel.holds()
-    said = _wait(until, kernel.bed, "shutdown")
+    said = _wait(until, kernel, "shutdown")
     assert (said["dry_run"], said["done"]) == (True, False)
     assert kernel.alive
 
 
 def test_what_holds_no_gpu_and_what_is_protected_is_left_alone(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="shutdown", save_before_shutdown=False, protected=["path:prod/*"])
-    other = ServerKernel(kernel.bed, kernel.cards, path="prod/b.ipynb")
+    kernel, other = open_kernel("shutdown"), open_kernel("prod")
     other.holds()
-    never_for(6, kernel.bed, _TOUCHING | {"warn"})
+    never_for(6, kernel.bed, _TOUCHING | {"warn"}, kernel.id, other.id)
     until(lambda: other.row()["used_bytes"] == 1000, "the memory of the protected one")
     assert "protected" in other.row()["reason"]
     assert kernel.row()["reason"] == "holds no GPU memory"
-    other.close()
 
 
 def test_suspending_where_it_cannot_be_done_says_why(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(action="suspend")
+    kernel = open_kernel("suspend")
     kernel.holds()
-    tried = _wait(until, kernel.bed, "suspend")
+    tried = _wait(until, kernel, "suspend")
     assert tried["done"] is False
     assert "not available because" in tried["result"]
     assert kernel.bed.get("health")["suspend"].startswith("not available because")
@@ -164,19 +183,19 @@ def test_a_suspended_kernel_is_restored_when_a_cell_begins(
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     kernel = ServerKernel(*start_server(action="suspend"))
     pid = kernel.holds()
-    done = _wait(until, kernel.bed, "suspend")
+    done = _wait(until, kernel, "suspend")
     assert done["done"], done
     assert (folder / str(pid)).exists()
     until(lambda: kernel.row()["suspended"], "the row to say so")
     kernel.run("answer = None")
-    assert _wait(until, kernel.bed, "restore")["done"]
+    assert _wait(until, kernel, "restore")["done"]
     assert not (folder / str(pid)).exists()
     until(lambda: not kernel.row()["suspended"], "the row to say so")
     kernel.close()
 
 
 def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kernel: Open, until: Until) -> None:
-    kernel = open_kernel(cull_idle_timeout=0)
+    kernel = open_kernel("person")
     kernel.run(_LIBRARY)
     until(lambda: kernel.row()["why"] == "idle", "the kernel's answer")
     answer = kernel.bed.post(f"kernels/{kernel.id}/release")
@@ -189,10 +208,10 @@ def test_a_person_may_release_at_any_time_but_not_below_a_running_cell(open_kern
     assert kernel.bed.post("kernels/0f0f/release").status_code == 404
 
 
-def test_jupyters_own_culling_spares_what_is_at_work_here(open_kernel: Open, until: Until) -> None:
+def test_jupyters_own_culling_spares_what_is_at_work_here(start_server: StartServer, until: Until) -> None:
     """Its clock does not run while a GPU of the kernel is busy in the background, and runs as soon as it is not."""
     other = {"MappingKernelManager": {"cull_idle_timeout": 4, "cull_interval": 1, "cull_connected": True}}
-    kernel = open_kernel(other, cull_idle_timeout=0)
+    kernel = ServerKernel(*start_server(other, cull_idle_timeout=0))
     kernel.holds(share=80)
     until(lambda: "80% busy" in kernel.row()["why"], "the busy GPU")
     began_s = time.monotonic()
@@ -200,17 +219,18 @@ def test_jupyters_own_culling_spares_what_is_at_work_here(open_kernel: Open, unt
     assert kernel.alive
     kernel.holds(share=0)
     until(lambda: not kernel.alive, "Jupyter's own culling of what is idle")
+    kernel.close()
 
 
 def test_events_reach_a_front_end(open_kernel: Open, until: Until) -> None:
     from websockets.sync.client import connect
 
-    kernel = open_kernel(action="release")
+    kernel = open_kernel("release")
     url = kernel.bed.url.replace("http", "ws") + "/api/events/subscribe"
     with connect(url, additional_headers={"Authorization": f"token {kernel.bed.token}"}, proxy=None) as socket:
         kernel.holds()
         found: list[dict[str, Any]] = []
-        while not any(event.get("action") == "warn" for event in found):
+        while not any((event.get("action"), event.get("subject")) == ("warn", kernel.id) for event in found):
             found.append(json.loads(socket.recv(timeout=30)))
     schemas = {event["schema_id"] for event in found}
     assert "https://schema.jupyter-gpu-release.org/idle_policy/v1" in schemas
@@ -225,7 +245,7 @@ def test_two_servers_on_one_gpu_mind_their_own_kernels(start_server: StartServer
     for cards in (first.cards, second.cards):
         cards.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
     for kernel in (first, second):
-        assert _wait(until, kernel.bed, "release")["subject"] == kernel.id
+        assert _wait(until, kernel, "release")["subject"] == kernel.id
         assert {entry["subject"] for entry in audit(kernel.bed)} == {kernel.id}
         assert kernel.bed.get("status")["gpus"][0]["unattributed_bytes"] == 1000
         assert kernel.alive

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from ray_bed import request
 from server_bed import ServerBed
-from server_kernel_bed import audit
+from server_kernel_bed import ServerKernel, audit, never_for
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import Target
@@ -26,8 +26,9 @@ from jupyter_gpu_release.core.documents import (
     GpuRow,
     NodeRow,
     StatusDocument,
-    WarmRow,
 )
+
+from .conftest import StartServer
 
 Until = Callable[[Callable[[], object], str], None]
 _TOKEN = "the-gateway-token-that-stays-here"
@@ -117,25 +118,26 @@ def test_the_token_stays_in_the_server(cluster: Ready, on_cluster: ServerBed) ->
 
 
 class _Gateway(BaseHTTPRequestHandler):
-    """As much of a gateway as a look needs; knows one token."""
+    """As much of a gateway as a look needs, one of before changes were told; knows one token."""
 
     def do_GET(self) -> None:
         good = self.headers["Authorization"] == f"Bearer {_TOKEN}"
-        document = StatusDocument(
-            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=[],
-            nodes=[NodeRow("n", "h", self.server.cards)],  # type: ignore[attr-defined]
-        )  # fmt: skip
         refused = {"error": {"code": "unauthenticated", "message": "unknown token", "mend": "get one"}}
-        body = msgspec.json.encode(document if good else refused)
-        self.send_response(200 if good else 401)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self._answer(200 if good else 401, msgspec.json.encode(self._status() if good else refused))
+
+    def _status(self) -> StatusDocument:
+        script = cast(_Script, self.server)
+        return StatusDocument(
+            1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=script.runs,
+            nodes=[NodeRow("n", "h", script.cards)],
+        )  # fmt: skip
 
     def do_POST(self) -> None:
-        self.server.released.append(self.path)  # type: ignore[attr-defined]
-        body = msgspec.json.encode(WarmRow("w1", "w1", "ann", 1, 0.0, 0.0, state="gone"))
-        self.send_response(200)
+        cast(_Script, self.server).released.append(self.path)
+        self._answer(200, b"{}")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -144,68 +146,82 @@ class _Gateway(BaseHTTPRequestHandler):
         return
 
 
-def _serve(port: int = 0, *cards: GpuRow) -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer(("127.0.0.1", port), _Gateway)
-    server.cards, server.released = list(cards), []  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+class _Script(ThreadingHTTPServer):
+    """Serves from a thread; what it shows is changed by the test."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Gateway)
+        self.cards: list[GpuRow] = []
+        self.runs: list[ActiveRow] = []
+        self.released: list[str] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def end(self) -> None:
+        self.shutdown()
+        self.server_close()
 
 
-def test_a_gateway_that_goes_and_comes_back(tmp_path: Path, until: Until) -> None:
-    gateway = _serve()
-    port = gateway.server_address[1]
+def _card(state: str, user: str, run: str) -> GpuRow:
+    return GpuRow("0", "u", "n", 1, 1, 0.0, state, user, run)
+
+
+_SOON: dict[str, Any] = {"GpuRelease": {"poll_interval": 0.2, "max_backoff": 1.0}}
+
+
+def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServer, until: Until) -> None:
+    """What it was heard of last is not forgotten, and not acted on; what is idle without it is."""
+    gateway = _Script()
+    port = gateway.port
     named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{port}", "JUPYTER_GPU_TOKEN": _TOKEN}
-    bed = ServerBed(tmp_path, {"GpuRelease": {"poll_interval": 0.2, "max_backoff": 1.0}}, named)
+    bed, cards = start_server(
+        _SOON, named, action="shutdown", save_before_shutdown=False, lease_idle_timeout=3, users=["ann"]
+    )
+    waiting, idle = (ServerKernel(bed, cards, path=f"{name}.ipynb") for name in ("waiting", "idle"))
     try:
-        until(lambda: bed.get("status")["gateway"]["state"] == "connected", "the first answer")
-        gateway.shutdown()
-        gateway.server_close()
+        gateway.runs = [ActiveRow("r1", "ann", "running", 1, "waiting.ipynb", 0.0, 1.0, kernel=waiting.id)]
+        until(lambda: waiting.row()["why"] == "its run r1 is running", "the run")
+        gateway.cards = [_card("warm", "ann", "w1"), _card("running", "ann", "r1"), _card("warm", "bob", "w2")]
+        until(lambda: len(bed.get("status")["cluster"]["nodes"][0]["gpus"]) == 3, "the leases")
+        gateway.end()
         until(lambda: bed.get("status")["gateway"]["state"] == "unreachable", "the loss to be noticed")
         lost = bed.get("status")
-        assert lost["cluster"] is None
+        assert (lost["cluster"], lost["usage"]) == (None, None)
         assert f"127.0.0.1:{port}" in lost["problems"][0]["message"]
         assert bed.http.get("/jupyter-gpu-release/api/runs").status_code == 503
-        gateway = _serve(port)
+        for kernel in (waiting, idle):
+            kernel.holds()
+        until(lambda: not idle.alive, "the end of what is idle without the gateway's word")
+        assert waiting.row()["why"] == "its run r1 is running, or was"
+        before = len(audit(bed))
+        never_for(5, bed, {"warn", "shutdown"}, waiting.id)
+        never_for(0.1, bed, {"release"}, "w1")
+        assert waiting.alive
+        gateway = _Script(port)  # it comes back: the run is over, the lease still warm
+        gateway.cards = [_card("warm", "ann", "w1"), _card("running", "ann", "r2"), _card("warm", "bob", "w2")]
         until(lambda: bed.get("status")["gateway"]["state"] == "connected", "the return")
+        until(lambda: not waiting.alive, "the end of what is idle now")
+        until(lambda: gateway.released, "the release of the warm lease")
+        assert set(gateway.released) == {"/v1/leases/w1/release"}
+        leases = [(entry["action"], entry["subject"]) for entry in audit(bed)[before:] if entry["kind"] == "lease"]
+        assert set(leases) <= {("warn", "w1"), ("release", "w1")}
         assert _TOKEN not in bed.log()
     finally:
-        gateway.shutdown()
-        gateway.server_close()
-        bed.stop()
+        gateway.end()
+        waiting.close()
+        idle.close()
 
 
 def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:
-    gateway = _serve()
-    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.server_address[1]}", "JUPYTER_GPU_TOKEN": "wrong"}
+    gateway = _Script()
+    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.port}", "JUPYTER_GPU_TOKEN": "wrong"}
     bed = ServerBed(tmp_path, environment=named)
     try:
         until(lambda: bed.get("status")["gateway"]["state"] == "refused", "the refusal")
         assert "unknown token" in bed.get("status")["gateway"]["message"]
     finally:
-        gateway.shutdown()
-        gateway.server_close()
-        bed.stop()
-
-
-def test_warm_leases_of_ones_own_are_released_and_no_others(tmp_path: Path, until: Until) -> None:
-    def card(state: str, user: str, run: str) -> GpuRow:
-        return GpuRow("0", "u", "n", 1, 1, 0.0, state, user, run)
-
-    gateway = _serve(0, card("warm", "ann", "w1"), card("running", "ann", "r1"), card("warm", "bob", "w2"))
-    named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{gateway.server_address[1]}", "JUPYTER_GPU_TOKEN": _TOKEN}
-    policy = {
-        "lease_idle_timeout": 1, "warn_before": 1, "cull_interval": 0.2, "sample_interval": 0.2, "users": ["ann"],
-        "audit_log": str(tmp_path / "audit.jsonl"),
-    }  # fmt: skip
-    bed = ServerBed(tmp_path, {"GpuRelease": {"poll_interval": 0.2}, "GpuCuller": policy}, named)
-    try:
-        until(lambda: "release" in [entry["action"] for entry in audit(bed)], "the release")
-        entries = audit(bed)
-        assert [(entry["action"], entry["subject"], entry["done"]) for entry in entries[:2]] == [
-            ("warn", "w1", True), ("release", "w1", True)
-        ]  # fmt: skip
-        assert gateway.released == ["/v1/leases/w1/release"]  # type: ignore[attr-defined]
-    finally:
-        gateway.shutdown()
-        gateway.server_close()
+        gateway.end()
         bed.stop()

@@ -64,8 +64,9 @@ class Team:
         return self.bed.http.post(f"{API}/runs/{run}/cancel", json={}, headers={"X-Test-User": user})
 
 
-@pytest.fixture
-def team(cluster: Ready, tmp_path: Path) -> Iterator[Team]:
+@pytest.fixture(scope="module")
+def team(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    tmp_path = tmp_path_factory.mktemp("team")
     own = Path(cluster.connection.token_file)
     tokens = tmp_path / "tokens"
     tokens.mkdir(mode=0o700)

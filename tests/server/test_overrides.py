@@ -64,6 +64,9 @@ def test_all_overrides_that_match_apply_and_the_last_wins() -> None:
         ("overrides", [{"hours": "night"}], "night"),
         ("protected", ["prod/*"], "names nobody"),
         ("business_hours", "always", "always"),
+        ("cull_idle_timeout", "1h", "cull_idle_timeout"),
+        ("warn_before", -1, "warn_before"),
+        ("action", "kill", "action"),
     ],
 )
 def test_typing_errors_are_found_at_the_start(trait: str, value: Any, words: str) -> None:

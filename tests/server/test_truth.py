@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from nvml_bed import FakeCards
-from server_bed import ServerBed
 from server_kernel_bed import ServerKernel
 
 from .conftest import StartServer
@@ -14,16 +12,20 @@ from .conftest import StartServer
 Until = Callable[[Callable[[], object], str], None]
 
 
-@pytest.fixture
-def bed(start_server: StartServer) -> tuple[ServerBed, FakeCards]:
-    return start_server(cull_idle_timeout=0)
-
-
-@pytest.fixture
-def kernel(bed: tuple[ServerBed, FakeCards]) -> Iterator[ServerKernel]:
-    kernel = ServerKernel(*bed)
+@pytest.fixture(scope="module")
+def shared(start_shared: StartServer) -> Iterator[ServerKernel]:
+    kernel = ServerKernel(*start_shared(cull_idle_timeout=0))
     yield kernel
     kernel.close()
+
+
+@pytest.fixture
+def kernel(shared: ServerKernel, until: Until) -> ServerKernel:
+    """The module's kernel, idle and holding nothing."""
+    assert shared.cards is not None
+    shared.cards.let_go()
+    until(lambda: not shared.row()["busy"] and not shared.row()["used_bytes"], "idleness without a GPU")
+    return shared
 
 
 def test_a_kernels_memory_is_its_own(kernel: ServerKernel, until: Until) -> None:
@@ -142,9 +144,11 @@ def test_a_restarted_kernel_begins_anew(kernel: ServerKernel, until: Until) -> N
 
 
 def test_a_dead_kernel_is_forgotten(kernel: ServerKernel, until: Until) -> None:
-    until(lambda: kernel.bed.kernel(kernel.id), "the kernel")
-    assert kernel.bed.http.delete(f"/api/kernels/{kernel.id}").status_code == 204
-    until(lambda: kernel.bed.kernel(kernel.id) is None, "its end")
+    other = ServerKernel(kernel.bed, path="b.ipynb")
+    until(lambda: kernel.bed.kernel(other.id), "the kernel")
+    other.close()
+    assert kernel.bed.http.delete(f"/api/kernels/{other.id}").status_code == 204
+    until(lambda: kernel.bed.kernel(other.id) is None, "its end")
     assert kernel.bed.get("health")["ok"]
 
 

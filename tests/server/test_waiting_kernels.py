@@ -58,40 +58,42 @@ def test_a_cell_that_waits_for_its_run_outlives_jupyters_own_culling(
     file, text = _held_back(tmp_path)
     kernel.begin(f"%%gpu_train\n{text}")
     until(lambda: kernel.bed.get("status")["cluster"]["runs"], "the run")
-    _outlives(kernel, 9)
+    _outlives(9, kernel)
     file.touch()
     until(lambda: not kernel.row()["busy"], "the run's end")
     assert (kernel.row()["idle_s"] or 0) < 5  # its clock starts at the run's end
     until(lambda: not kernel.alive, "somebody's culling of what is idle now")
 
 
-@pytest.mark.parametrize("option", ["--async", "--detach"])
-def test_a_run_in_the_background_keeps_its_kernel(open_kernel: Open, tmp_path: Path, until: Until, option: str) -> None:
-    """The cell is over at once, so only the gateway knows that the kernel waits; its notebook has another's name."""
+def test_runs_in_the_background_keep_their_kernels(open_kernel: Open, tmp_path: Path, until: Until) -> None:
+    """Their cells are over at once, so only the gateway knows that the kernels wait; a notebook has another's name."""
     kernel = open_kernel(JUPYTERS_OWN, action="shutdown", save_before_shutdown=False)
-    kernel.holds()
+    detached = ServerKernel(kernel.bed, kernel.cards, path="detached.ipynb")
+    detached.run("%load_ext jupyter_gpu_release\nanswer = None")
     file, text = _held_back(tmp_path)
-    kernel.run(f"get_ipython().run_cell_magic('gpu_train', {option!r}, {text!r})\nanswer = None")
-    until(lambda: "its run" in kernel.row()["why"], "the run to count as work")
+    for each, option in ((kernel, "--async"), (detached, "--detach")):
+        each.holds()
+        each.run(f"get_ipython().run_cell_magic('gpu_train', {option!r}, {text!r})\nanswer = None")
+        until(lambda each=each: "its run" in each.row()["why"], "the run to count as work")  # type: ignore[misc]
     namesake = ServerKernel(kernel.bed, kernel.cards, path="other/a.ipynb")
     until(lambda: "its run" not in namesake.row()["why"], "the namesake's own state")
     before = _activity(kernel)
-    _outlives(kernel, 9)
+    _outlives(9, kernel, detached)
     assert _activity(kernel) > before
     assert not namesake.alive, "a notebook of the same name was kept by a run that is not its own"
-    namesake.close()
     file.touch()
-    until(lambda: not kernel.bed.get("status")["cluster"]["runs"], "the run's end")
-    until(lambda: not kernel.alive, "somebody's culling of what is idle now")
+    until(lambda: not kernel.bed.get("status")["cluster"]["runs"], "the runs' end")
+    until(lambda: not kernel.alive and not detached.alive, "somebody's culling of what is idle now")
+    namesake.close()
+    detached.close()
 
 
-def _outlives(kernel: ServerKernel, seconds: float) -> None:
-    """Some limits' length goes by, Jupyter's and ours, and nobody touches the kernel."""
-    deadline = time.monotonic() + seconds
+def _outlives(seconds: float, *kernels: ServerKernel) -> None:
+    """Some limits' length goes by, Jupyter's and ours, and nobody touches these kernels."""
+    deadline, ids = time.monotonic() + seconds, {kernel.id for kernel in kernels}
     while time.monotonic() < deadline:
-        assert kernel.alive, kernel.bed.log()[-3000:]
-        assert not [
-            entry for entry in audit(kernel.bed) if entry["action"] in _TOUCHING and entry["subject"] == kernel.id
-        ]
+        assert all(kernel.alive for kernel in kernels), kernels[0].bed.log()[-3000:]
+        touched = [entry for entry in audit(kernels[0].bed) if entry["action"] in _TOUCHING]
+        assert not [entry for entry in touched if entry["subject"] in ids]
         time.sleep(0.2)
-    assert kernel.row()["busy"]
+    assert all(kernel.row()["busy"] for kernel in kernels)
