@@ -38,8 +38,10 @@ _TOKEN = "the-gateway-token-that-stays-here"
 def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
     home = str(Path(cluster.connection.token_file).parent)
     # so rarely that every change that is seen was told by the gateway
-    config = {"GpuRelease": {"poll_interval": 3600}}
-    bed = ServerBed(tmp_path_factory.mktemp("on-cluster"), config, {"JUPYTER_GPU_HOME": home})
+    folder = tmp_path_factory.mktemp("on-cluster")
+    policy = {"lease_idle_timeout": 7, "warn_before": 6, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 1,
+              "audit_log": str(folder / "audit.jsonl")}  # fmt: skip
+    bed = ServerBed(folder, {"GpuRelease": {"poll_interval": 3600}, "GpuCuller": policy}, {"JUPYTER_GPU_HOME": home})
     yield bed
     bed.stop()
 
@@ -101,13 +103,22 @@ def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster:
     assert [(card["lease"], card["warm_until"]) for card in cards if card["state"] == "warm"] == [
         (asked.run, row["until"])
     ] * 2
-    longer = on_cluster.post(f"leases/{asked.run}/extend", {"keep_s": 300}).json()
+    warned = [{"action": "warn", "kind": "lease", "rule": "idle-warning"}]
+    until(lambda: _policy_on(on_cluster, asked.run) == warned, "the idle policy's warning")
+    longer = on_cluster.post(f"leases/{asked.run}/extend", {"keep_s": 300}).json()  # "keep" answers it
     assert longer["until"] > row["until"] + 200
+    never_for(7, on_cluster, {"release"}, asked.run)
+    assert kept()[0]["until"] == longer["until"]
     assert on_cluster.post(f"leases/{asked.run}/release").json()["state"] == "gone"
     until(lambda: not kept(), "its end in the status")
     assert on_cluster.post(f"leases/{asked.run}/release").status_code == 409
     assert on_cluster.post("leases/20260101-000000-00000000/extend").status_code == 404
     session.close()
+
+
+def _policy_on(bed: ServerBed, lease: str) -> list[dict[str, Any]]:
+    found = [entry for entry in audit(bed) if entry["subject"] == lease]
+    return [{name: entry[name] for name in ("action", "kind", "rule")} for entry in found]
 
 
 def test_the_token_stays_in_the_server(cluster: Ready, on_cluster: ServerBed) -> None:
