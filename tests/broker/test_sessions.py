@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from feeds import Reading
 from ray_bed import GatewayBed, request, start_kernel
@@ -15,6 +16,15 @@ from jupyter_gpu_release.broker.sessions import FRESH_S, judge_closing
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.core.messages import decode, encode
 from jupyter_gpu_release.core.session_messages import PROTOCOL, Accepted, GatewayMessage, Hello, Submit, Update
+
+
+def _outlives_the_grace(gateway: GatewayBed, run: str, until: Callable[[Callable[[], object], str], None]) -> None:
+    """It still runs when the grace of its kernel would be over; then it may end."""
+    with gateway.rest() as client:
+        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
+        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
+        assert client.run(run).state == "running"
+    gateway.let_go(run)
 
 
 def test_what_a_closed_socket_means() -> None:
@@ -59,11 +69,7 @@ def test_a_kernel_that_is_back_within_the_grace_keeps_its_run(gateway: GatewayBe
     session = open_session("returning")
     reading = Reading(session.follow(asked.run, after=2))
     reading.event(3)
-    with gateway.rest() as client:
-        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
-        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
-        assert client.run(asked.run).state == "running"
-    gateway.let_go(asked.run)
+    _outlives_the_grace(gateway, asked.run, until)
     assert reading.end().state == "succeeded"
     assert reading.numbers() == [3, 4, 5]
 
@@ -184,11 +190,7 @@ def test_a_run_is_taken_over_from_a_kernel_that_is_gone(gateway: GatewayBed, ope
 
     until(is_taken_over, "the heir")
     reading = Reading(heir.follow(asked.run))
-    with gateway.rest() as client:
-        grace_is_over = time.monotonic() + gateway.config.reconnect_grace_s * 1.5
-        until(lambda: time.monotonic() > grace_is_over, "the grace's end")
-        assert client.run(asked.run).state == "running"
-    gateway.let_go(asked.run)
+    _outlives_the_grace(gateway, asked.run, until)
     assert reading.end().state == "succeeded"
     assert reading.numbers() == [1, 2, 3]
 
