@@ -68,13 +68,10 @@ def test_a_cell_that_waits_for_its_run_outlives_jupyters_own_culling(
 def test_runs_in_the_background_keep_their_kernels(open_kernel: Open, tmp_path: Path, until: Until) -> None:
     """Their cells are over at once, so only the gateway knows that the kernels wait; a notebook has another's name."""
     kernel = open_kernel(JUPYTERS_OWN, action="shutdown", save_before_shutdown=False)
-    detached = ServerKernel(kernel.bed, kernel.cards, path="detached.ipynb")
-    detached.run("%load_ext jupyter_gpu_release\nanswer = None")
     file, text = _held_back(tmp_path)
-    for each, option in ((kernel, "--async"), (detached, "--detach")):
-        each.holds()
-        each.run(f"get_ipython().run_cell_magic('gpu_train', {option!r}, {text!r})\nanswer = None")
-        until(lambda each=each: "its run" in each.row()["why"], "the run to count as work")  # type: ignore[misc]
+    _submit(kernel, "--async", text, until)  # at once: an idle kernel is culled after 4 s
+    detached = ServerKernel(kernel.bed, kernel.cards, path="detached.ipynb")
+    _submit(detached, "--detach", text, until)
     namesake = ServerKernel(kernel.bed, kernel.cards, path="other/a.ipynb")
     until(lambda: "its run" not in namesake.row()["why"], "the namesake's own state")
     before = _activity(kernel)
@@ -86,6 +83,13 @@ def test_runs_in_the_background_keep_their_kernels(open_kernel: Open, tmp_path: 
     until(lambda: not kernel.alive and not detached.alive, "somebody's culling of what is idle now")
     namesake.close()
     detached.close()
+
+
+def _submit(kernel: ServerKernel, option: str, text: str, until: Until) -> None:
+    load = "%load_ext jupyter_gpu_release\n"
+    kernel.run(f"{load}get_ipython().run_cell_magic('gpu_train', {option!r}, {text!r})\nanswer = None")
+    until(lambda: "its run" in kernel.row()["why"], "the run to count as work")
+    kernel.holds()
 
 
 def _outlives(seconds: float, *kernels: ServerKernel) -> None:
