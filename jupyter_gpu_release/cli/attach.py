@@ -18,7 +18,7 @@ from .. import __version__
 from ..client.autostart import Ready
 from ..client.home import Connection, HomePaths
 from ..core.config import Deployed, GatewayConfig
-from ..errors import ClusterError, ConflictError, GpuReleaseError, OptionError
+from ..errors import AuthenticationError, ClusterError, ConflictError, GpuReleaseError, OptionError
 from ..storage.atomic import write_atomic
 from .embedded import Say, ensure_token, running_connection, start_lock, stop_embedded
 from .gateway_settings import (
@@ -99,6 +99,8 @@ def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
                 f"{error.message}, though something listens there",
                 mend="is it Ray's GCS? Does it want a token: RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=its token file",
             ) from error
+        if isinstance(error, AuthenticationError) or "does not let us in" in error.message:
+            raise  # nothing was made
         # what was made before it failed is taken away
         progress("it failed: taking away what is there already")
         with suppress(GpuReleaseError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +20,23 @@ def quiet(text: str) -> None:
 def members(connection: Connection) -> list[psutil.Process]:
     """All processes of the cluster."""
     pids = cluster_processes(connection.cluster, connection.keeper_pid, connection.runtime)
-    return [psutil.Process(pid) for pid in pids]
+    return list(_living(pids))
+
+
+def named(name: str, pids: Iterable[int]) -> list[psutil.Process]:
+    """Those of ``pids`` that bear this name and live."""
+    found = []
+    for process in _living(pids):
+        with contextlib.suppress(psutil.NoSuchProcess):  # gone while we look
+            if process.name() == name:
+                found.append(process)
+    return found
+
+
+def _living(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def mode(path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ class Outputs(list[dict[str, Any]]):
 class Kernel:
     """A real kernel in its own process."""
 
-    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self.folder = folder
         self.manager = KernelManager(kernel_name="python3")
         self.manager.start_kernel(env={**os.environ, **environment}, cwd=str(folder))
         self.client = self.manager.client()

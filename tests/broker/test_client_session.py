@@ -145,7 +145,7 @@ def test_a_wrong_token_is_final(gateway: GatewayBed) -> None:
     with pytest.raises(AuthenticationError, match="does not know this token"):
         session.connect()
     feed = session.submit(request("print 1", "s"))
-    lost = feed.get(5)
+    lost = feed.get(30)
     assert isinstance(lost, ConnectionLost)
     assert lost.final
     session.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
+
+Until = Callable[[Callable[[], object], str], None]
 
 
 def _quiet(text: str) -> None:
@@ -37,7 +39,7 @@ def with_token(ray_bed: RayBed, monkeypatch: pytest.MonkeyPatch) -> RayBed:
 
 
 def test_there_and_off_again(
-    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], until: Until
 ) -> None:
     store = tmp_path / "shared"
     assert main(["start", "--address", with_token.address, "--store", str(store)]) == 0
@@ -58,8 +60,8 @@ def test_there_and_off_again(
     assert own_home.read_connection() is None
     assert not Path(connection.runtime).exists()
     assert with_token.ask("end", "jupyter_gpu_release") == []  # no actor of ours to end
-    assert with_token.ask("groups") == []
-    assert with_token.ask("free") == GPUS
+    until(lambda: with_token.ask("groups") == [], "no group of ours")
+    until(lambda: with_token.ask("free") == GPUS, "all GPUs free, as Ray says a moment later")
     assert main(["stop"]) == 0
     assert capsys.readouterr().out == "No cluster was running.\n"
 
@@ -71,6 +73,7 @@ def test_without_ray_s_token_it_is_refused_and_said(
     other.write_text("0" * 64)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(other))
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "2")  # Ray tries 20 times, a second each
     with pytest.raises((AuthenticationError, ClusterError)) as caught:
         attach(ray_bed.address, home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
     assert ray_bed.address in caught.value.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from embedded_bed import members, mode, quiet
+from embedded_bed import members, mode, named, quiet
 
-from jupyter_gpu_release.cli.embedded import running_connection, start_embedded, stop_embedded
+from jupyter_gpu_release.cli.embedded import running_connection, start_embedded
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.cli.processes import cluster_processes, is_alive, marker_of
 from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartLine, start_local_cluster
@@ -71,10 +72,11 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(
     assert connection is not None
     assert mode(quick_home.token) == 0o600
     assert read_secret(quick_home.token) != "readable"
-    count = len(members(connection))
-    assert count > 5
+    assert len(members(connection)) > 5
     assert main(["stop"]) == 0
-    assert f"{count} processes ended" in capsys.readouterr().out
+    ended = re.search(r"(\d+) processes ended", capsys.readouterr().out)
+    assert ended is not None
+    assert int(ended[1]) > 5  # how many exactly changes: ranks stand by a moment after the start
     _assert_gone(connection)
     assert not quick_home.connection.exists()
     assert main(["stop"]) == 0
@@ -94,17 +96,6 @@ def test_stop_after_the_keeper_was_killed(
     _assert_gone(connection)
 
 
-def test_when_ray_dies_the_keeper_ends_the_rest(quick_home: HomePaths, until: Until) -> None:
-    connection = _start(quick_home)
-    (process,) = [member for member in members(connection) if member.name() == "raylet"]
-    process.kill()
-    until(lambda: not is_alive(connection.keeper_pid), "the keeper to end")
-    _assert_gone(connection)
-    assert not quick_home.connection.exists()
-    assert f"raylet (pid {process.pid}) ended by itself, killed by signal 9" in _keeper_log(quick_home)
-    assert list((quick_home.log / "ray-of-the-last-crash").glob("raylet*"))
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home: HomePaths, until: Until) -> None:
     process = _cli("start", "--simulated-gpus", "1", home=quick_home)
@@ -112,8 +103,7 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home:
 
     def ray_is_there() -> bool:
         cluster.update(marker_of(child.pid) for child in psutil.Process(process.pid).children(recursive=True))
-        pids = [pid for marker in cluster - {""} for pid in cluster_processes(marker)]
-        return "raylet" in {process.name() for process in psutil.process_iter() if process.pid in pids}
+        return bool(named("raylet", (pid for marker in cluster - {""} for pid in cluster_processes(marker))))
 
     until(ray_is_there, "a raylet")
     process.send_signal(number)
@@ -123,7 +113,9 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home:
     assert not quick_home.connection.exists()
 
 
-def test_a_killed_starter_is_no_harm(quick_home: HomePaths, until: Until) -> None:
+def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_keeper_ends_the_rest(
+    quick_home: HomePaths, until: Until
+) -> None:
     """The keeper goes on; the next start waits for it and uses it."""
     process = _cli("start", "--simulated-gpus", "1", home=quick_home)
     until(lambda: "starting Ray" in _keeper_log(quick_home), "the keeper")
@@ -131,8 +123,14 @@ def test_a_killed_starter_is_no_harm(quick_home: HomePaths, until: Until) -> Non
     process.communicate()
     ready = start_embedded(home=quick_home, progress=quiet)
     assert not ready.started
-    stop_embedded(quick_home)
-    _assert_gone(ready.connection)
+    connection = ready.connection
+    (raylet,) = named("raylet", (member.pid for member in members(connection)))
+    raylet.kill()
+    until(lambda: not is_alive(connection.keeper_pid), "the keeper to end")
+    _assert_gone(connection)
+    assert not quick_home.connection.exists()
+    assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _keeper_log(quick_home)
+    assert list((quick_home.log / "ray-of-the-last-crash").glob("raylet*"))
 
 
 def test_a_keeper_killed_during_start_is_reported(quick_home: HomePaths, until: Until) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from embedded_bed import mode, quiet
+from embedded_bed import mode, named, quiet
 from nbclient import NotebookClient
 
 from jupyter_gpu_release.cli.embedded import start_embedded
@@ -227,10 +227,11 @@ def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
     kernel = int(outputs[4].rpartition("[] ")[2].split("\\n")[0])
     assert (in_words, in_environment) == (set(), {kernel})
     with GatewayClient(connection.url, secret) as ann:
+        ends = [("ann", "failed"), ("ann", "failed"), ("ann", "succeeded")]
+        until(lambda: [(row.user, row.state) for row in ann.runs(mine=True).runs] == ends, "the runs' ends")
         runs = ann.runs(mine=True).runs
-    assert [(row.user, row.state) for row in runs] == [("ann", "failed"), ("ann", "failed"), ("ann", "succeeded")]
     folders = (Path(connection.store), Path(connection.runtime), own_home.root, work)
-    assert (Path(connection.store) / "runs" / runs[-1].run / "manifest.json").exists()
+    until((Path(connection.store) / "runs" / runs[-1].run / "manifest.json").exists, "the manifest")
     assert list(found_in(secret, *folders)) == []
     assert list(found_in(runs[-1].run, *folders)), "the search finds nothing at all"
     _crash(connection.keeper_pid)
@@ -242,5 +243,5 @@ def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
 
 def _crash(keeper: int) -> None:
     """Ray's raylet is killed; the keeper ends the rest and keeps Ray's logs."""
-    (raylet,) = [child for child in psutil.Process(keeper).children(recursive=True) if child.name() == "raylet"]
+    (raylet,) = named("raylet", (child.pid for child in psutil.Process(keeper).children(recursive=True)))
     raylet.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fault_bed import Cluster
 from kernel_bed import Notebook
+from kernel_pool import KernelPool
 
 from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
@@ -33,16 +34,26 @@ def doomed(own_home: HomePaths) -> Cluster:
     return Cluster(start_embedded(home=own_home, simulated=2, progress=print))
 
 
+@pytest.fixture(scope="module")
+def notebooks() -> Iterator[KernelPool[Notebook]]:
+    """What :func:`open_notebook` takes from."""
+    pool = KernelPool(lambda _environment, folder: Notebook(folder, load=False))
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def open_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Cluster], Notebook]]:
+def open_notebook(
+    notebooks: KernelPool[Notebook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Cluster], Notebook]]:
     """``open_notebook(cluster)``: a kernel that uses it."""
-    made: list[Notebook] = []
+    taken: list[Notebook] = []
 
     def start(cluster: Cluster) -> Notebook:
         monkeypatch.setenv("JUPYTER_GPU_HOME", str(cluster.home))
-        made.append(Notebook(tmp_path))
-        return made[-1]
+        taken.append(notebooks.take({}, tmp_path))
+        return taken[-1]
 
     yield start
-    for notebook in made:
-        notebook.close()
+    for notebook in taken:
+        notebooks.give_back(notebook)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import script_gateway
 from kernel_outputs import Kernel
+from kernel_pool import KernelPool
 from script_gateway import TOKEN, FakeGateway
 
 from jupyter_gpu_release.storage.runs import make_store
@@ -46,17 +47,22 @@ def environment(home: dict[str, str], gateway: FakeGateway) -> dict[str, str]:
     return {**home, "JUPYTER_GPU_URL": gateway.url, "JUPYTER_GPU_TOKEN": TOKEN}
 
 
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[KernelPool[Kernel]]:
+    """What :func:`kernel` takes from."""
+    pool = KernelPool(Kernel)
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def kernel(environment: dict[str, str], tmp_path: Path) -> Iterator[Kernel]:
+def kernel(kernels: KernelPool[Kernel], environment: dict[str, str], tmp_path: Path) -> Iterator[Kernel]:
     """A kernel with the extension loaded."""
     folder = tmp_path / "notebooks"
     folder.mkdir()
-    started = Kernel(environment, folder)
-    try:
-        assert started.run("%load_ext jupyter_gpu_release").reply["status"] == "ok"
-        yield started
-    finally:
-        started.close()
+    taken = kernels.take(environment, folder)
+    yield taken
+    kernels.give_back(taken)
 
 
 @pytest.fixture

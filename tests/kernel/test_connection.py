@@ -134,10 +134,11 @@ def test_nothing_is_started_where_that_is_forbidden(make_kernel: MakeKernel, hom
     assert "auto_start is 'never'" in outputs.traceback
 
 
-def test_a_kernel_that_ends_says_good_bye(kernel: Kernel, gateway: FakeGateway):
+def test_a_kernel_that_ends_says_good_bye(kernel: Kernel, gateway: FakeGateway, until: Any):
     kernel.run("%gpu_train 1")
     kernel.client.shutdown()
     assert gateway.said_bye.wait(20)
+    until(lambda: not kernel.manager.is_alive(), "its end")
 
 
 def test_unloading_says_good_bye(kernel: Kernel, gateway: FakeGateway):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kernel_bed import Notebook
+from kernel_pool import KernelPool
 
 from jupyter_gpu_release.client.autostart import Ready
 
@@ -19,18 +20,26 @@ def _use_the_sessions_cluster(cluster: Ready) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def notebooks() -> Iterator[KernelPool[Notebook]]:
+    """What :func:`open_notebook` takes from."""
+    pool = KernelPool(lambda _environment, folder: Notebook(folder, load=False))
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
-def open_notebook(tmp_path: Path) -> Iterator[Callable[[], Notebook]]:
+def open_notebook(notebooks: KernelPool[Notebook], tmp_path: Path) -> Iterator[Callable[[], Notebook]]:
     """``open_notebook()``: one more kernel, with the extension loaded, in this test's folder."""
-    made: list[Notebook] = []
+    taken: list[Notebook] = []
 
     def start() -> Notebook:
-        made.append(Notebook(tmp_path))
-        return made[-1]
+        taken.append(notebooks.take({}, tmp_path))
+        return taken[-1]
 
     yield start
-    for notebook in made:
-        notebook.close()
+    for notebook in taken:
+        notebooks.give_back(notebook)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_run_is_let_go_while_it_runs(open_notebook: Open, until: Any) -> None:
     said = first.ok("%gpu_detach last").text()
     assert f"run {run} goes on without this kernel" in said
     first.manager.shutdown_kernel()
-    assert "running (detached)" in second.ok("%gpu_runs 1").displays()[-1]
+    until(lambda: "running (detached)" in second.ok("%gpu_runs 1").displays()[-1], "the run")
     go(second)
     second.ok(f"%gpu_attach {run}")
     assert second.value("kept") == 1

@@ -70,14 +70,17 @@ def test_it_works_in_a_gpu_cell(open_notebook: Open) -> None:
     assert notebook.value("more") == 6
 
 
-def test_without_a_gateway_the_store_is_read_with_a_warning(open_notebook: Open, store: Path, tmp_path: Path) -> None:
+def test_without_a_gateway_the_store_is_read_with_a_warning(
+    open_notebook: Open, store: Path, tmp_path: Path, until: Any
+) -> None:
     notebook = open_notebook()
     run = id_of(notebook.ok("%%gpu_train\nvalues = [1, 2, 3]"))
+    manifest = store / "runs" / run / "manifest.json"
+    until(lambda: manifest.exists() and '"succeeded"' in manifest.read_text(), "the gateway's last word in the store")
     alone = {"JUPYTER_GPU_HOME": str(tmp_path / "nobody"), "JUPYTER_GPU_STORE": str(store)}
     done = script(f"print(gpu_release.load('{run}')['values'])", tmp_path, **alone)
     assert done.stdout == "[1, 2, 3]\n", done.stderr
     assert "by the manifest in the store" in done.stderr
-    manifest = store / "runs" / run / "manifest.json"
     manifest.chmod(0o644)
     done = script(f"gpu_release.load('{run}')", tmp_path, **alone)
     assert "does not belong to you alone" in done.stderr

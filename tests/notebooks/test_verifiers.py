@@ -13,6 +13,7 @@ import jupyter_kernel_test
 import nbformat
 import papermill
 import pytest
+from background_bed import HELD, go
 from kernel_bed import Notebook
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -76,6 +77,7 @@ def test_papermill_passes_parameters_into_gpu_cells(tmp_path: Path) -> None:
     assert "42\n" in texts
 
 
+@pytest.mark.timeout(600)  # it trains on all cores
 def test_jupyter_execute_runs_the_example(tmp_path: Path) -> None:
     source = nbformat.read(EXAMPLES / "digits.ipynb", as_version=4)
     nbformat.write(source, tmp_path / "digits.ipynb")
@@ -126,8 +128,9 @@ def test_plain_ipython_in_a_terminal(tmp_path: Path) -> None:
 
 def test_two_notebooks_share_the_cluster(open_notebook: Callable[[], Notebook]) -> None:
     one, two = open_notebook(), open_notebook()
-    first = one.begin(GPU + "import time\nprint('go', flush=True)\ntime.sleep(2)\nx = 1")
-    one.until(lambda shown: "go" in shown.text())
+    first = one.begin(GPU + "print('on', flush=True)\n" + HELD + "x = 1")
+    one.until(lambda shown: "on" in shown.text())
     assert "2" in two.ok(GPU + "x = 2\nx").displays()
+    go(one)
     assert one.end(first).status == "ok"
     assert (one.value("x"), two.value("x")) == (1, 2)

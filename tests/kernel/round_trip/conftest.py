@@ -9,7 +9,7 @@ import pytest
 from round_trip import Notebook, RankServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ranks() -> Iterator[RankServer]:
     made = RankServer(("numpy", "torch", "pandas", "sklearn.linear_model"))
     yield made

@@ -1,0 +1,76 @@
+"""Kernels that tests use one after the other, each test as if its kernel were new: to start one costs 2 s of a core."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+_ANSWERS_WITHIN_S = 30.0
+
+
+class _Started(Protocol):
+    manager: Any
+    folder: Path
+
+    def run(self, code: str, limit_s: float, /) -> Any: ...
+    def close(self) -> None: ...
+
+
+K = TypeVar("K", bound=_Started)
+
+
+_BEGIN = """
+import os
+os.environ.clear()
+os.environ.update({environment!r})
+os.chdir({folder!r})
+%load_ext jupyter_gpu_release
+del os
+"""
+#: modules of the test's folder go, too: the next one may have others of their names
+_END = """
+%unload_ext jupyter_gpu_release
+%reset -f
+import sys
+for name, module in list(sys.modules.items()):
+    if str(getattr(module, "__file__", "")).startswith({folder!r}):
+        del sys.modules[name]
+%reset -f
+"""
+
+
+class KernelPool(Generic[K]):
+    """``take`` and ``give_back``; a kernel that was killed, ended or does not answer is replaced."""
+
+    def __init__(self, start: Callable[[Mapping[str, str], Path], K]) -> None:
+        self._start = start
+        self._idle: list[K] = []
+
+    def take(self, environment: Mapping[str, str], folder: Path) -> K:
+        """A kernel with the extension loaded, in ``folder``, with the tests' environment and this one."""
+        begin = _BEGIN.format(environment={**os.environ, **environment}, folder=str(folder))
+        kernel = self._idle.pop() if self._idle else self._start(environment, folder)
+        kernel.folder = folder
+        assert _does(kernel, begin)
+        return kernel
+
+    def give_back(self, kernel: K) -> None:
+        """The test is over; nothing of its own stays."""
+        if kernel.manager.is_alive() and _does(kernel, _END.format(folder=str(kernel.folder))):
+            self._idle.append(kernel)
+        else:
+            kernel.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _does(kernel: _Started, code: str) -> bool:
+    try:
+        return bool(kernel.run(code, _ANSWERS_WITHIN_S).reply["status"] == "ok")
+    except (queue.Empty, TimeoutError):
+        return False
