@@ -50,10 +50,9 @@ link-bundle:
 demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examples/out/
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## import contract and all tests
+test: $(STAMP) bundle ## import contract and all tests
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest --ignore=tests/ui
-	@$(MAKE) --no-print-directory test-ui
+	@MAKE="$(MAKE)" $(BIN)/python tests/beds/side_by_side.py
 
 # a process of their own: together with the server's tests they fail at teardown
 test-ui: bundle ## the sidebar: unit tests (jest), then a real browser
