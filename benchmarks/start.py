@@ -36,6 +36,9 @@ def run(*, quick: bool) -> Report:
         count = 10 if quick else 60
         ours = report.add("first_statement", _ours(notebook, "--gpus 1", count))
         _add_split(report, cluster.manifests(count))
+        _ours(notebook, "--gpus 1 --keep 60s", 1)  # it begins on a GPU that nobody kept
+        report.add("kept_first_statement", _ours(notebook, "--gpus 1 --keep 60s", count))
+        notebook.run("%gpu_release")
         report.add("gang4_first_statement", _gang(notebook, 3 if quick else 15))
         _cuda(notebook, cluster, report)
         actor = report.add("actor_first_statement", _driver(cluster, "actor", 2 if quick else 5))

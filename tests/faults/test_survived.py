@@ -6,15 +6,19 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fault_bed import Cluster
 from kernel_bed import Notebook, Shown
 
+from jupyter_gpu_release.errors import GatewayUnavailableError
+
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
 
 GPU = "%%gpu_train --gpus 2\n"
+KEEPS = "%%gpu_train --gpus 2 --keep 60s\n"
 #: tells its process ids, leaves a grandchild of its own session behind, and goes on until the file is there
 _LONG = (
     GPU + "import os, pathlib, subprocess, time\n"
@@ -42,6 +46,14 @@ def _pids(shown: Shown) -> list[int]:
     return [int(word) for word in lines[0].split()[1:]] if lines else []
 
 
+def _kept(cluster: Cluster) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = cluster.status()["warm"]
+    except GatewayUnavailableError:
+        return []
+    return found
+
+
 def _begin(notebook: Notebook) -> tuple[str, list[int]]:
     cell = notebook.begin(_LONG)
     shown = notebook.until(lambda shown: len(_ticks(shown)) > 3)
@@ -59,7 +71,7 @@ def _begin(notebook: Notebook) -> tuple[str, list[int]]:
 def test_the_cells_process_dies(module_cluster: Cluster, open_notebook: Open, death: str, words: str) -> None:
     notebook = open_notebook(module_cluster)
     notebook.ok("precious = [1, 2]")
-    shown = notebook.run(GPU + "print(len(precious), flush=True)\n" + death)
+    shown = notebook.run(KEEPS + "print(len(precious), flush=True)\n" + death)  # after such an end it does not
     assert shown.status == "error"
     assert words in shown.traceback
     assert "2\n" in shown.text()
@@ -98,6 +110,26 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, ope
     assert ticks == list(range(1, len(ticks) + 1))  # no event lost, none doubled
     assert notebook.value("[kept, n]") == ["yes", len(ticks)]
     module_cluster.assert_nothing_is_held(*pids)
+
+
+def test_the_gateway_is_killed_and_goes_on_keeping_gpus(
+    module_cluster: Cluster, open_notebook: Open, until: Until
+) -> None:
+    notebook = open_notebook(module_cluster)
+    here = KEEPS + "import os\nos.environ['CUDA_VISIBLE_DEVICES']"
+    first = notebook.ok(here)
+    [kept] = module_cluster.status()["warm"]
+    groups = module_cluster.placement_groups()
+    module_cluster.kill("ray::Gateway")
+    until(lambda: _kept(module_cluster) == [kept], "the gateway's second life, with the same end time")
+    second = notebook.ok(here)
+    assert second.displays()[0] == first.displays()[0]
+    assert "kept by the cell before" in second.receipt
+    [anew] = module_cluster.status()["warm"]
+    assert (anew["gpu_ids"], anew["lease"] != kept["lease"]) == (kept["gpu_ids"], True)
+    assert module_cluster.placement_groups() == groups
+    notebook.kill()  # nobody comes back to them
+    module_cluster.assert_nothing_is_held()
 
 
 def test_the_node_agent_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:
