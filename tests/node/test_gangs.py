@@ -148,6 +148,16 @@ def test_a_rank_that_dies_before_it_begins_ends_the_gang(node: Node) -> None:
     assert outcome.status == "died"
 
 
+def test_a_rank_killed_after_its_last_word_spoils_nothing(node: Node) -> None:
+    outcome = node.run(
+        "import atexit, os, signal\nfrom jupyter_gpu_release import ranks\nkept = 1\n"
+        "if ranks.rank == 1:\n    atexit.register(lambda: os.kill(os.getpid(), signal.SIGKILL))",
+        **TWO,
+    ).outcome
+    assert (outcome.status, outcome.error) == ("ok", None)
+    assert "kept" in [value.name for value in outcome.results]
+
+
 def test_the_failing_ranks_traceback_is_the_runs(node: Node) -> None:
     source = _COLLECTIVE + "if dist.get_rank() == 1:\n    raise ValueError('first')\ndist.all_reduce(torch.ones(1))"
     outcome = node.run(source, **TWO).outcome
