@@ -75,7 +75,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     persist_bytes_per_s: int = 0
     reconcile_interval_s: float = 3.0
     #: how long ``broker.deploy`` waits for the first node agent
-    ready_timeout_s: float = 60.0
+    ready_timeout_s: float = 90.0
     ray_namespace: str = RAY_NAMESPACE
     gateway_actor: str = GATEWAY_ACTOR
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -35,6 +36,7 @@ def make_shell() -> InteractiveShell:
     config.InteractiveShell.cache_size = 1000
     shell = InteractiveShell(config=config, user_module=types.ModuleType("__main__"))
     shell.user_ns["In"] = shell.history_manager.input_hist_parsed
+    atexit.unregister(shell.atexit_operations)  # a collection of all garbage for each, a minute at the session's end
     return shell
 
 
