@@ -52,7 +52,7 @@ demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examp
 
 test: $(STAMP) bundle ## import contract and all tests
 	$(BIN)/lint-imports --no-cache
-	@MAKE="$(MAKE)" $(BIN)/python tests/beds/side_by_side.py
+	@$(BIN)/python tests/beds/side_by_side.py
 
 # a process of their own: together with the server's tests they fail at teardown
 test-ui: bundle ## the sidebar: unit tests (jest), then a real browser

@@ -108,7 +108,7 @@ def suite() -> list[Job]:
         Job(" ".join(names), [sys.executable, "-m", "pytest", *(str(TESTS / name) for name in names)])
         for names in groups
     ]
-    sidebar = Job("the sidebar", [os.environ.get("MAKE", "make"), "--no-print-directory", "test-ui"])
+    sidebar = Job("the sidebar", ["make", "--no-print-directory", "test-ui"])
     return [*jobs[:2], sidebar, *jobs[2:]]
 
 
