@@ -153,3 +153,12 @@ def wait_until_gone(pid: int, limit_s: float) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def is_of_the_user(pid: int) -> bool:
+    """Whether a process left behind is the cell's own doing.
+
+    The resource tracker of multiprocessing (and joblib) always ends last: no oversight of the user's.
+    """
+    command = command_of(pid)
+    return bool(command) and b"resource_tracker" not in command

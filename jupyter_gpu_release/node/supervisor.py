@@ -27,8 +27,6 @@ from .text_journal import TextJournal
 
 _SWEEP_S, _BUSY_S = 0.1, 0.002
 _EXIT_GRACE_S = 2.0
-#: multiprocessing's (and joblib's) resource tracker always ends last: no oversight of the user's
-_TRACKER = b"resource_tracker"
 _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
 
@@ -116,8 +114,7 @@ class Supervisor:
 
     def _read_channel(self) -> bool:
         """What the rank says to the other ranks; False when it says no more."""
-        said = self._channel.read()
-        for body in said or ():
+        for body in (said := self._channel.read()) or ():
             self._tell(Kind.MEET, body)
         return said is not None
 
@@ -289,7 +286,7 @@ class Supervisor:
         while True:
             victims = [pid for pid in process.descendants_of(me) if pid != self._persister]
             alive = [pid for pid in victims if not process.is_gone(pid)]
-            left.update(pid for pid in alive if pid != self._rank and _is_of_the_user(process.command_of(pid)))
+            left.update(pid for pid in alive if pid != self._rank and process.is_of_the_user(pid))
             process.kill_each(alive)
             self._reap()
             if not victims:
@@ -301,7 +298,3 @@ class Supervisor:
             if pid != self._persister:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-
-
-def _is_of_the_user(command: bytes) -> bool:
-    return bool(command) and _TRACKER not in command
