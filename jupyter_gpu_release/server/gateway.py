@@ -212,7 +212,7 @@ def _outline(status: StatusDocument | None) -> object:
     """What people see change; not the seconds, which always do."""
     if status is None:
         return None
-    cards = [(card.state, card.run) for node in status.nodes for card in node.gpus]
+    cards = [(card.state, card.run, card.warm_until) for node in status.nodes for card in node.gpus]
     runs = [(run.run, run.state, run.progress) for run in status.runs]
     return status.gpus, cards, runs, [(row.run, row.position, row.reason) for row in status.queue]
 

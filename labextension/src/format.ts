@@ -80,6 +80,11 @@ export function formatPercent(share: number): string {
   return `${Math.round(share * 100)} %`;
 }
 
+/** An exception in a line: a KeyboardInterrupt, for one, says nothing more than its name. */
+export function errorText(error: { ename: string; evalue: string }): string {
+  return [error.ename, error.evalue].filter(Boolean).join(': ');
+}
+
 /** The file's name at the end of a path. */
 export function baseName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);

@@ -78,6 +78,10 @@ export class GpuModel extends VDomModel {
 
   /** Look now; resolves when the answer is shown (failures too). */
   async refresh(): Promise<void> {
+    if (this._isLooking) {
+      // it may have been answered before what is asked about happened, and the poll takes no second one
+      await this._poll.tick.catch(() => undefined);
+    }
     await this._poll.refresh();
     await this._poll.tick.catch(() => undefined);
   }
@@ -121,7 +125,7 @@ export class GpuModel extends VDomModel {
       return false;
     } finally {
       if (!this.isDisposed) {
-        void this._poll.refresh();
+        void this.refresh();
       }
     }
   }
@@ -230,7 +234,8 @@ export class GpuModel extends VDomModel {
       ? Math.min(BUSY_INTERVAL_MS, this._intervalMs)
       : this._intervalMs;
     if (this._poll.frequency.interval !== interval) {
-      this._poll.frequency = { ...this._poll.frequency, interval };
+      const max = Math.max(LONGEST_BACKOFF_MS, interval); // a poll refuses less
+      this._poll.frequency = { ...this._poll.frequency, interval, max };
     }
   }
 

@@ -14,6 +14,7 @@ import { gpuIcon } from './icons';
 import { GpuModel } from './model';
 import { ISnapshot } from './snapshot';
 import { Filter } from './view/filter';
+import { cardHeight } from './view/gpu-items';
 import { Gpus } from './view/gpus';
 import * as heights from './view/heights';
 import { Kernels } from './view/kernels';
@@ -113,13 +114,9 @@ export class GpuPanel extends SidePanel {
       {
         widget: gpus,
         wants: ({ hosts }) =>
-          hosts.reduce(
-            (sum, host) =>
-              sum +
-              heights.GROUP +
-              host.cards.length * (heights.CARD + heights.METERS),
-            0
-          ),
+          hosts
+            .flatMap(({ cards }) => [heights.GROUP, ...cards.map(cardHeight)])
+            .reduce((sum, height) => sum + height, 0),
         title: () => trans.__('GPUs')
       },
       {

@@ -76,8 +76,9 @@ export function kernelActions(kernel: IKernelRow, who: Who): Action[] {
   if (!who.mayAct) {
     return open;
   }
-  const keep: Action[] =
-    kernel.due_s !== null && kernel.due_s !== undefined ? ['keep-kernel'] : [];
+  const isDue =
+    typeof kernel.due_s === 'number' && typeof kernel.kept_s !== 'number';
+  const keep: Action[] = isDue ? ['keep-kernel'] : [];
   return kernel.busy ? open : ['release-kernel', ...keep, ...open];
 }
 

@@ -1,5 +1,7 @@
+import { nullTranslator } from '@jupyterlab/translation';
 import { refusal } from '../src/api';
 import { cullOf } from '../src/events';
+import { warningText } from '../src/plugins/notifications';
 
 describe('events', () => {
   const schema_id = 'https://schema.jupyter-gpu-release.org/idle_policy/v1';
@@ -51,5 +53,24 @@ describe('refusals', () => {
     });
     expect(refusal(502, '<html>').message).toBe('HTTP 502');
     expect(refusal(403, '{"message": "Forbidden"}').message).toBe('Forbidden');
+  });
+});
+
+describe('warnings', () => {
+  const trans = nullTranslator.load('');
+
+  it('a warning says what and when before why: JupyterLab cuts it off', () => {
+    const text = warningText(trans, {
+      phase: 'warning',
+      kind: 'kernel',
+      id: 'k1',
+      action: 'warn',
+      due_s: 600,
+      reason: 'has been idle for 42 min',
+      path: 'a/b.ipynb'
+    });
+    expect(text).toBe(
+      'b.ipynb holds a GPU for nothing. It is taken in 10 min. (has been idle for 42 min)'
+    );
   });
 });

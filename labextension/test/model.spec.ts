@@ -1,4 +1,5 @@
 import { ApiError } from '../src/api';
+import { IServerStatus } from '../src/documents';
 import { GpuModel } from '../src/model';
 import { active, FakeApi, gpu, run, status } from './samples';
 
@@ -32,6 +33,30 @@ describe('GpuModel', () => {
     api.answer = new ApiError(code, 'no');
     await model.refresh();
     expect(model.snapshot.situation).toBe(situation);
+  });
+
+  it('looks again after an action, also while an older look is on its way', async () => {
+    let answer: (document: IServerStatus) => void = () => undefined;
+    const older = new Promise<IServerStatus>(resolve => (answer = resolve));
+    const look = jest.spyOn(api, 'status').mockReturnValueOnce(older);
+    const looking = model.refresh();
+    while (look.mock.calls.length === 0) {
+      await new Promise(resolve => setTimeout(resolve));
+    }
+    await model.act('k', 'Doing…', () => Promise.resolve('Done'));
+    const shown = model.refresh();
+    api.answer = status([gpu(0), gpu(1)]);
+    answer(status([gpu(0)]));
+    await looking;
+    await shown;
+    expect(model.snapshot.counts.free).toBe(2);
+  });
+
+  it('looks as rarely as the settings can ask for', async () => {
+    model.interval = 300_000;
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    expect(model.snapshot.situation).toBe('ready');
   });
 
   it('keeps what it knew while there is no contact, and comes back', async () => {

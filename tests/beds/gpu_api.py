@@ -79,6 +79,16 @@ class GpuApi:
     """Answers the panel's questions with ``status``, ``runs`` and ``kernels``; keeps what was asked of it."""
 
     def __init__(self, page: Page) -> None:
+        self.page = page
+        #: how often the status was asked for
+        self.asked = 0
+        self.clear()
+        self._sockets: list[WebSocketRoute] = []
+        page.route("**/jupyter-gpu-release/api/**", self._answer)
+        page.route_web_socket(re.compile(r".*/api/events/subscribe.*"), lambda socket: self._sockets.append(socket))
+
+    def clear(self) -> None:
+        """Answer for a cluster without nodes; forget what was asked."""
         self.status: Document | int = status([], [], [])
         self.runs: list[Document] = []
         self.kernels: list[Document] = []
@@ -86,11 +96,6 @@ class GpuApi:
         self.posts: list[tuple[str, Any]] = []
         #: answers to posts by the path's last word: a document, or a status and a document
         self.answers: dict[str, tuple[int, Document]] = {}
-        #: how often the status was asked for
-        self.asked = 0
-        self._sockets: list[WebSocketRoute] = []
-        page.route("**/jupyter-gpu-release/api/**", self._answer)
-        page.route_web_socket(re.compile(r".*/api/events/subscribe.*"), lambda socket: self._sockets.append(socket))
 
     def emit(self, schema: str, **data: Any) -> None:
         """Send an event to the page."""

@@ -81,6 +81,13 @@ def simulated(api: GpuApi) -> None:
     api.status, api.runs = document, [mine, run(1), run(2)]
 
 
+def between(api: GpuApi) -> None:
+    """What no test looks for. The run is a stranger's, so that the list of runs is asked for anew."""
+    api.clear()
+    stranger = {**active(run(99, "running")), "user": "nobody"}
+    api.status = status([node("between tests", card(0))], [], [stranger])
+
+
 def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) -> None:
     """Many nodes of eight cards, many who wait; ``second`` moves their use."""
     users = ("ada", "grace", "lin", "mary", "katherine")

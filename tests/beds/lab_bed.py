@@ -25,6 +25,7 @@ _CHROMIUM_ARGUMENTS = [
 _UP_WITHIN_S = 60.0
 _CONFIG = """
 c.LabApp.expose_app_in_browser = True
+c.JupyterNotebookApp.expose_app_in_browser = True
 c.LabApp.news_url = None
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
 c.IdentityProvider.token = {token!r}
@@ -60,22 +61,31 @@ def launch(playwright: Playwright) -> Browser:
 
 
 @contextlib.contextmanager
-def running_lab(folder: Path, *, app: str = "lab", environment: Mapping[str, str] | None = None) -> Iterator[Lab]:
-    """A server below ``folder`` until the block ends. ``app``: ``lab`` or ``notebook``."""
+def running_lab(
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    config: str = "",
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[Lab]:
+    """A server below ``folder`` until the block ends.
+
+    ``config``: more lines of its configuration file. ``settings``: what the user has set for the sidebar.
+    """
     root = folder / "notebooks"
     root.mkdir(parents=True, exist_ok=True)
     token, port = secrets.token_hex(16), free_port()
-    config = folder / "config" / "jupyter_server_config.py"
-    config.parent.mkdir(exist_ok=True)
-    config.write_text(_CONFIG.format(token=token, root=str(root), port=port))
-    news = folder / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
-    news.parent.mkdir(parents=True)
-    news.write_text('{"fetchNews": "false"}')  # or the first page asks
+    file = folder / "config" / "jupyter_server_config.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(_CONFIG.format(token=token, root=str(root), port=port) + config)
+    # or the first page asks
+    _set(folder / "settings", "@jupyterlab/apputils-extension/notification", {"fetchNews": "false"})
+    _set(folder / "settings", "jupyter-gpu-release/plugin", settings or {})
     names = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
              "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
              "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip
     own = {name: str(folder / path) for name, path in names.items()}
-    command = [sys.executable, "-m", "jupyter", app, f"--config={config}"]
+    command = [sys.executable, "-m", "jupyter", "lab", f"--config={file}"]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **own, **(environment or {})}, stdout=log, stderr=log, cwd=root
@@ -91,6 +101,12 @@ def running_lab(folder: Path, *, app: str = "lab", environment: Mapping[str, str
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _set(settings: Path, plugin: str, values: Mapping[str, object]) -> None:
+    file = settings / f"{plugin}.jupyterlab-settings"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(dict(values)))
 
 
 def open_lab(page: Page, lab: Lab, path: str = "lab") -> None:

@@ -1,14 +1,24 @@
-"""A real JupyterLab, the system's Chromium, and the panel in it with answers that a test decides."""
+"""One JupyterLab beside a real cluster, the system's Chromium, and the panel in it: with the real answers, or with
+answers that a test decides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import gpu_scenes
 import pytest
 from gpu_api import GpuApi
-from lab_bed import Lab, chromium, execute, launch, open_lab, running_lab
-from playwright.sync_api import Browser, Page, sync_playwright
+from lab_bed import chromium, execute, launch, running_lab
+from nvml_bed import FakeCards, build_library
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from sidebar_bed import CONFIG, LOOK, Team, open_sidebar, opened, row
+
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.client.home import read_secret
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.core.access_documents import TokenRequest
 
 BUNDLE = Path(__file__).parents[2] / "jupyter_gpu_release" / "labextension" / "package.json"
 
@@ -31,35 +41,47 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One JupyterLab for all tests that answer for the cluster themselves."""
-    with running_lab(tmp_path_factory.mktemp("lab")) as lab:
-        yield lab
+def team(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    """One JupyterLab for all tests. Its sidebar looks by itself every five minutes only: changes must be told."""
+    url = cluster.connection.url
+    cards = FakeCards(build_library(tmp_path_factory.mktemp("nvml")), tmp_path_factory.mktemp("cards"), cards=1)
+    with GatewayClient(url, read_secret(Path(cluster.connection.token_file))) as gateway:
+        ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))
+        environment = {"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": ada, **cards.environment}
+        with running_lab(
+            tmp_path_factory.mktemp("lab"), environment=environment, config=CONFIG.format(device=str(cards.device)),
+            settings={"refreshIntervalS": 300, "notifyAfterS": 0},
+        ) as lab:  # fmt: skip
+            yield Team(lab, cards, gateway, grace)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, team: Team) -> Iterator[Page]:
+    """JupyterLab with the sidebar open."""
+    with opened(browser) as page:
+        open_sidebar(page, team.lab)
+        yield page
+
+
+@pytest.fixture(scope="module")
+def played(browser: Browser, team: Team) -> Iterator[GpuApi]:
+    """The same with the extension's routes and events played."""
+    with opened(browser) as page:
+        api = GpuApi(page)
+        open_sidebar(page, team.lab)
+        yield api
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of its own (cookies, storage); errors of our code fail the test."""
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert not [error for error in errors if "gpu" in error.lower()]
+def api(played: GpuApi) -> GpuApi:
+    """The routes as new, and a panel that shows nothing of the test before."""
+    gpu_scenes.between(played)
+    execute(played.page, LOOK)
+    expect(row(played.page, "GPUs", "between tests")).to_be_visible()
+    return played
 
 
 @pytest.fixture
-def api(page: Page) -> GpuApi:
-    """The routes of the extension, played."""
-    return GpuApi(page)
-
-
-@pytest.fixture
-def shown(page: Page, lab: Lab, api: GpuApi) -> Page:
-    """JupyterLab with the sidebar open. What ``api`` answers can be changed at any time; see :func:`look`."""
-    open_lab(page, lab)
-    execute(page, "jupyter-gpu-release:open")
-    page.wait_for_selector(".jp-GpuRelease")
-    return page
+def shown(api: GpuApi) -> Page:
+    """The page with the sidebar. What ``api`` answers can be changed at any time; then ``LOOK``."""
+    return api.page

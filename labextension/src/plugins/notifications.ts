@@ -6,7 +6,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { KEEP_S } from '../deeds';
 import { ICullEvent, IRunRow } from '../documents';
-import { baseName, formatClock, formatDuration } from '../format';
+import { baseName, errorText, formatClock, formatDuration } from '../format';
 import { IGpus } from '../tokens';
 
 const SHOWN_MS = 10_000;
@@ -94,15 +94,13 @@ export function warningText(
   event: ICullEvent
 ): string {
   const name = event.path ? baseName(event.path) : trans.__('A kernel');
-  const reason = event.reason ? ` (${event.reason})` : '';
-  return event.due_s === null
-    ? trans.__('%1 holds a GPU for nothing%2.', name, reason)
-    : trans.__(
-        '%1 holds a GPU for nothing%2. It is taken in %3.',
-        name,
-        reason,
-        formatDuration(event.due_s)
-      );
+  const what = trans.__('%1 holds a GPU for nothing.', name);
+  const when =
+    event.due_s === null
+      ? ''
+      : trans.__('It is taken in %1.', formatDuration(event.due_s));
+  const reason = event.reason ? `(${event.reason})` : '';
+  return [what, when, reason].filter(Boolean).join(' '); // JupyterLab cuts long ones off
 }
 
 function doneText(trans: TranslationBundle, event: ICullEvent): string {
@@ -147,7 +145,7 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
 }
 
 function reasonOf(run: IRunRow): string {
-  return run.error ? `${run.error.ename}: ${run.error.evalue}` : run.reason;
+  return run.error ? errorText(run.error) : run.reason;
 }
 
 export const notificationPlugin: JupyterFrontEndPlugin<void> = {

@@ -73,8 +73,7 @@ function cardItem(
   const isOpen = opened.has(card.key);
   const feedback = feedbacks.get(card.key);
   const height =
-    heights.CARD +
-    (hasMeters(card) ? heights.METERS : 0) +
+    cardHeight(card) +
     feedbackHeight(feedback) +
     (isOpen ? openedHeight(card, snapshot, trans) : 0);
   return {
@@ -97,6 +96,11 @@ function openedHeight(
 ): number {
   const facts = factsOf(card, trans).length;
   return factsHeight(facts, cardActions(card, snapshot).length);
+}
+
+/** How high a card's row is before it is opened. */
+export function cardHeight(card: ICard): number {
+  return heights.CARD + (hasMeters(card) ? heights.METERS : 0);
 }
 
 export function hasMeters(card: ICard): boolean {

@@ -104,10 +104,17 @@ function second(kernel: IKernelRow, trans: TranslationBundle): string {
     : kernel.idle_s === null
       ? trans.__('idle')
       : trans.__('idle %1', formatDuration(kernel.idle_s));
-  const due =
-    kernel.due_s === null || kernel.due_s === undefined
-      ? ''
-      : trans.__('%1 in %2', kernel.decision, formatDuration(kernel.due_s));
   const gpu = trans.__('GPU %1', gpus);
-  return [state, gpu, due].filter(Boolean).join(' · ');
+  return [state, gpu, policyWords(kernel, trans)].filter(Boolean).join(' · ');
+}
+
+/** What the idle policy means to do, or that it was asked not to. */
+function policyWords(kernel: IKernelRow, trans: TranslationBundle): string {
+  const { kept_s, due_s } = kernel;
+  if (typeof kept_s === 'number') {
+    return trans.__('kept for %1', formatDuration(kept_s));
+  }
+  return typeof due_s === 'number'
+    ? trans.__('idle limit in %1', formatDuration(due_s))
+    : '';
 }

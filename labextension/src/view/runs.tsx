@@ -3,7 +3,7 @@ import * as React from 'react';
 import { matches } from '../arrange';
 import { Deeds, runTarget } from '../deeds';
 import { IRunRow, isTerminal, waits } from '../documents';
-import { baseName, formatBytes, formatDuration } from '../format';
+import { baseName, errorText, formatBytes, formatDuration } from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model';
 import { Action, runActions } from '../permitted';
@@ -140,10 +140,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
     return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');
   }
   if (run.state !== 'succeeded') {
-    const error = run.error
-      ? `${run.error.ename}: ${run.error.evalue}`
-      : run.reason;
-    return error || gpus;
+    return (run.error ? errorText(run.error) : run.reason) || gpus;
   }
   const free =
     run.release_ms !== null
@@ -171,7 +168,7 @@ function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
   add(trans.__('Card'), run.gpu_name ?? '');
   add(trans.__('On'), (run.hosts ?? []).join(', '));
   if (run.error) {
-    add(trans.__('Error'), `${run.error.ename}: ${run.error.evalue}`);
+    add(trans.__('Error'), errorText(run.error));
     add(trans.__('Way out'), run.error.mend ?? '');
   }
   for (const verdict of run.verdict ?? []) {

@@ -1,0 +1,76 @@
+"""The sidebar in a real JupyterLab of one of a team, beside a real cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab_bed import Lab, execute, open_lab
+from nvml_bed import FakeCards
+from playwright.sync_api import Browser, Locator, Page
+
+from jupyter_gpu_release.client.rest import GatewayClient
+
+LOOK = "jupyter-gpu-release:refresh"
+#: a kernel that idles on a GPU is warned at once, and nothing is taken for ten minutes
+CONFIG = """
+c.GpuCuller.device_files = [{device!r}]
+c.GpuCuller.action = "release"
+c.GpuCuller.cull_idle_timeout = 1
+c.GpuCuller.lease_idle_timeout = 3600
+c.GpuCuller.warn_before = 600
+c.GpuCuller.samples = 1
+c.GpuCuller.sample_interval = 0.3
+c.GpuCuller.cull_interval = 0.3
+c.GpuCuller.idle_cpu = 100.0
+"""
+
+
+@dataclass(frozen=True)
+class Team:
+    """Ada's JupyterLab, and what else there is. The cluster has four simulated GPUs, ada's machine a (faked) card."""
+
+    lab: Lab
+    cards: FakeCards
+    gateway: GatewayClient
+    #: the token of grace, who has another computer
+    grace: str
+
+
+@contextmanager
+def opened(browser: Browser) -> Iterator[Page]:
+    """A page of its own (cookies, storage); errors of our code fail the tests that use it."""
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert not [error for error in errors if "gpu" in error.lower()]
+
+
+def open_sidebar(page: Page, lab: Lab) -> None:
+    """JupyterLab with the sidebar open."""
+    open_lab(page, lab)
+    execute(page, "jupyter-gpu-release:open")
+    page.wait_for_selector(".jp-GpuRelease")
+
+
+def row(page: Page, tree: str, text: str) -> Locator:
+    """The first row with this text in the list of that name."""
+    return page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem").filter(has_text=text).first
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook whose cells have ids (``cell-0`` …)."""
+    made = [
+        {"cell_type": "code", "id": f"cell-{n}", "metadata": {}, "outputs": [], "execution_count": None, "source": text}
+        for n, text in enumerate(cells)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    content = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(content))
