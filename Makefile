@@ -29,9 +29,14 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[examples]' --group dev
 	@touch $@
 
+# one sentence where it cannot be built; nothing where it can (rspack needs node 20; Debian 12 has 18)
+NODE_LACKS = command -v npm >/dev/null || echo 'node and npm are missing (Debian: apt install nodejs npm)'; \
+	! command -v node >/dev/null || node -e 'parseInt(process.versions.node) < 20 && console.log("it needs node 20 or later, and this is " + process.version)'
+
 bundle: $(STAMP) ## build the JupyterLab sidebar (needs node 20)
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(BUNDLE) && $(MAKE) --no-print-directory link-bundle; \
-	else echo 'The sidebar is not built: node and npm are missing (Debian: apt install nodejs npm). All else works.'; fi
+	@lacks="$$($(NODE_LACKS))"; \
+	if [ -n "$$lacks" ]; then echo "The sidebar is not built: $$lacks. All else works."; \
+	else $(MAKE) --no-print-directory $(BUNDLE) && $(MAKE) --no-print-directory link-bundle; fi
 
 $(NODE_SETUP): labextension/package.json labextension/yarn.lock
 	$(JLPM) install --immutable >/dev/null || { cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" jlpm install --immutable; }
@@ -56,7 +61,8 @@ test: $(STAMP) bundle ## import contract and all tests
 
 # a process of their own: together with the server's tests they fail at teardown
 test-ui: bundle ## the sidebar: unit tests (jest), then a real browser
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory test-js; else echo 'No npm: the sidebar is not tested.'; fi
+	@if [ -n "$$($(NODE_LACKS))" ]; then echo 'The sidebar is not built, so it is not tested.'; \
+	else $(MAKE) --no-print-directory test-js; fi
 
 .PHONY: test-js
 test-js: $(BUNDLE)

@@ -23,6 +23,10 @@ from jupyter_gpu_release.core.access_documents import TokenRequest
 BUNDLE = Path(__file__).parents[2] / "jupyter_gpu_release" / "labextension" / "package.json"
 
 
+# a machine with other work to do takes seconds for a page
+expect.set_options(timeout=30_000)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without a browser or a bundle there is nothing to look at; ``.ci/run`` installs what it takes."""
     missing = "no chromium here" if chromium() is None else "" if BUNDLE.exists() else "run `make bundle` first"
