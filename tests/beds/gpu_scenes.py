@@ -30,7 +30,7 @@ def busy_day(api: GpuApi) -> None:
         "gpu-02", card(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), card(1, "unattributed"),
         card(2, "drained"), card(3),
     )  # fmt: skip
-    queue = [waiting(1, "lin", gpus=4, start_estimate_s=720.0, priority="high"),
+    queue = [waiting(1, "lin", gpus=4, start_estimate_s=720.0),
              {**waiting(2, "ada"), "run": queued["run"], "start_estimate_s": 1500.0}, waiting(3, "grace")]  # fmt: skip
     live = [active(mine, progress="Epoch 17/40  loss 0.213  acc 0.941"), active(queued), other]
     hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0}
