@@ -102,7 +102,7 @@ class Recorded(GatewayClient):
         self.rows = list(rows)
         self.cancelled: list[str] = []
 
-    def runs(self, limit: int = 100, *, mine: bool = False) -> RunsDocument:
+    def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
         return RunsDocument(1, self.rows[:limit])
 
     def run(self, run: str) -> RunRow:
