@@ -47,10 +47,10 @@ def active(row: Document, **more: Any) -> Document:
 
 
 def waiting(position: int, user: str, **more: Any) -> Document:
-    """A place in the queue."""
+    """A place in the queue, with the words of ``scheduling.actions``."""
     return {
         "run": f"20261121-0350{position % 60:02d}-{position:08x}", "user": user, "queue": "default",
-        "priority": "normal", "gpus": 2, "position": position, "reason": "waits for 2 GPUs on one node",
+        "priority": "normal", "gpus": 2, "position": position, "reason": "needs 2 GPUs, 1 of 8 is free",
         "start_estimate_s": None, **more,
     }  # fmt: skip
 

@@ -10,7 +10,8 @@ from gpu_api import GIB, Document, GpuApi, active, card, node, run, status, wait
 def busy_day(api: GpuApi) -> None:
     """Two nodes with every state of a card, a queue, and my runs in every state."""
     mine = run(0, "running", held_s=128.0, name="ResNet, 40 epochs")
-    queued = run(1, "queued", position=2, reason="waits for 2 GPUs on one node", gpus=2, notebook="/home/ada/llm.ipynb")
+    second_place = "2nd in the queue, behind 1 other run"
+    queued = run(1, "queued", position=2, reason=second_place, gpus=2, notebook="/home/ada/llm.ipynb")
     done = run(
         2, results=[{"name": "model", "type": "DigitNet", "bytes": 431_000}, {"name": "history", "type": "list"}],
         files=[{"path": "run_dir/best.pt", "bytes": 430_112}],
@@ -30,8 +31,11 @@ def busy_day(api: GpuApi) -> None:
         "gpu-02", card(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), card(1, "unattributed"),
         card(2, "drained"), card(3),
     )  # fmt: skip
-    queue = [waiting(1, "lin", gpus=4, start_estimate_s=720.0),
-             {**waiting(2, "ada"), "run": queued["run"], "start_estimate_s": 1500.0}, waiting(3, "grace")]  # fmt: skip
+    queue = [
+        waiting(1, "lin", gpus=4, reason="next in the queue: needs 4 GPUs, 2 of 8 are free", start_estimate_s=720.0),
+        waiting(2, "ada", run=queued["run"], reason=second_place, start_estimate_s=1500.0),
+        waiting(3, "grace", reason="3rd in the queue, behind 2 other runs"),
+    ]
     live = [active(mine, progress="Epoch 17/40  loss 0.213  acc 0.941"), active(queued), other]
     hours = {"held_s": 8100.0, "used_s": 7560.0, "saved_s": 39_600.0}
     week = {"held_s": 61_000.0, "used_s": 55_100.0, "saved_s": 248_000.0}
