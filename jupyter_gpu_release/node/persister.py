@@ -61,8 +61,8 @@ def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: S
         return pid
     entry = SpoolEntry(Path(order.keep.spool), order.run)
     try:
+        _leave_the_rank()  # at full speed: the release waits for the descriptors that it closes
         process.yield_to_others()
-        _leave_the_rank()
         Persister(order.keep, entry, Path(order.folder), outcome, stream, buffers, size).run(rank)
     except BaseException:  # noqa: BLE001 - a defect of ours: its text is beside the record
         with contextlib.suppress(OSError):
