@@ -19,10 +19,10 @@ print(json.dumps([sorted(os.sched_getaffinity(0)), torch.get_num_threads(), os.e
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core there is nothing to share out")
 def test_stages_side_by_side_have_cores_of_their_own(node: Node, until: Callable[[Callable[[], Any], str], None]):
     facts = {"gpu_ids": [], "gpus": 0, "cpus": 1.0}
-    first = node.start(_LOOK + "while not os.path.exists('go'): time.sleep(0.01)", **facts)
+    first = node.start(_LOOK + "while not os.path.exists('stages may end'): time.sleep(0.01)", **facts)
     until(lambda: first.text(), "the first stage to say its cores")
     second = node.run(_LOOK, **facts)
-    (node.store / "go").touch()
+    (node.store / "stages may end").touch()
     first.wait()
     third = node.run(_LOOK, gpus=1, cpus=1.0)
     (one, threads, variable), (two, *_), (all_of_them, *_) = (json.loads(run.text()) for run in (first, second, third))
