@@ -68,10 +68,11 @@ READERS = {
         import torch
         torch.set_num_threads(4)
         x = torch.frombuffer(view, dtype=torch.float32).mul(2).sum()""",
-    "threads of Python": """
-        threads = [threading.Thread(target=bytes, args=(view[at::1],)) for at in range(4)]
-        for t in threads: t.start()
-        for t in threads: t.join()""",
+    # one: each of several that strike at once is told, and the second word may come when nobody expects it any more
+    "a thread of Python": """
+        thread = threading.Thread(target=bytes, args=(view,))
+        thread.start()
+        thread.join()""",
 }
 
 
