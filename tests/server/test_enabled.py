@@ -89,23 +89,25 @@ def test_a_servers_kernel_has_the_magics_without_being_told(bed: ServerBed) -> N
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("case", "content"),
     [
-        ("ipython_kernel_config.py", "c.GpuRelease.automatic = False"),
-        # the package was removed, the file stayed
-        ("startup/00-before.py", "import sys; sys.modules['jupyter_gpu_release.kernel.automatic'] = None"),
+        ("off", "c.GpuRelease.automatic = False"),
+        # the package was removed, the file stayed; IPython sorts start-up files by whole paths, so only its
+        # configuration is surely before the file of the environment that runs the tests
+        ("removed", "import sys; sys.modules['jupyter_gpu_release.kernel.automatic'] = None"),
     ],
 )
-def test_it_can_be_switched_off_and_stands_in_nobodys_way(bed: ServerBed, file: str, content: str) -> None:
+def test_it_can_be_switched_off_and_stands_in_nobodys_way(bed: ServerBed, case: str, content: str) -> None:
     profile = bed.folder / "ipython" / "profile_default"
-    (profile / file).write_text(content)
+    file = profile / "ipython_kernel_config.py"
+    file.write_text(content)
     (profile / "startup" / "99-after.py").write_text("after = 1")
-    kernel = ServerKernel(bed, path=f"{Path(file).stem}.ipynb")
+    kernel = ServerKernel(bed, path=f"{case}.ipynb")
     try:
         assert kernel.run(f"{_LOOK}\nanswer = [answer[0], after]") == [False, 1]
     finally:
         kernel.close()
-        (profile / file).unlink()
+        file.unlink()
     assert "Traceback" not in bed.log()
 
 
