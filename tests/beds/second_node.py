@@ -7,9 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import psutil
 
 from jupyter_gpu_release.cli.processes import cluster_processes
@@ -64,12 +62,6 @@ class SecondNode:
 
     def _gateway(self) -> GatewayClient:
         return GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file)))
-
-    def status(self) -> dict[str, Any]:
-        """``jupyter gpu status --json``."""
-        with self._gateway() as client:
-            document: dict[str, Any] = msgspec.to_builtins(client.status())
-        return document
 
     def kill(self) -> None:
         """SIGKILL the raylet and everything below it, as a node that loses its power."""
