@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the JSON object as the last line")
     parser.add_argument("--quick", action="store_true", help="few repetitions (to see that it works)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _end)
     names = NAMES if arguments.name == "all" else (arguments.name,)
     for name in names:
         report: Report = importlib.import_module(f".{name}", __package__).run(quick=arguments.quick)
@@ -30,6 +32,11 @@ def main() -> int:
         if arguments.json:
             print(document, flush=True)
     return 0
+
+
+def _end(signum: int, _: object) -> None:
+    """Leave as Ctrl-C does: what was started is ended on the way out."""
+    sys.exit(128 + signum)
 
 
 if __name__ == "__main__":

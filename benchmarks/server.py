@@ -51,14 +51,23 @@ def run(*, quick: bool) -> Report:
 
 @contextmanager
 def _sleepers(folder: Path) -> Iterator[list[int]]:
-    children = [subprocess.Popen(["sleep", "1000000"], start_new_session=True) for _ in range(KERNELS)]
+    """Processes that wait for the end of a pipe whose other end is here: they go however this process ends."""
+    waiting, lifeline = os.pipe()
+    children = [_sleeper(waiting, f"k{number}") for number in range(KERNELS)]
+    os.close(waiting)
     (folder / "pids").write_text(json.dumps([child.pid for child in children]))
     try:
         yield [child.pid for child in children]
     finally:
+        os.close(lifeline)
         for child in children:
-            child.kill()
             child.wait()
+
+
+def _sleeper(waiting: int, kernel: str) -> subprocess.Popen[bytes]:
+    """``kernel``: whose process it says that it is, as those that a server starts do."""
+    mark = os.environ | {"JUPYTER_GPU_KERNEL": kernel}
+    return subprocess.Popen(["cat"], stdin=waiting, stdout=subprocess.DEVNULL, start_new_session=True, env=mark)
 
 
 @contextmanager

@@ -57,7 +57,11 @@ class ServerBed:
         self.http = httpx.Client(
             base_url=self.url, headers={"Authorization": f"token {self.token}"}, trust_env=False, timeout=30
         )
-        self._wait_ready()
+        try:
+            self._wait_ready()
+        except BaseException:  # nobody else knows it yet
+            self.stop()
+            raise
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + LIMIT_S
