@@ -63,6 +63,15 @@ class ProcessTable:
                 waiting += self._children.get(pid, ())
         return found
 
+    def descends(self, pid: int, ancestor: int) -> bool:
+        """Whether ``ancestor`` is above ``pid``."""
+        seen: set[int] = set()
+        while (process := self.processes.get(pid)) is not None and pid not in seen:
+            seen.add(pid)  # ids that were given out anew while the table was read may make a circle
+            if (pid := process.parent) == ancestor:
+                return True
+        return False
+
     def children(self, pid: int) -> Sequence[int]:
         """Whose parent it is."""
         return self._children.get(pid, ())

@@ -34,6 +34,8 @@ class Conversation:
     #: when the last tracked request was begun or ended, or said something
     last_activity_s: float = 0.0
     debugger: bool = False
+    #: why nothing is known while the main shell has not answered
+    unheard: str = "the kernel has not answered since this server watches it"
 
     def __post_init__(self) -> None:
         self.last_activity_s = self.last_activity_s or self.began_s
@@ -84,5 +86,5 @@ class Conversation:
         if self.debugger:
             return True, "a debugger is attached"
         if not self.main_shell_answered:
-            return None, "the kernel has not answered since this server watches it"
+            return None, self.unheard
         return False, "no request is open"

@@ -61,6 +61,8 @@ class Evidence:
     uses_device: Callable[[int], bool]
     #: whether process ids here are the driver's own; where not, an id alone proves nothing
     same_ids: bool = True
+    #: the Jupyter server's own process
+    server: int = 0
 
 
 class Owners:
@@ -77,12 +79,24 @@ class Owners:
         self._evidence = evidence
         self._kernels = {entry.kernel for entry in kernels}
         #: kernel id → its processes (empty when its root is gone or is another process by now)
-        self.trees = {entry.kernel: _tree(table, entry) for entry in kernels}
+        self.trees = {entry.kernel: self._tree(entry) for entry in kernels}
         self._by_pid: dict[int, tuple[Owner, str]] = {}
         for name, pid in terminals.items():
             self._by_pid |= dict.fromkeys(table.tree(pid), (Owner.TERMINAL, name))
         for kernel, pids in self.trees.items():
             self._by_pid |= dict.fromkeys(pids, (Owner.KERNEL, kernel))
+
+    def _tree(self, kernel: KernelProcess) -> frozenset[int]:
+        root = self._table.get(kernel.pid)
+        if root is None or (kernel.start_s is not None and abs(root.start_s - kernel.start_s) > _SLACK_S):
+            return frozenset()
+        return frozenset(self._table.tree(kernel.pid)) if self._is_here(kernel) else frozenset()
+
+    def _is_here(self, kernel: KernelProcess) -> bool:
+        """Whether the id means a process of this machine: what starts kernels on others may tell the id over there."""
+        if self._table.descends(kernel.pid, self._evidence.server):
+            return True
+        return self._evidence.environment(kernel.pid).get(KERNEL_MARKER) == kernel.kernel
 
     def of(self, pid: int, first_seen_s: float) -> tuple[Owner, str, str]:
         """Owner, subject and the reason, for a process that NVML first named ``first_seen_s`` after boot."""
@@ -106,13 +120,6 @@ class Owners:
             # its tree is empty when the kernel is being restarted: what is left of it is still its own
             return Owner.KERNEL, marked, f"carries its {KERNEL_MARKER}"
         return Owner.UNATTRIBUTED, "", "no kernel and no terminal of this server started it"
-
-
-def _tree(table: ProcessTable, kernel: KernelProcess) -> frozenset[int]:
-    root = table.get(kernel.pid)
-    if root is None or (kernel.start_s is not None and abs(root.start_s - kernel.start_s) > _SLACK_S):
-        return frozenset()
-    return frozenset(table.tree(kernel.pid))
 
 
 class FirstSeen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -95,7 +96,10 @@ class Looker:
 
     def _owners_in(self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Owners:
         evidence = Evidence(
-            lambda pid: self._environment(table, pid), lambda pid: self._uses_device(table, pid), self._same_ids
+            lambda pid: self._environment(table, pid),
+            lambda pid: self._uses_device(table, pid),
+            self._same_ids,
+            os.getpid(),
         )
         return Owners(table, kernels, terminals, evidence)
 

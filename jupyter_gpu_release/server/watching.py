@@ -28,13 +28,19 @@ class Watch:
         self.manager = manager
         self.path = ""
         self.since_s = time.monotonic()
+        #: another Jupyter server runs it (``GatewayClient``) and talks to it: there is nothing to listen to here
+        self.elsewhere = not manager.iopub_port
         self.conversation = Conversation(time.monotonic())
         self._on_busy = on_busy
         self._session = Session(config=manager.session.config, key=manager.session.key)
         self.process: KernelProcess | None = None
-        self._iopub = manager.connect_iopub()
-        self._iopub.on_recv(self._on_iopub)
+        self._iopub: Any = None
         self._shell: Any = None
+        if self.elsewhere:
+            self.conversation.unheard = "it runs on another Jupyter server"
+        else:
+            self._iopub = manager.connect_iopub()
+            self._iopub.on_recv(self._on_iopub)
 
     @property
     def name(self) -> str:
@@ -51,7 +57,7 @@ class Watch:
     @property
     def execution_state(self) -> str:
         """What Jupyter believes (starting, restarting, dead …; its busy and idle are not trusted)."""
-        return str(getattr(self.manager, "execution_state", "unknown"))
+        return "unknown" if self.elsewhere else str(getattr(self.manager, "execution_state", "unknown"))
 
     def look(self) -> None:
         """Find the root process again; a new one (restart) begins a new conversation."""
@@ -102,7 +108,7 @@ class Watch:
     def close(self) -> None:
         """Stop listening."""
         self._close_shell()
-        if not self._iopub.closed():
+        if self._iopub is not None and not self._iopub.closed():
             self._iopub.close()
 
 
@@ -153,7 +159,12 @@ class Watches(LoggingConfigurable):
 
     def connections(self, kernel: str) -> int:
         """Open WebSockets (tabs) of a kernel."""
-        return int(self._manager.kernel_model(kernel).get("connections", 0)) if kernel in self._manager else 0
+        watch = self.watches.get(kernel)
+        if watch is None or kernel not in self._manager:
+            return 0
+        # asked of a kernel that is elsewhere Jupyter would ask over there, and wait
+        model = watch.manager.kernel if watch.elsewhere else self._manager.kernel_model(kernel)
+        return int((model or {}).get("connections", 0))
 
     def processes(self) -> list[KernelProcess]:
         """The root processes."""

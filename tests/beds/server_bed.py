@@ -87,9 +87,9 @@ class ServerBed:
     def post(self, path: str, body: Any = None) -> httpx.Response:
         return self.http.post(f"{API}/{path}", json=body if body is not None else {})
 
-    def start_kernel(self, path: str = "a.ipynb") -> str:
-        """A session with a python3 kernel; returns the kernel's id."""
-        body = {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+    def start_kernel(self, path: str = "a.ipynb", name: str = "python3") -> str:
+        """A session with a kernel of this kernelspec; returns the kernel's id."""
+        body = {"path": path, "name": "", "type": "notebook", "kernel": {"name": name}}
         answer = self.http.post("/api/sessions", json=body)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["kernel"]["id"])

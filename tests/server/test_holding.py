@@ -37,7 +37,7 @@ def _held(
     *pids: int, environments: Mapping[int, Mapping[str, str]] | None = None, same_ids: bool = True,
     users: frozenset[int] = frozenset(), kernels: list[KernelProcess] = _KERNELS, seen_s: float = 1000.0,
 ) -> list[Held]:  # fmt: skip
-    evidence = Evidence(lambda pid: (environments or {}).get(pid, {}), lambda pid: pid in users, same_ids)
+    evidence = Evidence(lambda pid: (environments or {}).get(pid, {}), lambda pid: pid in users, same_ids, 10)
     table = ProcessTable({process.pid: process for process in _PROCESSES})
     owners = Owners(table, kernels, {"1": 30}, evidence)
     cards = [Card(0, "GPU-0", processes=tuple(GpuProcess(pid, 100) for pid in pids))]
@@ -82,6 +82,14 @@ def test_a_process_younger_than_what_the_driver_saw_is_another() -> None:
 
 def test_a_kernel_whose_id_went_to_another_process_has_no_tree() -> None:
     assert _owner(20, kernels=[KernelProcess("k", 20, 120.0)]) == ("unattributed", "")
+
+
+def test_an_id_of_another_machine_is_nobody_here() -> None:
+    """What starts a kernel elsewhere may say the id that it has there; here that is some stranger's process."""
+    remote = [KernelProcess("k", 50, 500.0)]
+    assert _owner(50, kernels=remote) == ("unattributed", "")
+    assert _owner(50, kernels=remote, environments={50: {KERNEL_MARKER: "another"}}) == ("unattributed", "")
+    assert _owner(50, kernels=remote, environments={50: {KERNEL_MARKER: "k"}}) == ("kernel", "k")
 
 
 def test_in_another_namespace_an_id_alone_proves_nothing() -> None:
