@@ -154,6 +154,8 @@ class RunOnNode:
 
     def _on_wait(self, wait: PersistWait) -> None:
         self.waits_for = wait
+        if wait.reason:
+            self._recorder.let_go()
         self._tell_gateway(RunWaits(self.order.run, wait))
 
     async def _finish(self) -> None:

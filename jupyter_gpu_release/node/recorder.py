@@ -28,6 +28,7 @@ class Recorder:
         self._pending: list[Event] = []
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._letting_go: asyncio.Task[None] | None = None
         #: number of the latest event
         self.count = 0
         #: why output is not recorded just now
@@ -63,9 +64,15 @@ class Recorder:
             await asyncio.wait_for(asyncio.shield(self.write()), _SLOW_STORE_S)
 
     async def close(self) -> None:
-        """No more comes."""
-        with contextlib.suppress(StoreError):
-            await asyncio.to_thread(self._log.close)
+        """Make the log durable and close it; what comes later opens it again."""
+        async with self._writing:
+            with contextlib.suppress(StoreError, OSError):
+                await asyncio.to_thread(self._log.close)
+
+    def let_go(self) -> None:
+        """The store refuses: keep no file of it open, or it could not be unmounted or remounted to mend it."""
+        if self._letting_go is None or self._letting_go.done():
+            self._letting_go = asyncio.get_running_loop().create_task(self.close())
 
     def after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..core.resources import format_bytes
 from ..errors import StoreError
 from .pace import current
 
@@ -28,6 +29,7 @@ def make_private_folder(path: Path) -> None:
 
 
 _MEND = "check the path, its owner and the free space, or set JUPYTER_GPU_STORE (JUPYTER_GPU_HOME) elsewhere"
+_FULL = "make room there (`jupyter gpu gc --dry-run` says what it would free), or set JUPYTER_GPU_STORE elsewhere"
 
 
 def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, size_bytes: int | None = None) -> int:
@@ -63,17 +65,18 @@ def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, s
 def write_error(path: Path, error: OSError, size_bytes: int | None = None, *, after: int = 0) -> StoreError:
     """What to raise when writing failed: path and reason, and where the disk is full the bytes needed and free."""
     parts = [f"cannot write {path}", f" (after {after} bytes)" if after else "", f": {error.strerror}"]
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        needed = f"{size_bytes} bytes are needed, " if size_bytes is not None else ""
-        parts.append(f" ({needed}{_free_bytes(path)} are free)")
-    return StoreError("".join(parts), mend=_MEND)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_full:
+        needed = f"{format_bytes(size_bytes)} are needed, " if size_bytes is not None else ""
+        parts.append(f" ({needed}{_free(path)} are free)")
+    return StoreError("".join(parts), mend=_FULL if is_full else _MEND)
 
 
-def _free_bytes(path: Path) -> str:
+def _free(path: Path) -> str:
     for folder in path.parents:
         with contextlib.suppress(OSError):
             facts = os.statvfs(folder)
-            return str(facts.f_bavail * facts.f_frsize)
+            return format_bytes(facts.f_bavail * facts.f_frsize)
     return "unknown"
 
 

@@ -5,6 +5,8 @@ read, so that the read (by numpy, by memcpy, by a thread of OpenMP) goes on, and
 :class:`StoreError` soon after. A SIGBUS at any other address finds the handler that was there before (faulthandler's,
 or none), so that real bugs die as they would.
 
+What has become zeros is told once: threads that strike the same pages at the same moment are one misfortune.
+
 The handler is Python code, called through ctypes on the thread that read. That is sound because the signal is the
 answer to one instruction of that thread, which touches memory of a file: it holds no lock of the memory allocator.
 A library whose own threads read while its main thread holds the interpreter's lock would wait for ever; those that
@@ -39,7 +41,7 @@ class Mapping(Protocol):
     address: int
     path: Path
     used_by: Path
-    is_torn: bool
+    torn: dict[int, range]
 
     def __len__(self) -> int: ...
     def current_size(self) -> int | None: ...  # noqa: D102
@@ -102,33 +104,41 @@ class Guard:
         mapping = self._find(address) if code > 0 and code not in _MEMORY_ERRORS else None
         if mapping is None:
             return False
-        mapping.is_torn = True
-        start, end = self._lost(mapping, address // _PAGE * _PAGE)
+        page = address // _PAGE * _PAGE
+        lost = self._lost(mapping, page)
+        is_news = not _is_torn(mapping, page) and mapping.torn.setdefault(lost.start, lost) is lost
+        if not is_news:  # another thread struck at the same moment: it is told once, and only this page may be missing
+            lost = range(page, page + _PAGE)
         try:
-            map_zeros(start, end - start)
+            map_zeros(lost.start, len(lost))
         except OSError:
             return False
-        self._alarm.note(mapping.used_by, mapping.path)
+        if is_news:
+            self._alarm.note(mapping.used_by, mapping.path)
         return True
 
-    def _lost(self, mapping: Mapping, page: int) -> tuple[int, int]:
+    def _lost(self, mapping: Mapping, page: int) -> range:
         """The pages that cannot be read: behind the end of a file that was cut short, else that one."""
         end = (mapping.address + len(mapping) + _PAGE - 1) // _PAGE * _PAGE
         size = mapping.current_size()
         if size is not None and mapping.address + size <= page:
-            return mapping.address + (size + _PAGE - 1) // _PAGE * _PAGE, end
+            return range(mapping.address + (size + _PAGE - 1) // _PAGE * _PAGE, end)
         count = self._faults[mapping.address] = self._faults.get(mapping.address, 0) + 1
         if count < _MOST_SINGLE:
-            return page, page + _PAGE
+            return range(page, page + _PAGE)
         flags = page_flags(page, end - page) or b"\0"
         lost = next((number for number, flag in enumerate(flags) if number and flag & _IN_MEMORY), len(flags))
-        return page, page + lost * _PAGE
+        return range(page, page + lost * _PAGE)
 
     def _pass_on(self, code: int) -> None:
         """Let the previous handler have it: the instruction is tried again, and fails again."""
         self._sigaction(self._previous, None)
         if code <= 0:  # sent by somebody: nothing would come again by itself
             os.kill(os.getpid(), signal.SIGBUS)
+
+
+def _is_torn(mapping: Mapping, page: int) -> bool:
+    return any(page in torn for torn in tuple(mapping.torn.values()))
 
 
 _guard: Guard | None = None

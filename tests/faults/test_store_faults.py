@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from disks import tmpfs
 from fault_bed import Cluster
 from kernel_bed import Notebook
 
@@ -34,11 +36,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HomePaths]:
     stop_embedded(home)
 
 
-@pytest.fixture
-def cluster(home: HomePaths) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def whole(home: HomePaths) -> Iterator[Cluster]:
+    """The cluster until the last test stops it."""
     cluster = Cluster(start_embedded(home=home, simulated=2, progress=print))
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def cluster(home: HomePaths, whole: Cluster) -> Iterator[Cluster]:
+    yield whole
     away = home.root / "store-away"
     if away.exists():  # a test that failed
         away.rename(home.store)
@@ -132,6 +140,48 @@ def test_a_killed_keeper_of_results_ends_the_run_and_says_what_is_lost(
         assert "table" in text
         assert "the process that kept them was killed" in text
     assert cluster.status()["gpus"]["held"] == 0
+
+
+def test_a_disk_that_is_full_then_read_only_holds_no_gpu(cluster: Cluster, open_notebook: Open, until: Until) -> None:
+    notebook, other = open_notebook(cluster), open_notebook(cluster)
+    store = cluster.home / "store"
+    name = (store / "store.json").read_bytes()
+    with tmpfs(store, "8m"):
+        (store / "runs").mkdir()
+        (store / "store.json").write_bytes(name)
+        cell = notebook.begin(_LARGE)
+        notebook.until(lambda shown: "made" in shown.text())
+        (notebook.folder / "go").touch()
+        until(lambda: "No space left" in cluster.last_run()["waits_for"], "the run says that the disk is full")
+        run = cluster.last_run()
+        values = store / "runs" / run["run"] / "values.graph"
+        assert run["state"] == "persisting"
+        assert f"16.0 MiB of results cannot be written to {values} (No space left" in run["waits_for"]
+        assert "MiB free)" in run["waits_for"]
+        assert cluster.status()["gpus"]["held"] == 0
+        assert cluster.placement_groups() == []
+        other.ok("%%gpu_train\nsmall = 7")  # the GPU is of use to others
+        assert other.value("small") == 7
+        assert "16.0 MiB are needed" in other.run("big = bytes(16 << 20)\n%gpu_train len(big)").traceback
+        # nothing of ours is open there, so it can be mended
+        until(lambda: _remounted(store, "ro,size=64m"), "the store is read-only")
+        until(lambda: "Read-only" in _shown_run(cluster, run["run"])["waits_for"], "the run says so")
+        notebook.until(lambda shown: any("Read-only" in text for text in shown.displays()))
+        assert "Read-only file system" in other.run("%%gpu_train\n1").traceback
+        assert cluster.status()["gpus"]["held"] == 0
+        assert _remounted(store, "rw")
+        shown = notebook.end(cell, 120)
+        assert shown.status == "ok", shown.traceback
+        assert notebook.value("[int(table[-1]), len(table)]") == [(1 << 21) - 1, 1 << 21]
+        until(lambda: _shown_run(cluster, run["run"])["state"] == "succeeded", "the run has succeeded")
+        manifest = values.with_name("manifest.json")
+        until(lambda: json.loads(manifest.read_bytes())["state"] == "succeeded", "the manifest says so, too")
+        assert cluster.cli("attach", run["run"]).count("made") == 1
+
+
+def _remounted(store: Path, options: str) -> bool:
+    command = ["mount", "-o", f"remount,{options}", str(store)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def test_what_a_stopped_cluster_kept_is_written_by_the_next(

@@ -68,7 +68,6 @@ READERS = {
         import torch
         torch.set_num_threads(4)
         x = torch.frombuffer(view, dtype=torch.float32).mul(2).sum()""",
-    # one: each of several that strike at once is told, and the second word may come when nobody expects it any more
     "a thread of Python": """
         thread = threading.Thread(target=bytes, args=(view,))
         thread.start()
@@ -94,6 +93,45 @@ print(view[size - 1])
     assert f"%gpu_attach {RUN}" in mend
     assert state.startswith(("True 0 True True", "False 0 True True"))  # numpy wrote to its own copy
     assert written == "7"
+
+
+def test_threads_that_strike_at_once_are_told_once(tmp_path: Path) -> None:
+    body = """
+    import numpy as np
+    from jupyter_gpu_release.storage import guard
+    array, told, errors = np.frombuffer(view, "u1"), [], 0
+    handler, together = guard._guard, threading.Barrier(3, timeout=30)
+    lost, note = handler._lost, handler._alarm.note
+    handler._lost = lambda *args: (together.wait(), lost(*args), together.wait())[1]
+    handler._alarm.note = lambda *args: (told.append(args), note(*args))
+    cut(size // 2)
+    go, half = threading.Event(), array[size // 2 :]
+    threads = [threading.Thread(target=lambda: (go.wait(), half.sum())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while True:
+        try:
+            go.set()
+            while handler._alarm._is_running or any(thread.is_alive() for thread in threads):
+                time.sleep(0.005)
+            break
+        except StoreError:
+            errors += 1
+    print(len(told), errors)
+    """
+    assert lines(play(tmp_path, body)) == ["1 1"]
+
+
+def test_comparing_with_a_file_that_was_cut_short(tmp_path: Path) -> None:
+    body = """
+    from jupyter_gpu_release.storage.graph_map import map_of
+    mapping, _ = map_of(view)
+    ones = memoryview(bytes([1]) * (1 << 20))
+    print(mapping.equals(mapping.address, ones), mapping.equals(mapping.address + size // 2, ones))
+    cut(1 << 20)
+    print(mapping.equals(mapping.address, ones), mapping.equals(mapping.address + size // 2, ones))
+    """
+    assert lines(play(tmp_path, body)) == ["True True", "True False"]
 
 
 def test_torn_memory_is_not_sent(tmp_path: Path) -> None:
