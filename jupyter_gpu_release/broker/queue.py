@@ -133,6 +133,7 @@ def _queued(record: RunRecord) -> QueuedRun:
     return QueuedRun(
         run=record.run, ask=request.ask, ordinal=record.ordinal, submitted_at=record.view.submitted_at,
         user=record.view.user, wait_s=request.wait_s, session=record.view.session,
+        detached=record.view.detached,
     )  # fmt: skip
 
 

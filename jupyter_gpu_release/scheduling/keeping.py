@@ -93,7 +93,12 @@ def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState,
 
 
 def _may_take(queued: QueuedRun, lease: WarmLease) -> bool:
-    return lease.auto or lease.user == queued.user
+    """Whoever sits before a cell must not wait for GPUs that are idle for their own sake. A detached run can wait for
+    some minutes, and would have them for hours where another notebook's next cell was promised them.
+    """
+    if lease.auto:
+        return True
+    return lease.user == queued.user and (not queued.detached or lease.session == queued.session)
 
 
 def _helps(ask: ResourceAsk, lease: WarmLease, nodes: Sequence[NodeState]) -> bool:

@@ -43,6 +43,8 @@ class QueuedRun:
     wait_s: float | None = None
     #: the kernel that submitted it
     session: str = ""
+    #: nobody sits before it
+    detached: bool = False
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,9 @@ def test_what_waits_ends_auto_at_once_and_ones_own(gateway: GatewayBed, open_ses
 
     third = end(idle, gpus=3, keep_s=300.0)
     assert third.kept is not None
-    assert end(idle, gpus=2).state == "succeeded"  # its own kernel's, though not auto
+    elsewhere = open_session("elsewhere")
+    assert end(elsewhere, gpus=2, detach=True, wait_s=0.0).state != "succeeded"  # nobody sits before it
+    assert end(elsewhere, gpus=2).state == "succeeded"  # of the same user, though not auto
     assert warm(gateway) == []
 
     assert end(idle, gpus=3, keep_s=300.0, keep_auto=True).kept is not None
