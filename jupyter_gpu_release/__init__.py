@@ -34,7 +34,7 @@ def load(run: str) -> Results:
     Parameters
     ----------
     run : str
-        The run's id, as ``%gpu_runs`` (``jupyter gpu runs``) lists it.
+        The run's id, as ``%gpu_runs`` (``jupyter gpu runs``) lists it, or ``last``: your newest (not in GPU cells).
 
     Raises
     ------

@@ -31,6 +31,8 @@ from .home import HomePaths
 from .rest import GatewayClient
 from .results import Results, open_values
 
+_BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
+
 
 def here() -> Surroundings:
     """Where this code runs."""
@@ -53,7 +55,7 @@ def load_results(run: str) -> Results:
     StoreError
         The store cannot be seen, or what lies there is damaged.
     """
-    if not is_run_id(str(run)):
+    if run != "last" and not is_run_id(str(run)):
         raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
     around = here()
     if around.find_target is None:
@@ -65,7 +67,8 @@ def load_results(run: str) -> Results:
                 "no cluster is running here and no gateway is configured", mend="JUPYTER_GPU_URL names the team's"
             )
         with GatewayClient.of(target) as gateway:
-            view = gateway.view(run, session=around.session())
+            named = gateway.newest().run if run == "last" else run
+            view = gateway.view(named, session=around.session())
     except GatewayUnavailableError as error:
         return _without_gateway(run, around, error)
     return _from_view(view, target, around)
@@ -124,6 +127,8 @@ def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableEr
 
 def _from_store(run: str, store: Path, around: Surroundings) -> Results:
     """Only what nobody but this user can have written: results are unpickled, and that runs code."""
+    if run == "last":
+        raise NoSuchRunError("only the gateway knows which run is the last, and it is not asked here", mend=_BY_ID)
     paths = RunPaths.of(store, run)
     if not os.path.lexists(paths.folder):
         raise NoSuchRunError(f"there is no run {run} in the store {store}")

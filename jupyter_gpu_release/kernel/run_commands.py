@@ -99,7 +99,7 @@ def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False)
         return _newest(notebook, live=live).run
     if not is_run_id(word):
         given = f"{word!r} is not a run" if word else "no run is named"
-        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs")
+        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs, or %{magic} last")
     return word
 
 

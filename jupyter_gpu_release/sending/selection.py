@@ -169,6 +169,5 @@ class Selection:
 
 
 def _is_ipythons(value: Any) -> bool:
-    """``open`` and the like, which IPython puts into the namespace."""
-    module = getattr(value, "__module__", None)
-    return isinstance(value, types.FunctionType) and isinstance(module, str) and module.startswith("IPython.core")
+    """``open`` and the like, which IPython puts into the namespace (it wears the name of the function it wraps)."""
+    return isinstance(value, types.FunctionType) and str(value.__globals__.get("__name__")).startswith("IPython.core")

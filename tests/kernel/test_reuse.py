@@ -175,7 +175,10 @@ def test_a_tracked_file_that_changed_runs_again(team: Team):
     cell += "\nn = len(os.listdir(track('more')))"
     ok(kernel, cell)
     run = team.newest()
-    tracked = team.gateway.lineage(run).tracked
+    lineage = team.gateway.lineage(run)
+    assert "open" not in [used.name for used in lineage.facts.used]  # IPython's own, and all that it imports
+    assert "ipython" not in lineage.facts.environment.packages
+    tracked = lineage.tracked
     assert [Path(file.path).name for file in tracked] == ["data.txt", "more", "a"]
     assert [file.bytes for file in tracked] == [1, 1, 1]
     assert REUSED in receipt(ok(kernel, cell))

@@ -49,8 +49,8 @@ def test_results_small_and_large_in_another_kernel_and_in_a_script(open_notebook
     assert second.value("[int(large.sum()), large.flags.writeable]") == [(1 << 20) * ((1 << 20) - 1) // 2, True]
     assert "made no `nothing`" in second.run("results['nothing']").traceback
     code = f"print(gpu_release.load('{small}')['table'], int(gpu_release.load('{large}')['big'][-1]))"
-    done = script(code, tmp_path)
-    assert done.stdout == f"{{'a': [1]}} {(1 << 20) - 1}\n", done.stderr
+    done = script(f"{code}\nprint(gpu_release.load('last').run)", tmp_path)
+    assert done.stdout == f"{{'a': [1]}} {(1 << 20) - 1}\n{large}\n", done.stderr
 
 
 def test_a_result_goes_into_the_next_gpu_cell_without_being_written_again(open_notebook: Open, store: Path) -> None:
@@ -66,8 +66,10 @@ def test_a_result_goes_into_the_next_gpu_cell_without_being_written_again(open_n
 def test_it_works_in_a_gpu_cell(open_notebook: Open) -> None:
     notebook = open_notebook()
     run = id_of(notebook.ok("%%gpu_train\nvalues = [1, 2, 3]"))
-    notebook.ok(f"%%gpu_train\n{IMPORT}more = sum(gpu_release.load('{run}')['values'])")
+    last = "try:\n    gpu_release.load('last')\nexcept Exception as error:\n    why = str(error)"
+    notebook.ok(f"%%gpu_train\n{IMPORT}more = sum(gpu_release.load('{run}')['values'])\n{last}")
     assert notebook.value("more") == 6
+    assert "name the run's id" in notebook.value("why")
 
 
 def test_without_a_gateway_the_store_is_read_with_a_warning(
