@@ -19,7 +19,7 @@ import msgspec
 
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
-from ..core.ranks import take_place
+from ..core.ranks import ranks, take_place
 from ..core.surroundings import Surroundings, enter
 from ..errors import GpuReleaseError, RankError, StoreError
 from ..storage import tracking
@@ -181,7 +181,8 @@ class _Rank:
             return "ok", None
         paths = RunPaths(Path(self._order.folder))
         try:
-            gather(payload.gather, self._shell.user_ns, self._values.realm, paths, self._channel, self._order.rank)
+            names, rank = self._shell.user_ns, self._order.rank
+            gather(payload.gather, names, self._values.realm, paths, self._channel, rank, near=ranks.node == 0)
         except RankError as error:  # the run fails for that rank's reason, not for this one
             self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
         except GpuReleaseError as error:

@@ -85,8 +85,10 @@ def test_ranks_know_their_places_and_meet_over_nodes(notebook: Notebook) -> None
         "total = torch.tensor(float(ranks.rank)); dist.all_reduce(total); dist.destroy_process_group()\n"
         "names = 'RANK LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK WORLD_SIZE CUDA_VISIBLE_DEVICES'.split()\n"
         "mine = [float(total), ranks.broadcast(os.getpid()), [os.environ[name] for name in names]]\n"
+        "large = torch.full((300_000,), float(ranks.rank))\n"
     )
-    notebook.ok(_GANG + "--gather mine\n" + cell)
+    notebook.ok(_GANG + "--gather mine,large\n" + cell)
+    assert notebook.value("[float(tensor.sum()) for tensor in large]") == [0.0, 3e5, 6e5, 9e5]
     mine = notebook.value("mine")
     assert [found[0] for found in mine] == [6.0] * 4
     assert len({found[1] for found in mine}) == 1

@@ -134,6 +134,25 @@ def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until, 
     _assert_whole(own_node, run.order.run, run.outcome.values)
 
 
+def test_values_of_all_ranks_are_gathered_and_the_gpus_free_without_a_store(own_node: Node) -> None:
+    away = own_node.store.with_name("store-away")
+    source = (
+        "from jupyter_gpu_release import ranks\nimport os\n" + LARGE + "\ntable += ranks.rank\nranks.barrier()\n"
+        f"if ranks.rank == 0:\n    os.rename({str(own_node.store)!r}, {str(away)!r})\nranks.barrier()"
+    )
+    run = own_node.start(source, gather=["table"], ranks=2, gpu_ids=["0", "1"])
+    run.wait_for(lambda run: run.phase("released"))
+    assert run.phase("final") is None
+    away.rename(own_node.store)
+    outcome = run.wait()
+    assert (outcome.status, outcome.error) == ("ok", None)
+    assert outcome.values is not None
+    graph = open_graph(own_node.store / "runs" / run.order.run / "values.graph", outcome.values.digest, verify=True)
+    first, second = (np.frombuffer(part, np.float64) for part in graph.buffers if len(part) >= 24 << 20)
+    assert (first == np.arange(3 << 20)).all()
+    assert (second == first + 1).all()
+
+
 def test_output_that_could_not_be_recorded_is_recorded_later(own_node: Node, until: Until) -> None:
     away = own_node.store.with_name("store-away")
     source = f"import os\nos.rename({str(own_node.store)!r}, {str(away)!r})\nprint('last words')\n" + SMALL
