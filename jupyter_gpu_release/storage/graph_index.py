@@ -50,8 +50,8 @@ class _Index1(msgspec.Struct, frozen=True, array_like=True):
     stream: tuple[int, int]
     stream_digest: bytes
     buffers: list[_Place1]
-    #: sizes of the linked files
-    links: list[int]
+    #: sizes of the linked files (the very first files have no such list)
+    links: list[int] = []
 
 
 class Contents(NamedTuple):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 import tarfile
+import zlib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage import codec
 from jupyter_gpu_release.storage.blobs import BlobStore
+from jupyter_gpu_release.storage.events import read_events
 from jupyter_gpu_release.storage.graph_file import BLOB_BYTES, blobs_of, digest_in, open_graph, write_graph
 from jupyter_gpu_release.storage.graph_map import GraphMap
 from jupyter_gpu_release.storage.runs import create_run_folder, read_manifest
@@ -144,15 +150,20 @@ def test_a_newer_format_says_so(tmp_path: Path) -> None:
         open_graph(path, digest)
 
 
-# ------------------------------------------------------------------------------ what version 0.1 wrote
+# ------------------------------------------------------------------------------ what was written before
+def unpacked(folder: Path, name: str) -> Path:
+    """A store as it was left then."""
+    with tarfile.open(Path(__file__).parent / "data" / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    for path in folder.rglob("*"):
+        os.chown(path, os.geteuid(), os.getegid())
+    return folder
+
+
 @pytest.fixture
 def old_store(tmp_path: Path) -> Path:
-    """Two runs as version 0.1 left them; the second one's inputs are a link to the first one's results."""
-    with tarfile.open(Path(__file__).parent / "data" / "runs-v1.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    for path in tmp_path.rglob("*"):
-        os.chown(path, os.geteuid(), os.getegid())
-    return tmp_path
+    """Two runs without blobs; the second one's inputs are a link to the first one's results."""
+    return unpacked(tmp_path, "runs-v1")
 
 
 def values_of(path: Path, digest: str) -> dict[str, Any]:
@@ -160,20 +171,56 @@ def values_of(path: Path, digest: str) -> dict[str, Any]:
     return codec.load(opened.stream, opened.buffers, codec.Realm({}, at_home=True)).values
 
 
-def test_old_runs_stay_readable(old_store: Path) -> None:
-    first, second = sorted((old_store / "runs").iterdir())
-    table = np.arange(1 << 18, dtype="f8")
-    made = {}
-    for folder in (first, second):
-        manifest = read_manifest(create_run_folder(old_store, folder.name))
-        graph = manifest["outcome"]["values"]
-        made[folder] = values_of(folder / graph["file"], graph["digest"])
-    assert np.array_equal(made[first]["table"], table)
-    assert made[first]["small"] == {"a": [1, 2]}
-    assert np.array_equal(made[second]["other"], table * 2)
-    linked = values_of(second / "inputs.graph", digest_in(second / "inputs.graph"))
+def of_runs(store: Path) -> list[dict[str, Any]]:
+    """The values of all its runs, found by their manifests."""
+    made = []
+    for folder in sorted((store / "runs").iterdir()):
+        graph = read_manifest(create_run_folder(store, folder.name))["outcome"]["values"]
+        made.append(values_of(folder / graph["file"], graph["digest"]))
+    return made
+
+
+@pytest.mark.parametrize(("name", "words"), [("runs-v1", "made\n"), ("runs-v2", "first words\n")])
+def test_old_runs_stay_readable(tmp_path: Path, name: str, words: str) -> None:
+    store = unpacked(tmp_path, name)
+    table, (first, second) = np.arange(1 << 18, dtype="f8"), of_runs(store)
+    assert np.array_equal(first["table"], table)
+    assert first["small"] == {"a": [1, 2]}
+    assert np.array_equal(second["other"], table * 2)
+    one, two = sorted((store / "runs").iterdir())
+    assert [event.data["text"] for event in read_events(one / "events.log")] == [words]
+    linked = values_of(two / "inputs.graph", digest_in(two / "inputs.graph"))
     assert np.array_equal(linked["table"], table)
-    assert blobs_of(second / "inputs.graph") == []
+    assert len(blobs_of(two / "inputs.graph")) == int(name == "runs-v2")
+
+
+def test_what_our_reducers_wrote_stays_readable(tmp_path: Path) -> None:
+    """Pickles name functions of this package: those of runs that exist must stay where they are."""
+    made, _ = of_runs(unpacked(tmp_path, "runs-v2"))
+    assert made["wrapped"].net is made["net"]
+    assert made["wrapped"].width() == 3
+    assert made["optimiser"].param_groups[0]["params"][0] is made["net"].weight
+    assert made["net"].weight.tolist() == [[0.5] * 3] * 2
+    assert made["half"][:3].tolist() == [0, 1, 2]
+    assert str(made["half"].dtype) == "torch.float16"
+    assert np.shares_memory(made["view"], made["table"])
+    assert made["doubled"](21) == 42
+    assert made["frame"].n.tolist() == [0, 1, 2]
+    assert list(made["frame"].kind.cat.categories) == ["x", "y"]
+    assert (made["when"].year, made["part"], str(made["device"])) == (2026, Fraction(1, 3), "cpu")
+
+
+def test_the_first_graph_files_stay_readable(tmp_path: Path) -> None:
+    """Before results were linked, their index had no list of links."""
+    head, stream, buffer = b"jgr-graph-1\n", b"stream", b"x" * 100
+    places = [(len(head) + len(stream), len(buffer), zlib.crc32(buffer))]
+    index = msgspec.msgpack.encode([(len(head), len(stream)), hashlib.blake2b(stream, digest_size=16).digest(), places])
+    tail = struct.pack("<QQ16s", len(head) + len(stream) + len(buffer), len(index), head.ljust(16))
+    path = tmp_path / "values.graph"
+    path.write_bytes(head + stream + buffer + index + tail)
+    path.chmod(0o600)
+    opened = open_graph(path, hashlib.blake2b(index, digest_size=16).hexdigest(), verify=True)
+    assert (opened.stream, [bytes(each) for each in opened.buffers]) == (stream, [buffer])
 
 
 def test_values_of_an_old_run_go_into_blobs_when_they_are_used_again(old_store: Path) -> None:
