@@ -52,7 +52,7 @@ def put_in(store: Path, values: dict[str, Any]) -> tuple[RunPaths, str]:
     """As a cell's inputs go: pickled, large buffers to blobs, durable."""
     paths = create_run_folder(store, new_run_id())
     dump = codec.dump(values, codec.Realm({}, at_home=True))
-    return paths, write_graph(paths.inputs, dump.stream, dump.buffers)
+    return paths, write_graph(paths.inputs, dump.stream, dump.buffers, name_durable=False)
 
 
 def take_out(path: Path, digest: str) -> dict[str, Any]:

@@ -145,7 +145,8 @@ def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tup
         )
     paths = create_run_folder(store, run)
     try:
-        digest = write_graph(paths.inputs, prepared.stream, prepared.buffers)
+        # the run's last manifest lies beside it and makes its name durable, too; a queued run without inputs says so
+        digest = write_graph(paths.inputs, prepared.stream, prepared.buffers, name_durable=False)
         prepared.used = with_large_digests(prepared.used, prepared, blobs_of_buffers(paths.inputs))
     except BaseException:
         shutil.rmtree(paths.folder, ignore_errors=True)

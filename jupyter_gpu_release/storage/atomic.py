@@ -32,9 +32,17 @@ _MEND = "check the path, its owner and the free space, or set JUPYTER_GPU_STORE 
 _FULL = "make room there (`jupyter gpu gc --dry-run` says what it would free), or set JUPYTER_GPU_STORE elsewhere"
 
 
-def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, size_bytes: int | None = None) -> int:
+def write_atomic(
+    path: Path,
+    chunks: Iterable[Chunk],
+    *,
+    durable: bool = True,
+    name_durable: bool = True,
+    size_bytes: int | None = None,
+) -> int:
     """Write ``chunks`` as the file ``path`` in one step and return its size in bytes.
 
+    ``name_durable``: False where the next durable file of the folder is soon enough for the name of this one.
     ``size_bytes``: how much it will be, for the message of a full disk. Raises :class:`StoreError` naming path and
     bytes; then nothing of the attempt is left.
     """
@@ -50,7 +58,7 @@ def write_atomic(path: Path, chunks: Iterable[Chunk], *, durable: bool = True, s
         finally:
             os.close(descriptor)
         os.replace(temp, path)
-        if durable:
+        if durable and name_durable:
             sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -54,12 +54,19 @@ class OpenGraph(NamedTuple):
 
 
 def write_graph(
-    path: Path, stream: bytes, buffers: Sequence[Any], *, durable: bool = True, blobs: BlobStore | None = None
+    path: Path,
+    stream: bytes,
+    buffers: Sequence[Any],
+    *,
+    durable: bool = True,
+    name_durable: bool = True,
+    blobs: BlobStore | None = None,
 ) -> str:
     """Write blobs that are not there yet, then the file in one step; returns the graph's digest.
 
-    ``blobs``: where large buffers go (None: the store of the run folder that ``path`` lies in, if it does). Raises
-    :class:`StoreError`; then there is no file (blobs that were written stay for the next attempt, or for ``gc``).
+    ``name_durable``: as for :func:`write_atomic`. ``blobs``: where large buffers go (None: the store of the run folder
+    that ``path`` lies in, if it does). Raises :class:`StoreError`; then there is no file (blobs that were written stay
+    for the next attempt, or for ``gc``).
     """
     store = blobs or _store_of(path)
     views = [memoryview(part).cast("B") for part in (stream, *buffers)]
@@ -69,7 +76,7 @@ def write_graph(
         for number, name in zip(large, store.put_all([views[n] for n in large], durable=durable), strict=True):
             names[number] = name
     layout = _Layout(stream, list(zip(views, names, strict=True)))
-    write_atomic(path, layout.chunks(), durable=durable, size_bytes=layout.size_bytes)
+    write_atomic(path, layout.chunks(), durable=durable, name_durable=name_durable, size_bytes=layout.size_bytes)
     return layout.digest
 
 

@@ -1,8 +1,8 @@
-"""Many names with plain small values (numbers, texts, containers of them): pickled in groups, not one by one.
+"""Many names with plain small values (numbers, texts, containers of them): pickled together, not one by one.
 
-Pickle itself says whether a value is plain: while a group is written, whatever it has to ask a reducer for is not.
-Looking beforehand (type by type, or with ``marshal``) costs as much as the pickling. Where a group turns out not to be
-plain or not small, ``marshal`` finds out which of its names are: it takes nothing but plain values, in C.
+Pickle itself says whether a value is plain: while they are written, whatever it has to ask a reducer for is not.
+Looking beforehand (type by type, or with ``marshal``) costs as much as the pickling. Where they turn out not to be
+plain or not small, ``marshal`` finds out which of the names are: it takes nothing but plain values, in C.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import io
 import marshal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 #: fewer names are written one by one: a few microseconds each
 _FEWEST = 100
 _LONGEST = 1000
 _LARGEST_BYTES = 64 << 10
-#: sizes of names in a group of less than this for each are not told apart
+#: the sizes of names are not told apart where they have less than this at the average, and this in all
 _SMALL_BYTES = 64
-_GROUP = 250
+_LARGEST_TOGETHER_BYTES = 1 << 20
 _ATOMS = frozenset((int, float, bool, type(None), complex))
 _SIZED = frozenset((str, bytes, list, tuple, set, frozenset, dict))
 _PLAIN = _ATOMS | _SIZED
@@ -46,7 +45,7 @@ class NotPlainError(Exception):
 
 @dataclass(frozen=True)
 class PlainValues:
-    """Names to write in groups. ``sizes``: about their bytes, where they have been looked at (else None)."""
+    """Names to write together. ``sizes``: about their bytes, where they have been looked at (else None)."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     sizes: dict[str, int] | None = None
@@ -58,26 +57,23 @@ class PlainValues:
         """
         try:
             if self.sizes is None:
-                self._write_groups(pickler, stream, sizes)
+                self._write_presumed(pickler, stream, sizes)
             else:
                 pickler.dump(("", "", self.values))
                 sizes.update(self.sizes)
         except Exception as error:
             raise NotPlainError from error
 
-    def _write_groups(self, pickler: Any, stream: GraphStream, sizes: dict[str, int]) -> None:
+    def _write_presumed(self, pickler: Any, stream: GraphStream, sizes: dict[str, int]) -> None:
+        before, count = stream.tell(), len(self.values)
+        stream.end = before + min(count * _SMALL_BYTES, _LARGEST_TOGETHER_BYTES)
         pickler.reducer_override = _refuse
-        items = iter(self.values.items())
-        while group := dict(islice(items, _GROUP)):
-            before = stream.tell()
-            stream.end = before + _GROUP * _SMALL_BYTES
-            pickler.dump(("", "", group))
-            each = (stream.tell() - before) // len(group)
-            if each > _SMALL_BYTES:
-                raise NotPlainError
-            sizes.update(dict.fromkeys(group, each))
-        stream.end = None
+        pickler.dump(("", "", dict(self.values)))
         del pickler.reducer_override
+        if stream.tell() > stream.end:
+            raise NotPlainError
+        stream.end = None
+        sizes.update(dict.fromkeys(self.values, (stream.tell() - before) // count))
 
 
 def _refuse(thing: Any) -> Any:

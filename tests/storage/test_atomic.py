@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,23 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No space left"):
         write_atomic(tmp_path / "x", chunks())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "synced"),
+    [({}, ["file", "folder"]), ({"name_durable": False}, ["file"]), ({"durable": False}, [])],
+)
+def test_what_is_durable_is_asked_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], synced: list[str]
+) -> None:
+    seen: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        seen.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomic(tmp_path / "x", [b"text"], **options)
+    assert seen == synced
+    assert (tmp_path / "x").read_bytes() == b"text"
