@@ -23,6 +23,7 @@ setup: $(STAMP) ## make .venv with the package and all development needs
 
 # pip is brought up to date first: dependency groups need pip 25.1
 $(STAMP): pyproject.toml constraints-dev.txt
+	@echo "Installing into $(VENV): some GB and minutes, the first time only ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@mkdir -p jupyter_gpu_release/labextension

@@ -20,7 +20,6 @@ from ..client.home import Connection, HomePaths, read_secret, write_secret
 from ..errors import (
     AuthenticationError,
     ClusterError,
-    ConflictError,
     GatewayUnavailableError,
     ImpossibleAskError,
     from_code,
@@ -39,6 +38,7 @@ from .processes import (
     remove_folder,
     sweep,
 )
+from .shape import DEFAULT_HOST, Asked
 from .store import begin_store
 
 DEFAULT_SIMULATED_GPUS = 4
@@ -60,7 +60,7 @@ def start_embedded(
     gpus: int | None = None,
     simulated: int | None = None,
     store: str | None = None,
-    host: str = "127.0.0.1",
+    host: str = DEFAULT_HOST,
     port: int = 0,
     home: HomePaths | None = None,
     progress: Say,
@@ -90,7 +90,8 @@ def start_embedded(
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
-            return _reuse(running, gpus, simulated, store)
+            Asked(gpus, simulated, store, host, port).refuse_another(running)
+            return Ready(running, started=False)
         _clear_dead(home, progress)
         plan = _plan(home, gpus, simulated, store, host, port, progress)
         return _launch(plan, lock_fd, progress)
@@ -126,18 +127,6 @@ def readable_connection(home: HomePaths) -> Connection | None:
         return home.read_connection()
     except GatewayUnavailableError:
         return None
-
-
-def _reuse(running: Connection, gpus: int | None, simulated: int | None, store: str | None) -> Ready:
-    asked_kind = None if gpus is None and simulated is None else simulated is not None
-    if asked_kind is not None and running.embedded and asked_kind != running.simulated:
-        has = "simulated" if running.simulated else "real"
-        raise ConflictError(f"a cluster with {has} GPUs runs already", mend="run `jupyter gpu stop` first")
-    if store is not None and Path(store).absolute() != Path(running.store):
-        raise ConflictError(
-            f"a cluster with the store {running.store} runs already", mend="run `jupyter gpu stop` first"
-        )
-    return Ready(running, started=False)
 
 
 def _plan(

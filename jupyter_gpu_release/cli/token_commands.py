@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
+
+from ..client.answers import LOOPBACK
 from ..client.rest import GatewayClient
 from ..core.access_documents import TokenRequest, TokenRevocation, TokenRow
 from ..core.resources import parse_seconds
@@ -27,7 +30,7 @@ def token(arguments: argparse.Namespace) -> int:
 
 def _create(arguments: argparse.Namespace) -> None:
     """The secret goes to standard output (or the file) alone, so that it can be piped; the rest to standard error."""
-    expires_s = None if arguments.expires == "never" else parse_seconds(arguments.expires, option="--expires")
+    expires_s = _life_s(arguments.expires)
     asked = TokenRequest(arguments.user, arguments.role, expires_s, arguments.label)
     path = Path(arguments.out).expanduser() if arguments.out else None
     descriptor = None if path is None else _new_file(path)  # before there is a secret that could be lost
@@ -41,9 +44,18 @@ def _create(arguments: argparse.Namespace) -> None:
     until = "never expires" if made.expires_at is None else f"expires {_day(made.expires_at)}"
     sys.stderr.write(f"Token {made.id} for {made.user} ({made.role}), {until}.\n")
     if path is None:
-        sys.stderr.write("It is not shown again. Keep it in a file (chmod 600), named by JUPYTER_GPU_TOKEN_FILE.\n")
+        sys.stderr.write("It is not shown again. Keep it in a file (chmod 600).\n")
     else:
-        sys.stderr.write(f"It is in {path}; whoever uses it: JUPYTER_GPU_TOKEN_FILE={path}\n")
+        sys.stderr.write(f"It is in {path}; give {made.user} the file by a way that nobody else reads.\n")
+    sys.stderr.write(_how_to_use(gateway.url, path))
+
+
+def _life_s(text: str) -> float | None:
+    if text == "never":
+        return None
+    if text.strip().isdecimal() and int(text):  # it would be seconds, and days are meant
+        raise OptionError(f"--expires {text}: {text} of what?", mend=f"write {text}d for days, {text}h for hours")
+    return parse_seconds(text, option="--expires")
 
 
 def _fill(gateway: GatewayClient, asked: TokenRequest, path: Path | None, descriptor: int | None) -> TokenRow:
@@ -72,6 +84,16 @@ def _new_file(path: Path) -> int:
         raise OptionError(f"--out {path}: the file is there already", mend="name a new file") from None
     except OSError as error:
         raise StoreError(f"cannot make the file {path}: {error.strerror}", mend="name another file") from error
+
+
+def _how_to_use(url: str, path: Path | None) -> str:
+    """What its user sets."""
+    text = (
+        f"Its user sets JUPYTER_GPU_URL={url} and JUPYTER_GPU_TOKEN_FILE={path or 'FILE'} for kernels and commands.\n"
+    )
+    if (httpx.URL(url).host or "") in LOOPBACK:
+        text += "That address is this machine's alone; `jupyter gpu start --host ADDRESS` lets others in.\n"
+    return text
 
 
 def _list(arguments: argparse.Namespace) -> None:

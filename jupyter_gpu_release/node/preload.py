@@ -25,6 +25,8 @@ DEFAULT = (
     "sklearn.metrics", "torch", "torch._dynamo", "torch.utils.data", "torchvision", "tqdm", "ipywidgets",
     "PIL.Image", "cloudpickle",
 )  # fmt: skip
+#: what a name is of no use without, though its own package is installed (ours needs it)
+_NEEDS = {"matplotlib_inline.backend_inline": "matplotlib"}
 CANARY_S = 5.0
 _HUGE = 2 << 20
 _MADV_COLLAPSE = 25
@@ -34,8 +36,7 @@ def import_all(names: list[str]) -> dict[str, str]:
     """Import what is installed of ``names``; returns top-level name → why it could not be imported."""
     failed: dict[str, str] = {}
     for name in names:
-        top = name.partition(".")[0]
-        if importlib.util.find_spec(top) is None:
+        if not all(map(importlib.util.find_spec, (name.partition(".")[0], _NEEDS.get(name, "sys")))):
             continue
         try:
             importlib.import_module(name)

@@ -71,6 +71,12 @@ def test_a_start_of_another_shape_is_refused(tmp_path: Path, home: HomePaths) ->
         start_embedded(home=home, store=str(tmp_path), progress=quiet)
     with pytest.raises(ConflictError, match="simulated GPUs runs already"):
         start_embedded(home=home, gpus=1, progress=quiet)
+    with pytest.raises(ConflictError, match="4 simulated GPUs runs already"):
+        start_embedded(home=home, simulated=8, progress=quiet)
+    with pytest.raises(ConflictError, match=r"listens on 127\.0\.0\.1 alone runs already"):
+        start_embedded(home=home, host="0.0.0.0", progress=quiet)
+    with pytest.raises(ConflictError, match="its gateway at http"):
+        start_embedded(home=home, simulated=4, port=1, progress=quiet)
 
 
 def test_another_process_finds_it_too(cluster: Ready, home: HomePaths) -> None:

@@ -63,6 +63,8 @@ def test_the_token_is_shown_once(cluster: Ready, home: HomePaths, capsys: Captur
     assert secret.startswith("jgr_")
     assert secret not in shown.err
     assert "for ann (user), expires" in shown.err
+    assert f"JUPYTER_GPU_URL={cluster.connection.url} and JUPYTER_GPU_TOKEN_FILE=FILE" in shown.err
+    assert "this machine's alone" in shown.err
     row = rows(capsys)["ann"]
     assert (row["state"], row["label"], row["role"], row["last_used_at"]) == ("active", "laptop", "user", None)
     with GatewayClient(cluster.connection.url, secret) as ann:
@@ -115,6 +117,7 @@ def test_all_tokens_of_a_user_are_revoked(home: HomePaths, capsys: Capture) -> N
         ("create --user a/b", 2, "not a name"),
         ("create --user ann --role king", 2, "not a role"),
         ("create --user ann --expires soon", 2, "not a duration"),
+        ("create --user ann --expires 30", 2, "write 30d"),
         ("create --user ann --expires 0", 2, "lasts 0 s"),
         ("create --user ann --expires 99999d", 2, "3650 days"),
         ("revoke 0000000000", 1, "there is no token 0000000000"),
