@@ -96,6 +96,12 @@ class GatewaySession:
         return self.welcome
 
     @property
+    def silent_s(self) -> float:
+        """For how long the gateway has not answered; 0 while there is contact."""
+        lost_at = self._lost_at
+        return 0.0 if lost_at is None else time.monotonic() - lost_at
+
+    @property
     def trouble(self) -> GpuReleaseError | None:
         """Why there is no connection just now, as far as it is known."""
         return self._error

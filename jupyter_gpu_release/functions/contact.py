@@ -12,6 +12,16 @@ from ..errors import RunLostError
 from .launched import Launched
 
 _LOOK_EVERY_S = 0.5
+#: a gateway that restarts is back by then
+_WORTH_SAYING_S = 10.0
+
+
+def silence(session: GatewaySession) -> str:
+    """For how long nothing was heard of any run, in words; empty while there is contact."""
+    silent_s = session.silent_s
+    return (
+        "" if silent_s < _WORTH_SAYING_S else f"the gateway {session.target.url} has not answered for {silent_s:.0f} s"
+    )
 
 
 class Contact:

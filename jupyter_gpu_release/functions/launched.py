@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,12 +14,14 @@ from ..client.failures import failure_of
 from ..client.results import is_usable
 from ..core.messages import RunView
 from ..core.run import RunState
-from ..errors import GpuReleaseError
+from ..errors import GpuReleaseError, RunLostError
 
 if TYPE_CHECKING:
     from .launcher import Launcher
 
 T = TypeVar("T")
+#: who waits without end looks so often whether the gateway still answers
+_LOOK_S = 5.0
 
 
 class Launched(Future[T], Generic[T]):
@@ -32,13 +35,22 @@ class Launched(Future[T], Generic[T]):
         The function's name, or the run's own (``name=``).
     """
 
-    def __init__(self, launcher: Launcher, view: RunView, name: str, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        view: RunView,
+        name: str,
+        tell: Callable[[str], None],
+        silence: Callable[[], str] = lambda: "",
+    ) -> None:
         super().__init__()
         self.id = view.run
         self.name = name
         self._launcher = launcher
         self._view = view
         self._tell = tell
+        #: for how long the gateway has not answered, in words
+        self._silence = silence
         self._trouble: BaseException | None = None
         self._loading = threading.Lock()
         self._loaded: list[T] = []
@@ -48,6 +60,8 @@ class Launched(Future[T], Generic[T]):
     def status(self) -> str:
         """Its state: ``queued``, ``starting``, ``running``, … ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
         view = self._view
+        if isinstance(self._trouble, RunLostError):
+            return RunState.LOST.word
         outcome = view.outcome
         if view.state != RunState.PERSISTING.word or outcome is None or not is_usable(view):
             return view.state
@@ -62,7 +76,7 @@ class Launched(Future[T], Generic[T]):
 
     def running(self) -> bool:
         """Whether it holds its GPUs (or, for a CPU stage, its cores)."""
-        return RunState.of(self._view.state).holds_gpu
+        return RunState.of(self.status).holds_gpu
 
     def cancelled(self) -> bool:
         """Whether it was cancelled, by :meth:`cancel` or by somebody else."""
@@ -73,14 +87,15 @@ class Launched(Future[T], Generic[T]):
         return self._launcher.logs(self.id)
 
     def __repr__(self) -> str:
-        why = f" ({self._view.reason})" if self._view.reason else ""
-        return f"<run {self.id} of {self.name}: {self.status}{why}>"
+        why = [self._view.reason, "" if self.done() else self._silence()]
+        return f"<run {self.id} of {self.name}: {self.status}{''.join(f' ({text})' for text in why if text)}>"
 
     # -------------------------------------------------------------------------------------- wait for it
     def result(self, timeout: float | None = None) -> T:
         """What the function returned; large arrays are mapped from the store, not read.
 
-        Waits for it; an interrupt ends the waiting and leaves the run going on.
+        Waits for it, also while the gateway is away (a warning says so); an interrupt ends the waiting and leaves the
+        run going on.
 
         Parameters
         ----------
@@ -106,16 +121,32 @@ class Launched(Future[T], Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What :meth:`result` would raise for the run (None: it went well); waits as that does."""
-        try:
-            super().result(timeout)
-        except TimeoutError:
-            if self.done():
-                raise
-            raise TimeoutError(f"run {self.id} of {self.name} is {self.status} after {timeout:g} s") from None
+        if timeout is None:
+            self._wait()
+        else:
+            self._wait_at_most(timeout)
         if self._trouble is not None:
             return self._trouble
         failure = failure_of(self._view, 0)
         return failure if failure is None else self._launcher.shown(failure, self._view)
+
+    def _wait_at_most(self, timeout_s: float) -> None:
+        try:
+            super().result(timeout_s)
+        except TimeoutError:
+            text = f"run {self.id} of {self.name} is {self.status} after {timeout_s:g} s"
+            raise TimeoutError("; ".join(filter(None, [text, self._silence()]))) from None
+
+    def _wait(self) -> None:
+        """Who waits without end is told (once) when nothing is heard any more."""
+        told = False
+        while not self.done():
+            with contextlib.suppress(TimeoutError):
+                super().result(_LOOK_S)
+            if not told and not self.done() and (silence := self._silence()):
+                told = True
+                text = f"run {self.id} of {self.name} may go on and is waited for: result(timeout=…) limits that"
+                warnings.warn(f"{silence}; {text}", UserWarning, stacklevel=4)
 
     def __await__(self) -> Generator[Any, None, T]:
         yield from self._until_done().__await__()

@@ -33,7 +33,7 @@ from ..sending.submission import Cell, Submission, choice_of, exported, find_sto
 from ..storage import codec, settings
 from ..storage.rebuild import Realm
 from .call import RESULT, Call
-from .contact import Contact
+from .contact import Contact, silence
 from .hearing import Hearing, Show
 from .keywords import as_written
 from .launched import Launched
@@ -117,7 +117,7 @@ class Launcher(ABC):
     def _submit(self, session: GatewaySession, submission: Submission, name: str, show: Show) -> Launched[Any]:
         run = submission.request.run
         first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
-        launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run))
+        launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run), partial(silence, session))
         hearing = Hearing(launched, show, partial(self._contact.lost, session))
         self._contact.add(launched)
         session.submit(submission.request, hearing, while_unsent=submission.keep)

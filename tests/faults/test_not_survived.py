@@ -52,11 +52,15 @@ def _begin(notebook: Notebook) -> str:
 
 def test_the_raylet_alone_is_killed(doomed: Cluster, open_notebook: Open, until: Until) -> None:
     notebook = open_notebook(doomed)
+    notebook.ok("import time\nfrom jupyter_gpu_release import launch\nlaunched = launch(time.sleep, 1000)")
     cell = _begin(notebook)
     doomed.kill("raylet/raylet")
     shown = notebook.end(cell, 90)
     assert shown.status == "error"
     assert "jupyter gpu" in shown.traceback or "cluster" in shown.traceback
+    shown = notebook.run("launched.result()")
+    assert shown.reply["ename"] == "RunLostError"
+    assert notebook.value("launched.status") == "lost"
     assert notebook.value("precious") == [1, 2]
     until(lambda: not doomed.find(""), "nothing is left of the cluster")
 

@@ -112,6 +112,40 @@ def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, ope
     module_cluster.assert_nothing_is_held(*pids)
 
 
+_LAUNCHES = """
+import asyncio, os, time
+from jupyter_gpu_release import launch
+here = os.getcwd()
+
+def work(n):
+    while not os.path.exists(here + "/stop"):
+        time.sleep(0.02)
+    return [n, int(os.environ.get("RANK", 0))]
+
+gang = launch(work, 1, gpus=4, ranks=4, gather=True)
+waits = launch(work, 2, gpus=2)
+while gang.status != "running":
+    time.sleep(0.02)
+"""
+
+
+def test_the_gateway_is_killed_and_launched_functions_go_on(module_cluster: Cluster, open_notebook: Open) -> None:
+    notebook = open_notebook(module_cluster)
+    notebook.ok(_LAUNCHES)
+    module_cluster.kill("ray::Gateway")
+    cell = notebook.begin(
+        "late = launch(work, 3)\nprint([run.status for run in (gang, waits)], flush=True)\n"
+        "found = await asyncio.gather(gang, waits, late)"
+    )
+    shown = notebook.until(lambda shown: shown.text())
+    (notebook.folder / "stop").touch()
+    assert shown.text() == "['running', 'queued']\n"
+    assert notebook.end(cell).status == "ok"
+    assert notebook.value("found") == [[[1, rank] for rank in range(4)], [2, 0], [3, 0]]
+    assert notebook.value("[run.status for run in (gang, waits, late)]") == ["succeeded"] * 3
+    module_cluster.assert_nothing_is_held()
+
+
 def test_the_gateway_is_killed_and_goes_on_keeping_gpus(
     module_cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:

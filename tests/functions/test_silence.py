@@ -1,0 +1,58 @@
+"""A launched function whose gateway does not answer (here: nobody listens at its port) is not believed to be well."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.core.messages import RunView
+from jupyter_gpu_release.errors import RunLostError
+from jupyter_gpu_release.functions import contact, launched
+from jupyter_gpu_release.functions.launched import Launched
+from jupyter_gpu_release.functions.launcher import Launcher
+
+RUN = "20260101-000000-00000001"
+
+
+@pytest.fixture
+def session() -> Iterator[GatewaySession]:
+    made = GatewaySession(Target("http://127.0.0.1:9", "token"), "s")
+    yield made
+    made.close()
+
+
+def test_it_is_said_to_who_looks_and_to_who_waits(
+    session: GatewaySession, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(contact, "_WORTH_SAYING_S", 0.001)
+    monkeypatch.setattr(launched, "_LOOK_S", 0.01)
+    asked = threading.Event()
+
+    def silence() -> str:
+        text = contact.silence(session)
+        if text:
+            asked.set()
+        return text
+
+    run: Launched[None] = Launched(cast(Launcher, None), RunView(RUN, "ann", "running"), "fit", print, silence)
+    assert (repr(run), run.running()) == (f"<run {RUN} of fit: running>", True)
+    session.follow(RUN)
+    until(lambda: contact.silence(session), "the session finds nobody")
+    words = "the gateway http://127.0.0.1:9 has not answered for "
+    assert repr(run).startswith(f"<run {RUN} of fit: running ({words}")
+    with pytest.raises(TimeoutError, match=f"run {RUN} of fit is running after 0 s; {words}"):
+        run.result(0)
+    asked.clear()
+    ended = threading.Thread(target=lambda: (asked.wait(20), run.give_up(RunLostError("gone"))))
+    ended.start()
+    said = re.escape(f"run {RUN} of fit may go on and is waited for: result(timeout=…) limits that")
+    with pytest.warns(UserWarning, match=f"{words}.*{said}"), pytest.raises(RunLostError):
+        run.result()
+    ended.join()
+    assert (repr(run), run.running()) == (f"<run {RUN} of fit: lost>", False)
