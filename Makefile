@@ -17,7 +17,7 @@ INSTALLED := $(VENV)/share/jupyter/labextensions/jupyter-gpu-release
 JLPM = cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" YARN_NPM_REGISTRY_SERVER="$$(npm config get registry 2>/dev/null)" jlpm
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 setup: $(STAMP) ## make .venv with the package and all development needs
 

@@ -7,8 +7,9 @@ import logging
 import math
 import os
 import platform
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -141,10 +142,7 @@ class Broker:
             raise ImpossibleAskError(reason, mend="ask for what the cluster has: `jupyter gpu status`")
         missing = await self.nodes.missing_imports(request.imports)
         if missing:
-            raise MissingPackageError(
-                f"the cell imports {', '.join(missing)}, which the cluster's nodes do not have",
-                mend=f"install it there: pip install {' '.join(missing)}",
-            )
+            raise _missing(missing, embedded=self.config.embedded)
 
     async def _wait_for_agent(self) -> None:
         try:
@@ -272,3 +270,12 @@ class Broker:
             gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
             store=self.config.store, store_id=self.nodes.store_id,
         )  # fmt: skip
+
+
+def _missing(packages: Sequence[str], *, embedded: bool) -> MissingPackageError:
+    """Most often the cluster of this machine was started from another environment than the notebook's."""
+    mend = f"install it there: {sys.executable} -m pip install {' '.join(packages)}"
+    if embedded:
+        mend += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
+    what = f"the cell imports {', '.join(packages)}, which the cluster's Python ({sys.executable}) does not have"
+    return MissingPackageError(what, mend=mend)

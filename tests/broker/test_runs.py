@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 from feeds import Reading
 from ray_bed import GPUS, GatewayBed, request
@@ -184,7 +186,7 @@ def test_refusals(gateway: GatewayBed, open_session) -> None:
 
     assert refused(gpus=8) == ("impossible_ask", "asks for 8 GPUs, the cluster has 4")
     assert refused(imports=["missing_lib", "numpy"])[0] == "missing_package"
-    assert "missing_lib" in refused(imports=["missing_lib"])[1]
+    assert f"missing_lib, which the cluster's Python ({sys.executable})" in refused(imports=["missing_lib"])[1]
     assert refused(gpus=-1)[0] == "bad_option"
     assert refused(ask=ResourceAsk(gpus=3, ranks=2))[0] == "bad_option"
     assert refused(priority="high")[0] == "bad_option"
