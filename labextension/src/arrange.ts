@@ -16,6 +16,8 @@ export interface IGroup {
   title: string;
   /** words after the title */
   note: string;
+  /** the name of a node's cards, where it has one kind */
+  cardName: string;
   cards: ICard[];
 }
 
@@ -61,10 +63,12 @@ export function arrange(
       const title = groupTitle(key, card, grouping, named);
       const notes = titled.get(key)?.notes ?? [];
       const note = grouping === 'node' ? notes.join(' · ') : '';
-      group = { key, title, note, cards: [] };
+      const cardName = grouping === 'node' ? card.name : '';
+      group = { key, title, note, cardName, cards: [] };
       groups.set(key, group);
     }
     group.cards.push(card);
+    group.cardName = group.cardName === card.name ? card.name : '';
   }
   const compare = comparison(sorting);
   const sorted = [...groups.values()];

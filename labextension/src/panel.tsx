@@ -217,8 +217,11 @@ export class GpuPanel extends SidePanel {
     const content = this.content as AccordionPanel;
     const shown = this._sections.filter(({ widget }) => widget.parent);
     const open = shown.filter(({ widget }) => !widget.isHidden);
-    const room = content.node.clientHeight - shown.length * heights.TITLE;
-    const wanted = open.map(({ wants }) => wants(snapshot));
+    const gap = content.titleSpace + content.spacing;
+    const room = content.node.clientHeight - shown.length * gap;
+    const wanted = open.map(({ wants }) =>
+      Math.max(heights.SECTION, wants(snapshot))
+    );
     const shape = [room, ...wanted].join();
     if (this._isSized || room <= 0 || shape === this._shape) {
       return;

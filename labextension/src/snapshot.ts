@@ -49,6 +49,8 @@ export interface ISnapshot {
   mayAct: boolean;
   simulated: boolean;
   cluster: string;
+  /** whether what is shown is the cluster's; else it is this machine's only */
+  isClusterKnown: boolean;
   counts: ICounts;
   hosts: IHost[];
   queue: IQueueRow[];
@@ -81,6 +83,7 @@ export const NOTHING: ISnapshot = {
   mayAct: false,
   simulated: false,
   cluster: '',
+  isClusterKnown: false,
   counts: NO_COUNTS,
   hosts: [],
   queue: [],
@@ -122,6 +125,7 @@ export function takeSnapshot(
     mayAct: status.may_act ?? true,
     simulated: cluster?.simulated ?? false,
     cluster: clusterName(status),
+    isClusterKnown: cluster !== null && cluster !== undefined,
     counts,
     hosts,
     queue: cluster?.queue ?? [],

@@ -14,9 +14,31 @@ export function cardWord(trans: TranslationBundle, state: CardState): string {
     case 'idle-kernel':
       return trans.__('Idle kernel');
     case 'unattributed':
-      return trans.__('Used by unknown');
+      return trans.__('Unknown process');
     case 'drained':
       return trans.__('Drained');
+  }
+}
+
+/** What that word means, for who sees it for the first time. */
+export function cardHint(trans: TranslationBundle, state: CardState): string {
+  switch (state) {
+    case 'free':
+      return trans.__('Free: the next GPU cell may take it');
+    case 'running':
+      return trans.__('Running: a cell computes on it');
+    case 'warm':
+      return trans.__(
+        'Kept warm: for the next cell of its notebook, until the time is over'
+      );
+    case 'idle-kernel':
+      return trans.__('Idle kernel: it holds GPU memory and computes nothing');
+    case 'unattributed':
+      return trans.__(
+        'Unknown process: no notebook and no run accounts for it'
+      );
+    case 'drained':
+      return trans.__('Drained: an administrator lets no new runs onto it');
   }
 }
 

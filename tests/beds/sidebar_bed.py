@@ -60,6 +60,25 @@ def open_sidebar(page: Page, lab: Lab) -> None:
     page.wait_for_selector(".jp-GpuRelease")
 
 
+def show_panel(page: Page, width_px: int) -> None:
+    """Open the sidebar, as wide as this."""
+    execute(page, "jupyter-gpu-release:open")
+    page.wait_for_selector(".jp-GpuRelease")
+    panel = page.locator("#jupyter-gpu-release-panel")
+    handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
+    handle.wait_for()
+    border, left = handle.bounding_box(), panel.bounding_box()
+    assert border is not None
+    assert left is not None
+    page.mouse.move(border["x"] + 1, border["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(left["x"] + width_px, border["y"] + 300)
+    page.mouse.up()
+    # a picture of another width than its name says would be shown in the README
+    wide = "width => Math.abs(document.querySelector('#jupyter-gpu-release-panel').clientWidth - width) < 5"
+    page.wait_for_function(wide, arg=width_px)
+
+
 def row(page: Page, tree: str, text: str) -> Locator:
     """The first row with this text in the list of that name."""
     return page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem").filter(has_text=text).first

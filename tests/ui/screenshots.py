@@ -15,6 +15,7 @@ import gpu_scenes
 from gpu_api import GpuApi
 from lab_bed import Lab, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, sync_playwright
+from sidebar_bed import show_panel
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "contrast": "JupyterLab Dark High Contrast"}
@@ -40,25 +41,6 @@ SCENES: dict[str, Scene] = {
     "gateway-down": gpu_scenes.gateway_down,
     "not-permitted": lambda api: setattr(api, "status", 403),
 }
-
-
-def show_panel(page: Page, width_px: int) -> None:
-    """Open the sidebar, as wide as this."""
-    execute(page, "jupyter-gpu-release:open")
-    page.wait_for_selector(".jp-GpuRelease")
-    panel = page.locator("#jupyter-gpu-release-panel")
-    handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
-    handle.wait_for()
-    border, left = handle.bounding_box(), panel.bounding_box()
-    assert border is not None
-    assert left is not None
-    page.mouse.move(border["x"] + 1, border["y"] + 300)
-    page.mouse.down()
-    page.mouse.move(left["x"] + width_px, border["y"] + 300)
-    page.mouse.up()
-    # a picture of another width than its name says would be shown in the README
-    wide = "width => Math.abs(document.querySelector('#jupyter-gpu-release-panel').clientWidth - width) < 5"
-    page.wait_for_function(wide, arg=width_px)
 
 
 def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *, widths: tuple[int, ...]) -> None:
@@ -109,7 +91,7 @@ def main() -> None:
         target = asked.all or IMAGES
         target.mkdir(parents=True, exist_ok=True)
         for scene in asked.scene or (SCENES if asked.all else ["busy"]):
-            for theme in ("light", "dark"):
+            for theme in THEMES if asked.all else ("light", "dark"):
                 picture(browser, lab, scene, theme, target, widths=WIDTHS_PX if asked.all else (320,))
         browser.close()
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_api import GpuApi, active, card, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import LOOK, row
+from sidebar_bed import LOOK, row, show_panel
 
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -25,7 +25,7 @@ def test_a_busy_day(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     tiles = shown.locator(".jp-GpuRelease-tile")
-    expect(tiles).to_have_text([r"2free", "6in use3 yours", "3waitingyou: 2"])
+    expect(tiles).to_have_text([r"2free", "6in use3 yours", "3waitingyou: no. 2"])
     expect(row(shown, "GPUs", "grace")).to_contain_text("71 / 80 GiB")
     expect(row(shown, "GPUs", "warm")).to_have_attribute("aria-label", "GPU 2, Kept warm, ada · digits.ipynb, 2 min, "
                                                          "memory 2 / 80 GiB, busy 0 %")  # fmt: skip
@@ -193,6 +193,28 @@ def test_axe_finds_nothing(shown: Page, api: GpuApi, scene: Any, theme: str) -> 
     )
     assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]], rule["nodes"][0]["failureSummary"])
             for rule in found] == []  # fmt: skip
+
+
+_OUTSIDE = """() => {
+  const panel = document.querySelector('#jupyter-gpu-release-panel');
+  const edge = panel.getBoundingClientRect().right - 4;  // texts end 8 px before it
+  const ends = element => element.getBoundingClientRect().right;
+  return [...panel.querySelectorAll('[role=treeitem] span, [role=treeitem] button, li, th, td')]
+    .filter(element => ends(element) > edge).map(element => element.textContent);
+}"""
+
+
+def test_a_narrow_panel_cuts_nothing_off(shown: Page, api: GpuApi) -> None:
+    """What has no room at 220 px ends in an ellipsis inside of the panel, opened rows and their buttons, too."""
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+    show_panel(shown, 220)
+    warm = row(shown, "GPUs", "warm")
+    warm.press("Enter")
+    expect(warm.get_by_text("Open notebook")).to_be_attached()
+    assert shown.evaluate(_OUTSIDE) == []
+    warm.press("Enter")
+    show_panel(shown, 320)
 
 
 def test_the_queue_says_who_i_am(shown: Page, api: GpuApi) -> None:

@@ -114,7 +114,7 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
     execute(page, "jupyter-gpu-release:run-on-gpu")
     form = page.get_by_role("dialog")
     expect(form).to_contain_text("4 of 4 free now")
-    form.get_by_label("GPUs").fill("2")
+    form.get_by_label("GPUs", exact=True).fill("2")
     expect(form.locator("code")).to_have_text("%%gpu_train --gpus 2")
     form.get_by_role("button", name="Add and run").click()
     expect(_free(page)).to_have_text("2free", timeout=_STARTED_MS)

@@ -100,11 +100,13 @@ export function MagicForm(props: IFormProps): React.ReactElement {
       {offers('min-gpu-memory') && (
         <Field
           id="jp-gpu-min-gpu-memory"
-          label={trans.__('Memory of each, at least')}
+          label={trans.__('Memory per GPU')}
+          hint={trans.__('at least; for example 40GiB')}
         >
           <InputGroup
             id="jp-gpu-min-gpu-memory"
-            placeholder={trans.__('any, or for example 40GiB')}
+            aria-describedby="jp-gpu-min-gpu-memory-hint"
+            placeholder={trans.__('any')}
             value={options['min-gpu-memory']}
             onChange={event =>
               change('min-gpu-memory', event.currentTarget.value)
@@ -130,7 +132,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
       {offers('keep') && (
         <Field
           id="jp-gpu-keep"
-          label={trans.__('Keep warm afterwards')}
+          label={trans.__('Keep GPUs afterwards')}
           hint={trans.__('auto: until somebody waits, at most 5 minutes')}
         >
           {select('keep', trans.__('no'), ['auto', '30s', '5m'])}

@@ -15,7 +15,10 @@ export function Filter(props: IFilterProps): React.ReactElement {
     <div className="jp-GpuRelease-filter">
       <InputGroup
         type="search"
-        placeholder={trans.__('Filter by user, node, card, notebook…')}
+        placeholder={trans.__('Filter the lists')}
+        title={trans.__(
+          'Words that must all occur: user, node, card, notebook, state'
+        )}
         aria-label={trans.__('Filter the lists')}
         value={text}
         onChange={event => onChange(event.currentTarget.value)}

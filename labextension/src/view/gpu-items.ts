@@ -2,7 +2,6 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { IGroup } from '../arrange';
 import {
   baseName,
-  formatBytes,
   formatDuration,
   formatPercent,
   formatShare
@@ -164,7 +163,7 @@ export function factsOf(card: ICard, trans: TranslationBundle): Fact[] {
     add(trans.__('Held for'), formatDuration(card.heldS));
   }
   if (card.memoryBytes > 0) {
-    add(trans.__('Memory used'), formatBytes(card.usedBytes));
+    add(trans.__('Memory'), formatShare(card.usedBytes, card.memoryBytes));
   }
   if (card.temperature !== null) {
     add(trans.__('Temperature'), `${Math.round(card.temperature)} °C`);

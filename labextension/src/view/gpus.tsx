@@ -8,7 +8,7 @@ import { ICard } from '../hosts';
 import { CARD_ICONS } from '../icons';
 import { GpuModel } from '../model';
 import { cardActions } from '../permitted';
-import { cardWord } from '../words';
+import { cardHint, cardWord } from '../words';
 import { Facts, IconActions, Outcome } from './facts';
 import {
   factsOf,
@@ -105,6 +105,9 @@ function GroupRow(props: {
           {group.note}
         </span>
       )}
+      {group.cardName && (
+        <span className="jp-GpuRelease-cardName">{group.cardName}</span>
+      )}
       <span className="jp-GpuRelease-count">{summary(props.trans, group)}</span>
     </div>
   );
@@ -132,8 +135,12 @@ function CardRow(props: ICardRowProps): React.ReactElement {
       className={`jp-GpuRelease-card jp-mod-${card.state}${card.mine ? ' jp-mod-mine' : ''}`}
     >
       <div className="jp-GpuRelease-head" onClick={props.onToggle}>
-        <Icon icon={CARD_ICONS[card.state]} label={word} kind={card.state} />
-        <span className="jp-GpuRelease-index" title={card.name}>
+        <Icon
+          icon={CARD_ICONS[card.state]}
+          label={cardHint(trans, card.state)}
+          kind={card.state}
+        />
+        <span className="jp-GpuRelease-index" title={cardTitle(card, trans)}>
           {place}
           {card.index}
         </span>
@@ -152,6 +159,12 @@ function CardRow(props: ICardRowProps): React.ReactElement {
   );
 }
 
+function cardTitle(card: ICard, trans: TranslationBundle): string {
+  return [trans.__('GPU %1', card.index), card.name]
+    .filter(Boolean)
+    .join(' · ');
+}
+
 /** Since when it is held, or until when it is kept warm. */
 function When(props: {
   card: ICard;
@@ -161,7 +174,7 @@ function When(props: {
   const { card, at, trans } = props;
   if (card.state === 'warm') {
     return (
-      <span className="jp-GpuRelease-when" title={trans.__('kept warm until')}>
+      <span className="jp-GpuRelease-when" title={cardHint(trans, card.state)}>
         {trans.__('warm')}{' '}
         {card.warmUntil !== null && <Countdown until={card.warmUntil} />}
       </span>

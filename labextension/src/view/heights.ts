@@ -16,7 +16,7 @@ export const BUTTONS = 32;
 export const FEEDBACK = 36;
 /** around the facts of an opened row */
 export const PADDING = 6;
-/** a section's title */
-export const TITLE = 32;
+/** a section below its title, at least */
+export const SECTION = 48;
 /** the table of GPU-hours */
 export const USAGE = 72;

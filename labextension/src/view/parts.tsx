@@ -49,7 +49,7 @@ export function Button(props: IButtonProps): React.ReactElement {
     <button
       type="button"
       className={`jp-GpuRelease-button ${look}${kind ? ` jp-mod-${kind}` : ''}`}
-      title={icon ? label : undefined}
+      title={label}
       aria-label={icon ? label : undefined}
       disabled={props.isDisabled}
       tabIndex={props.tabIndex}
@@ -95,6 +95,7 @@ export const Sparkline = React.memo(function Sparkline(props: ISparklineProps) {
       width={SPARK_WIDTH}
       height={SPARK_HEIGHT}
       viewBox={`0 -1 ${SPARK_WIDTH} ${SPARK_HEIGHT}`}
+      preserveAspectRatio="none"
       aria-hidden={true}
     >
       <title>{props.title}</title>

@@ -134,7 +134,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   if (waits(run.state)) {
     const place =
       run.position !== null ? trans.__('place %1', run.position) : '';
-    return [gpus, place, run.reason].filter(Boolean).join(' · ');
+    return [gpus, run.reason || place].filter(Boolean).join(' · '); // reasons name the place
   }
   if (!isTerminal(run.state)) {
     return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');

@@ -13,7 +13,8 @@ interface ISummaryProps {
 export function Summary(props: ISummaryProps): React.ReactElement {
   const { snapshot, trans } = props;
   const { counts, queue } = snapshot;
-  const mineWaits = queue.find(row => row.user === snapshot.me);
+  const place = queue.find(row => row.user === snapshot.me)?.position;
+  const { isClusterKnown } = snapshot;
   return (
     <div className="jp-GpuRelease-summary">
       <ul className="jp-GpuRelease-tiles">
@@ -22,18 +23,29 @@ export function Summary(props: ISummaryProps): React.ReactElement {
           value={counts.held + counts.external}
           label={trans.__('in use')}
           note={counts.mine > 0 ? trans.__('%1 yours', counts.mine) : ''}
+          hint={trans.__('GPUs that somebody holds')}
         />
-        <Tile
-          value={counts.waiting}
-          label={trans.__('waiting')}
-          note={
-            mineWaits?.position ? trans.__('you: %1', mineWaits.position) : ''
-          }
-        />
+        {isClusterKnown && (
+          <Tile
+            value={counts.waiting}
+            label={trans.__('waiting')}
+            note={place ? trans.__('you: no. %1', place) : ''}
+            hint={
+              place
+                ? trans.__(
+                    'Your first run is number %1 of those that wait',
+                    place
+                  )
+                : undefined
+            }
+          />
+        )}
       </ul>
       <Shares {...props} />
       <div className="jp-GpuRelease-cluster">
-        <span title={snapshot.cluster}>{snapshot.cluster}</span>
+        <span title={snapshot.cluster}>
+          {isClusterKnown ? snapshot.cluster : trans.__('this machine only')}
+        </span>
         {snapshot.simulated && (
           <span
             className="jp-GpuRelease-badge"
@@ -54,10 +66,14 @@ function Tile(props: {
   value: number;
   label: string;
   note?: string;
+  hint?: string;
   kind?: string;
 }): React.ReactElement {
   return (
-    <li className={`jp-GpuRelease-tile jp-mod-${props.kind ?? 'plain'}`}>
+    <li
+      className={`jp-GpuRelease-tile jp-mod-${props.kind ?? 'plain'}`}
+      title={props.hint}
+    >
       <span className="jp-GpuRelease-number">{props.value}</span>
       <span className="jp-GpuRelease-tileLabel">{props.label}</span>
       <span className="jp-GpuRelease-tileNote">{props.note}</span>
