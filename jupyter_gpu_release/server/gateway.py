@@ -110,7 +110,7 @@ class GatewayLine(LoggingConfigurable):
                     await self.look()
                 self.looked.set()
                 self._hurry.clear()
-                pause_s = self._pause_s(began_s)
+                pause_s = self.pause_s(began_s)
                 self._next_s = time.monotonic() + pause_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), pause_s)
@@ -179,7 +179,8 @@ class GatewayLine(LoggingConfigurable):
         if _outline(before) != _outline(status):
             self.on_change()
 
-    def _pause_s(self, began_s: float) -> float:
+    def pause_s(self, began_s: float) -> float:
+        """Seconds until the next look, after one that began at ``began_s``."""
         if self._error is None:
             if self.status is not None and self.status.serial:
                 return max(0.0, began_s + _LEAST_GAP_S - time.monotonic())

@@ -27,6 +27,8 @@ from jupyter_gpu_release.core.documents import (
     NodeRow,
     StatusDocument,
 )
+from jupyter_gpu_release.server.gateway import GatewayLine
+from jupyter_gpu_release.server.settings import GpuRelease
 
 from .conftest import StartServer
 
@@ -230,6 +232,26 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
         gateway.end()
         waiting.close()
         idle.close()
+
+
+@pytest.mark.asyncio
+async def test_a_silent_gateway_is_asked_less_and_less_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_TOKEN", _TOKEN)
+    gateway = _Script()
+    port = gateway.port
+    gateway.end()
+    line = GatewayLine(GpuRelease(url=f"http://127.0.0.1:{port}", poll_interval=0.5, max_backoff=5.0))
+    for expected_s in (1.0, 2.0, 4.0, 5.0, 5.0):
+        await line.look()
+        assert 0.8 * expected_s <= line.pause_s(0.0) <= expected_s
+    gateway = _Script(port)
+    try:
+        await line.look()
+        assert line.pause_s(0.0) == 0.5
+        assert line.state().state == "connected"
+    finally:
+        await line.close()
+        gateway.end()
 
 
 def test_a_wrong_token_is_said_so(tmp_path: Path, until: Until) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from server_kernel_bed import ServerKernel
+from websockets.sync.client import connect
 
 from .conftest import StartServer
 
@@ -55,6 +58,22 @@ answer = [child.pid, away]
     assert [gpu["pids"] for gpu in kernel.row()["gpus"]] == [[child], [away]]
     assert kernel.bed.get("status")["gpus"][1]["unattributed_bytes"] == 7
     kernel.run("import os\nchild.kill(); child.wait(); os.kill(away, 9); answer = None")
+
+
+def test_what_a_terminal_runs_is_the_terminals(kernel: ServerKernel, tmp_path: Path, until: Until) -> None:
+    bed, cards, said = kernel.bed, kernel.cards, tmp_path / "pid"
+    assert cards is not None
+    name = bed.http.post("/api/terminals").json()["name"]
+    url = f"{bed.url.replace('http', 'ws')}/terminals/websocket/{name}"
+    with connect(url, additional_headers={"Authorization": f"token {bed.token}"}, proxy=None) as socket:
+        script = f"sh -c 'exec 9<{cards.device}; echo $$ > {said}; read end'"
+        socket.send(json.dumps(["stdin", f"{script}\n"]))
+        until(lambda: said.exists() and said.read_text().strip(), "the terminal's script")
+        cards.show(f"process 1 {said.read_text().strip()} 300", used=300)
+        until(lambda: 'held_bytes{owner="terminal"} 300.0' in bed.http.get("/metrics").text, "the terminal's memory")
+    assert bed.get("status")["gpus"][1]["unattributed_bytes"] == 0
+    assert kernel.row()["used_bytes"] == 0
+    assert bed.http.delete(f"/api/terminals/{name}").status_code == 204
 
 
 def test_a_card_that_is_lost_and_a_driver_that_goes_degrade_the_answer(kernel: ServerKernel, until: Until) -> None:
