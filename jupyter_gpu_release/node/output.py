@@ -27,6 +27,8 @@ from .text_journal import TextJournal
 FLUSH_S = 0.02
 #: after this long without output the next one is sent nearly at once (one print() writes several times)
 _QUIET_S, _TOGETHER_S = 0.1, 0.001
+#: a bell that was rung is heard sooner than this
+_LATE_S = 0.5
 #: a cell that prints faster than it can be sent waits here
 _MOST_CHARS = 4 << 20
 _FLUSH, _SYNC, _FRAME = "flush!", "sync!", "frame!"
@@ -49,7 +51,7 @@ class Outlet:
         self._queue: deque[tuple[float, str, Any, int]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)
         self._urgent = os.eventfd(0, os.EFD_CLOEXEC)
-        self._rung = False
+        self._rung, self._rung_at_s = False, 0.0
         self._chars = 0
         self._main = threading.get_ident()
         self._sender = threading.Thread(target=self._send_forever, name="jgr-output", daemon=True)
@@ -103,13 +105,14 @@ class Outlet:
             done.acquire()
             self._queue.append((0.0, what, (detail, done), 0))
             os.eventfd_write(self._urgent, 1)
-            self._ring()
+            os.eventfd_write(self._bell, 1)
             if wait:
                 done.acquire()
 
     def _ring(self) -> None:
-        if not self._rung:
-            self._rung = True
+        now_s = time.monotonic()
+        if not self._rung or now_s - self._rung_at_s > _LATE_S:  # late: an interrupt struck before the bell rang
+            self._rung_at_s, self._rung = now_s, True
             os.eventfd_write(self._bell, 1)
 
     # ----------------------------------------------------------- below: the sending thread only

@@ -1,0 +1,53 @@
+"""What a rank prints reaches its supervisor, even when an interrupt struck in the middle of a ``print``."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from jupyter_gpu_release.core.messages import decode
+from jupyter_gpu_release.node import frames
+from jupyter_gpu_release.node.frames import Kind, Output
+from jupyter_gpu_release.node.output import Outlet, OutStream
+from jupyter_gpu_release.node.text_journal import TextJournal
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Outlet, socket.socket]]:
+    """An outlet that an interrupt struck between noting that it rings for its sender, and ringing."""
+    ours, theirs = socket.socketpair()
+    outlet = Outlet(ours, TextJournal())
+    outlet._rung, outlet._rung_at_s = True, 0.0
+    theirs.settimeout(30)
+    with ours, theirs:
+        yield outlet, theirs
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+def _text(sock: socket.socket) -> str:
+    kind, body = frames.receive(sock) or (None, b"")
+    assert kind is Kind.OUTPUT
+    return "".join(chain.from_iterable(output.data["text"] for output in decode(body, list[Output])))
+
+
+def test_the_next_print_is_sent(ends: tuple[Outlet, socket.socket]) -> None:
+    outlet, theirs = ends
+    outlet._queue.append((0.0, "stdout", "before ", 0))
+    OutStream(outlet, "stdout", 1).write("after")
+    assert _text(theirs) == "before after"
+
+
+def test_the_end_of_the_cell_is_told(ends: tuple[Outlet, socket.socket]) -> None:
+    outlet, theirs = ends
+    outlet._rung_at_s = float("inf")  # as if it had rung a moment ago
+    OutStream(outlet, "stdout", 1).write("text")
+    ending = threading.Thread(target=outlet.frame, args=(Kind.ENDED, b"1"), daemon=True)
+    ending.start()
+    assert _text(theirs) == "text"
+    assert frames.receive(theirs) == (Kind.ENDED, b"1")
+    ending.join(30)
+    assert not ending.is_alive()
