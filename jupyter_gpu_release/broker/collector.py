@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 from sqlalchemy.engine import Engine
 
+from ..core.collection import GcDocument, RemovalRow
 from ..core.config import RetentionPolicy
-from ..core.documents import DOCUMENT_VERSION, GcDocument, RemovalRow
+from ..core.documents import DOCUMENT_VERSION
 from ..core.messages import Graph, Outcome, RunView
 from ..core.resources import format_seconds
 from ..core.run import RunState

@@ -15,10 +15,10 @@ from starlette.websockets import WebSocket
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
+from ..core.collection import GcDocument
 from ..core.config import RetentionPolicy
 from ..core.documents import (
     EventsPage,
-    GcDocument,
     Health,
     LeaseExtension,
     NodeChecks,

@@ -6,7 +6,7 @@ import argparse
 
 from rich.console import Console
 
-from ..core.documents import GcDocument
+from ..core.collection import GcDocument
 from ..core.resources import counted, format_bytes, parse_bytes, parse_seconds
 from ..errors import GatewayUnavailableError
 from .columns import write_columns

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..core.documents import RunRow
-from ..core.messages import TrackedFile
+from ..core.ingredients import TrackedFile
 from ..core.provenance import Lineage, RunSummary
 from ..core.resources import format_bytes
 

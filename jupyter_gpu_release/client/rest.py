@@ -10,16 +10,8 @@ import msgspec
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
-from ..core.documents import (
-    EventsPage,
-    GcDocument,
-    Health,
-    NodeChecks,
-    RunRow,
-    RunsDocument,
-    StatusDocument,
-    WarmRow,
-)
+from ..core.collection import GcDocument
+from ..core.documents import EventsPage, Health, NodeChecks, RunRow, RunsDocument, StatusDocument, WarmRow
 from ..core.messages import RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState

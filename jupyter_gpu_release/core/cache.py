@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .cell import CellFacts
-from .messages import TrackedFile
+from .ingredients import TrackedFile
 
 if TYPE_CHECKING:
     from .choices import RunOptions

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from .ingredients import TrackedFile, UsedInput
 from .kept import KeptLease
 from .resources import ResourceAsk
 
@@ -102,29 +103,6 @@ class FileInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     path: str
     bytes: int = 0
-
-
-class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that a cell read through ``track(path)``, as it was then. ``digest``: blake3-256, hex."""
-
-    path: str
-    bytes: int
-    digest: str
-    mtime_ns: int = 0
-
-
-class UsedInput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One name that was sent to a run; ``run``: the earlier run that made the object, where that is known.
-
-    ``digest``: ``sent:…`` of the bytes as they were sent; ``blobs:…`` of the digests of its blobs where it is large;
-    ``graph:…`` of what it means, with ``--cache``.
-    """
-
-    name: str
-    type: str
-    bytes: int = 0
-    run: str = ""
-    digest: str = ""
 
 
 class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):

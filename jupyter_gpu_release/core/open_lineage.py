@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .documents import RunRow
-from .messages import TrackedFile
+from .ingredients import TrackedFile
 from .provenance import Lineage, RunFacts, RunSummary
 
 SCHEMA_VERSION = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .messages import TrackedFile, UsedInput
+from .ingredients import TrackedFile, UsedInput
 
 #: how far lineage is followed, and how many runs of it are told at most
 MOST_DEPTH = 20

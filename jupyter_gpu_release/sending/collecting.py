@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from ..core.cell import CellFacts
 from ..core.cell_calls import JOINS_GROUP
 from ..core.devices import DeviceLedger
-from ..core.messages import UsedInput, ValueInfo
+from ..core.ingredients import UsedInput
+from ..core.messages import ValueInfo
 from ..errors import CannotSendError
 from ..storage import codec
 from ..storage.diagnosis import find_trouble

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import msgspec
 from blake3 import blake3
 
-from ..core.messages import UsedInput, ValueInfo
+from ..core.ingredients import UsedInput
+from ..core.messages import ValueInfo
 from ..storage.codec import Dump
 
 #: a name of more bytes gets its digest from its blobs, once they are written (:func:`with_large_digests`)

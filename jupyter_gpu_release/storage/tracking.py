@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from blake3 import blake3
 
-from ..core.messages import TrackedFile
+from ..core.ingredients import TrackedFile
 
 #: files below one tracked folder
 MOST_FILES = 10_000

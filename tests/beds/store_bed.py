@@ -15,8 +15,8 @@ import msgspec
 from jupyter_gpu_release.broker import ledger
 from jupyter_gpu_release.broker.broker import Broker
 from jupyter_gpu_release.broker.manifests import manifest_of
+from jupyter_gpu_release.core.collection import GcDocument
 from jupyter_gpu_release.core.config import GatewayConfig, RetentionPolicy
-from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView, ValueInfo
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.storage.graph_file import digest_in, open_graph, write_graph

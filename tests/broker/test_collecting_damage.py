@@ -12,8 +12,8 @@ import pytest
 from ray_bed import GatewayBed, RayBed
 from store_bed import OLD, StoreBed, blob, collect, gone, is_whole, run_id
 
+from jupyter_gpu_release.core.collection import GcDocument
 from jupyter_gpu_release.core.config import RetentionPolicy
-from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.trash import Trash
 

@@ -12,8 +12,8 @@ from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_i
 
 from jupyter_gpu_release.broker.sessions import Session
 from jupyter_gpu_release.broker.tokens import Caller
+from jupyter_gpu_release.core.collection import GcDocument
 from jupyter_gpu_release.core.config import RetentionPolicy
-from jupyter_gpu_release.core.documents import GcDocument
 from jupyter_gpu_release.errors import ConflictError, StoreError
 from jupyter_gpu_release.storage.graph_file import open_graph
 from jupyter_gpu_release.storage.runs import read_manifest

@@ -11,8 +11,8 @@ from jupyter_gpu_release.cli import collect
 from jupyter_gpu_release.cli.gateway_settings import collection_interval_from_environment, retention_from_environment
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.core.collection import GcDocument, RemovalRow
 from jupyter_gpu_release.core.config import RetentionPolicy
-from jupyter_gpu_release.core.documents import GcDocument, RemovalRow
 from jupyter_gpu_release.errors import OptionError
 
 RUN = "20260101-000003-00000003"

@@ -25,7 +25,7 @@ from jupyter_gpu_release.core.documents import (
     RunsDocument,
     StatusDocument,
 )
-from jupyter_gpu_release.core.messages import TrackedFile, UsedInput
+from jupyter_gpu_release.core.ingredients import TrackedFile, UsedInput
 from jupyter_gpu_release.core.provenance import Environment, Lineage, Link, RunFacts, RunSummary
 from jupyter_gpu_release.core.run import new_run_id
 from jupyter_gpu_release.errors import NoSuchRunError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jupyter_gpu_release.core.messages import UsedInput
+from jupyter_gpu_release.core.ingredients import UsedInput
 from jupyter_gpu_release.sending.collecting import Prepared
 from jupyter_gpu_release.sending.submission import _place_inputs
 from jupyter_gpu_release.storage import codec
