@@ -6,6 +6,7 @@ import os
 from types import TracebackType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = __name__.partition(".")[0]
 
 
 def without_own(trace: TracebackType | None) -> TracebackType | None:
@@ -29,4 +30,7 @@ def drop_own_causes(error: BaseException) -> None:
 
 
 def _is_ours(link: TracebackType) -> bool:
-    return link.tb_frame.f_code.co_filename.startswith(_OURS)
+    file = link.tb_frame.f_code.co_filename
+    if file == "<string>":  # the `__init__` of a dataclass
+        return str(link.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
+    return file.startswith(_OURS)

@@ -25,6 +25,15 @@ def seed_after_fork(states: ambient.Rng, *, has_gpu: bool) -> None:
         ambient.seed_devices()
 
 
+def gang_hints(error: str, ranks: int, gpus: int) -> list[str]:
+    """What PyTorch's own words mean in a cell that is one process with ``gpus`` GPUs."""
+    if ranks > 1 or "environment variable RANK expected" not in error:
+        return []
+    wanted = max(gpus, 2)
+    text = "init_process_group() is for several processes, and this cell ran as one"
+    return [f"{text}: --gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"]
+
+
 def gpu_touched() -> bool:
     """Whether a framework has opened the GPU in this process."""
     torch = sys.modules.get("torch")

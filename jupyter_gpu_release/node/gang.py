@@ -9,6 +9,7 @@ import msgspec
 
 from ..core.messages import ErrorInfo, Outcome
 from ..core.node_messages import StartOrder
+from ..errors import CannotSendError
 from .frames import RankOrder
 from .seats import EVALUATOR, RANK, SERVER, Seat
 from .spool import KeepOrder
@@ -91,8 +92,8 @@ def _seniority(outcome: Outcome) -> tuple[bool, float]:
 def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | None:
     """The error with its rank and node: above the traceback of the user's own, in the sentence of ours."""
     error, seat = outcome.error, seats[index]
-    if error is None:
-        return None
+    if error is None or (error.code and error.ename == CannotSendError.__name__):  # that names its ranks itself
+        return error
     where = f"{seat.name(_ranks(seats))} on {seat.host}"
     if not error.code:
         return msgspec.structs.replace(error, traceback=[f"in {where}:", *error.traceback])

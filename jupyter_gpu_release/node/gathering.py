@@ -21,6 +21,8 @@ from ..storage.layout import RunPaths
 from .memory_graph import InMemory, put, take
 from .rank_channel import RankChannel
 
+_NO_SUCH_NAME = "it has no such name"
+
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one rank has: its values as a graph (or where it lies), and for names that cannot be sent the reason."""
@@ -34,7 +36,7 @@ def pack_part(
     names: Sequence[str], namespace: Mapping[str, Any], realm: codec.Realm, paths: RunPaths, rank: int, *, near: bool
 ) -> Part:
     """This rank's values. Large ones stay in memory (``near``: on rank 0's node), or go into the run's folder."""
-    missing = {name: "it has no such name" for name in names if name not in namespace}
+    missing = {name: _NO_SUCH_NAME for name in names if name not in namespace}
     dump = codec.dump({name: namespace[name] for name in names if name not in missing}, realm)
     missing |= {name: f"{type(error).__name__}: {error}" for name, error in dump.failed.items()}
     if dump.total_bytes <= INLINE_LIMIT_BYTES:
@@ -73,16 +75,27 @@ def gather(
     if rank:
         return
     loaded = [dict(codec.load(stream, buffers, realm).values) for stream, buffers in opened]
-    problems = []
+    lacking = {name: {n: part.missing[name] for n, part in enumerate(parts) if name in part.missing} for name in names}
     for name in names:
-        lacking = {number: part.missing[name] for number, part in enumerate(parts) if name in part.missing}
         if name not in namespace:
-            lacking[0] = "it has no such name"
-        problems += [f"rank {number}'s `{name}` cannot be gathered: {why}" for number, why in sorted(lacking.items())]
-        if not lacking:
+            lacking[name][0] = _NO_SUCH_NAME
+        if not lacking[name]:
             namespace[name] = [namespace[name], *(values[name] for values in loaded)]
+    _raise_for({name: found for name, found in lacking.items() if found}, len(parts))
+
+
+def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
+    """``lacking``: by name and rank, why there is no list."""
+    problems = []
+    for name, found in lacking.items():
+        if set(found.values()) == {_NO_SUCH_NAME} and len(found) == ranks:
+            problems.append(f"`{name}` cannot be gathered: the cell makes no such name")
+        else:
+            problems += [f"rank {rank}'s `{name}` cannot be gathered: {why}" for rank, why in sorted(found.items())]
     if problems:
-        raise CannotSendError("; ".join(problems), mend="gather what can be pickled (numbers, arrays, tensors, lists)")
+        is_unknown = all(_NO_SUCH_NAME in found.values() for found in lacking.values())
+        mend = "a name that every rank makes" if is_unknown else "what can be pickled (numbers, arrays, tensors, lists)"
+        raise CannotSendError("; ".join(problems), mend=f"gather {mend}")
 
 
 def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]:

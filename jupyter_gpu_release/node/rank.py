@@ -27,6 +27,7 @@ from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, process, workplace
 from .frames import Go, Kind, RankOrder, died_outcome
+from .frameworks import gang_hints
 from .gathering import gather
 from .loop import CellLoop
 from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
@@ -88,6 +89,7 @@ class _Rank:
         self._shell = shell
         self._notes: list[str] = []
         self._granted_s: float | None = None
+        self._gpus = 0
         self._started: float | None = None
         self._files: WrittenFiles | None = None
         self._publisher: Publisher | None = None
@@ -113,7 +115,7 @@ class _Rank:
         early = workplace.is_visible(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None
         go = self._await_grant()
-        self._granted_s = time.time()
+        self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
@@ -169,6 +171,8 @@ class _Rank:
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.frame(Kind.ENDED, encode(ended_s))
         self._notes += ended.notes
+        if error is not None:
+            self._notes += gang_hints(error.evalue, self._order.ranks, self._gpus)
         status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
         if status == "ok" and payload.gather and self._order.role == "rank":
             status, error = self._gather(payload)

@@ -9,7 +9,7 @@ import pytest
 
 import jupyter_gpu_release
 from jupyter_gpu_release.core.own_frames import drop_own_causes, without_own
-from jupyter_gpu_release.errors import NoSuchRunError
+from jupyter_gpu_release.errors import CannotSendError, NoSuchRunError
 
 
 def _failing() -> BaseException:
@@ -24,6 +24,14 @@ def test_the_last_frame_is_the_users() -> None:
     frames = traceback.extract_tb(without_own(error.__traceback__))
     assert [frame.filename for frame in frames] == [__file__]
     assert len(traceback.extract_tb(error.__traceback__)) > 1, "the debugger still has the whole one"
+
+
+def test_frames_that_a_dataclass_of_ours_wrote_are_ours() -> None:
+    with pytest.raises(CannotSendError) as caught:
+        jupyter_gpu_release.launch(3)  # type: ignore[arg-type]
+    assert any(frame.filename == "<string>" for frame in traceback.extract_tb(caught.value.__traceback__))
+    frames = traceback.extract_tb(without_own(caught.value.__traceback__))
+    assert [frame.filename for frame in frames] == [__file__]
 
 
 def test_frames_of_ours_that_call_the_user_stay() -> None:

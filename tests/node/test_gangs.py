@@ -136,6 +136,13 @@ def test_an_interrupt_inside_a_collective_frees_everything_within_its_grace(node
     assert "kept" in [value.name for value in outcome.results]
 
 
+def test_a_process_group_in_one_process_gets_the_hint(node: Node) -> None:
+    cell = "import torch.distributed as dist\ndist.init_process_group('gloo')"
+    outcome = node.run(cell, gpu_ids=["0", "1"]).outcome
+    assert outcome.status == "error"
+    assert any("--gpus 2 --ranks 2 runs it as 2" in note for note in outcome.notes), outcome
+
+
 def test_a_rank_that_dies_before_it_begins_ends_the_gang(node: Node) -> None:
     run = node.start("raise SystemExit", env={"PYTHONHASHSEED": "0"}, ranks=2, gpu_ids=None)
     run.wait_for(lambda run: len(run.on_node.gang._lines) == 2)
@@ -227,15 +234,17 @@ def test_ranks_map_one_copy_of_their_inputs(node: Node) -> None:
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        ("x = open('/dev/null') if ranks.rank else 1", "rank 1's `x` cannot be gathered"),
+        ("x = open('/dev/null') if ranks.rank else 1",
+         "rank 1's `x` cannot be gathered: PicklingError: cannot pickle an open file ('/dev/null')"),
         ("if ranks.rank == 0:\n    x = 1", "rank 1's `x` cannot be gathered: it has no such name"),
+        ("pass", "`x` cannot be gathered: the cell makes no such name"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_gathered_names_the_rank(node: Node, cell: str, words: str) -> None:
     outcome = node.run(f"from jupyter_gpu_release import ranks\nother = 3\n{cell}", gather=["x"], **TWO).outcome
     assert outcome.status == "error"
     assert outcome.error is not None
-    assert words in outcome.error.evalue
+    assert outcome.error.evalue == words
     assert "other" in [value.name for value in outcome.results]
 
 
