@@ -39,6 +39,8 @@ def final_reason(outcome: Outcome, cancelled: str) -> str:
         return outcome.status
     first = error.evalue.strip().splitlines()[0] if error.evalue.strip() else ""
     text = first if error.code else f"{error.ename}: {first}" if first else error.ename
+    if outcome.status == "timeout" and not error.code:  # what the cell got is our interrupt, and says nothing
+        text = "stopped at its --timeout" + (f" ({text})" if error.ename != "KeyboardInterrupt" else "")
     return text[:300]
 
 
