@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from node_bed import Node
+from vanishing_store import is_of
 
 from jupyter_gpu_release.node import process
 
@@ -17,3 +19,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     made.close()
     assert process.end_marked(process.CLUSTER_MARKER, made.marker) == 0
     assert not made.runtime.exists()
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[Node]:
+    """A node whose store may be broken."""
+    (tmp_path / "store").mkdir()
+    made = Node(tmp_path / "store", ["numpy"])
+    yield made
+    made.close()
+    process.kill_each(pid for pid in process.persisters() if is_of(made, pid))

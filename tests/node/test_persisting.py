@@ -6,18 +6,18 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 from disks import tmpfs
-from node_bed import Node, Run
+from node_bed import Node
+from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, persister_of, waits_of
 
-from jupyter_gpu_release.core.messages import Graph, Outcome, PersistWait
-from jupyter_gpu_release.core.node_messages import RunPhase, RunWaits
+from jupyter_gpu_release.core.messages import Outcome
+from jupyter_gpu_release.core.node_messages import RunPhase
 from jupyter_gpu_release.node import persister, process
 from jupyter_gpu_release.node.frames import RankOrder
 from jupyter_gpu_release.node.spool import KeepOrder
@@ -25,81 +25,12 @@ from jupyter_gpu_release.storage.events import read_events
 from jupyter_gpu_release.storage.graph_file import open_graph
 
 Until = Callable[[Callable[[], object], str], None]
-#: 24 MiB: more than travels inline
-LARGE = "import numpy as np\ntable = np.arange(3 << 20, dtype=np.float64)"
-SMALL = "answer = 42"
-
-
-@pytest.fixture
-def own_node(tmp_path: Path) -> Iterator[Node]:
-    """A node whose store may be broken."""
-    (tmp_path / "store").mkdir()
-    made = Node(tmp_path / "store", ["numpy"])
-    yield made
-    made.close()
-    process.kill_each(pid for pid in process.persisters() if _is_of(made, pid))
-
-
-def _is_of(node: Node, pid: int) -> bool:
-    try:
-        return psutil.Process(pid).environ().get(process.CLUSTER_MARKER) == node.marker
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _rename(node: Node) -> Path:
-    """The store vanishes, with a run's folder in it."""
-    away = node.store.with_name("store-away")
-    node.store.rename(away)
-    return away
-
-
-def _begin(node: Node, source: str, until: Until, *, decoy: bool = False) -> tuple[Run, Path]:
-    """A run whose store vanishes while its cell runs; returns once it has been released.
-
-    ``decoy``: below its mount point somebody once made the folder of the runs.
-    """
-    go = node.store.parent / "go"
-    wait = f"\nimport os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.005)"
-    run = node.start(source + wait, workdir=str(node.store.parent))
-    run.wait_for(lambda run: run.phase("running"))
-    away = _rename(node)
-    if decoy:
-        (node.store / "runs").mkdir(parents=True)
-    go.touch()
-    run.wait_for(lambda run: run.phase("released"))
-    return run, away
-
-
-def _waits(run: Run) -> list[PersistWait]:
-    return [message.waits_for for message in run.messages if isinstance(message, RunWaits)]
-
-
-def _failed(run: Run) -> list[PersistWait]:
-    return [wait for wait in _waits(run) if wait.reason]
-
-
-def _persister(node: Node, until: Until) -> int:
-    """The process that keeps the results, once it has given itself its name."""
-    until(lambda: any(_is_of(node, pid) for pid in process.persisters()), "the persister")
-    (pid,) = [pid for pid in process.persisters() if _is_of(node, pid)]
-    return pid
-
-
-def _table(node: Node, run: str, values: Graph) -> Any:
-    graph = open_graph(node.store / "runs" / run / "values.graph", values.digest, verify=True)
-    return np.frombuffer(max(graph.buffers, key=len), dtype=np.float64)
-
-
-def _assert_whole(node: Node, run: str, values: Graph | None) -> None:
-    assert values is not None
-    assert (_table(node, run, values) == np.arange(3 << 20)).all()
 
 
 def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> None:
     run = own_node.run(LARGE)
     assert run.outcome.status == "ok"
-    _assert_whole(own_node, run.order.run, run.outcome.values)
+    assert_whole(own_node, run.order.run, run.outcome.values)
     own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
 
 
@@ -118,9 +49,9 @@ def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("decoy", "reason"), [(False, "is not there"), (True, "it has no store.json")])
 def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until, decoy: bool, reason: str) -> None:
-    run, away = _begin(own_node, LARGE, until, decoy=decoy)
-    run.wait_for(_failed)
-    wait = _failed(run)[0]
+    run, away = begin(own_node, LARGE, until, decoy=decoy)
+    run.wait_for(failures_of)
+    wait = failures_of(run)[0]
     assert wait.path.endswith("values.graph")
     assert reason in wait.reason
     assert (wait.bytes >= 24 << 20, wait.kept, wait.tries) == (True, "memory", 1)
@@ -131,7 +62,7 @@ def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until, 
         shutil.rmtree(own_node.store)
     away.rename(own_node.store)
     assert run.wait().status == "ok"
-    _assert_whole(own_node, run.order.run, run.outcome.values)
+    assert_whole(own_node, run.order.run, run.outcome.values)
 
 
 def test_values_of_all_ranks_are_gathered_and_the_gpus_free_without_a_store(own_node: Node) -> None:
@@ -157,7 +88,7 @@ def test_output_that_could_not_be_recorded_is_recorded_later(own_node: Node, unt
     away = own_node.store.with_name("store-away")
     source = f"import os\nos.rename({str(own_node.store)!r}, {str(away)!r})\nprint('last words')\n" + SMALL
     run = own_node.start(source)
-    run.wait_for(_failed)
+    run.wait_for(failures_of)
     assert "last words" in "".join(str(event.data) for event in run.on_node.events(0))
     away.rename(own_node.store)
     assert run.wait().status == "ok"
@@ -167,14 +98,14 @@ def test_output_that_could_not_be_recorded_is_recorded_later(own_node: Node, unt
 
 
 def test_small_results_are_not_final_before_they_are_durable(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, SMALL, until)
-    run.wait_for(_failed)
+    run, away = begin(own_node, SMALL, until)
+    run.wait_for(failures_of)
     released = run.phase("released")
     assert released is not None
     assert released.outcome is not None
     assert released.outcome.values is not None
     assert released.outcome.values.stream  # the names are usable at once
-    until(lambda: _failed(run)[-1].kept == "disk", "small results are on the node's own disk")
+    until(lambda: failures_of(run)[-1].kept == "disk", "small results are on the node's own disk")
     assert run.phase("final") is None
     away.rename(own_node.store)
     outcome = run.wait()
@@ -184,15 +115,15 @@ def test_small_results_are_not_final_before_they_are_durable(own_node: Node, unt
 
 
 def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node, until)
-    run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
+    run, away = begin(own_node, LARGE, until)
+    pid = persister_of(own_node, until)
+    run.wait_for(lambda run: any(wait.kept == "disk" for wait in waits_of(run)))
     until(lambda: process.is_gone(pid), "the persister let go of its memory")
     spool = Path(own_node.keeping.order.spool) / run.order.run
     assert spool.stat().st_mode & 0o077 == 0
     away.rename(own_node.store)
     assert run.wait().status == "ok"
-    _assert_whole(own_node, run.order.run, run.outcome.values)
+    assert_whole(own_node, run.order.run, run.outcome.values)
     own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
     until(lambda: not spool.exists(), "the spool is empty")
 
@@ -203,8 +134,8 @@ def test_more_than_the_budget_is_spilled_at_once(tmp_path: Path, until: Until) -
     try:
         run = node.start(LARGE)
         # at 1 MiB/s the first try goes well and would take 24 s
-        run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
-        assert not _failed(run)
+        run.wait_for(lambda run: any(wait.kept == "disk" for wait in waits_of(run)))
+        assert not failures_of(run)
         node.loop.call_soon_threadsafe(node.keeping.give_up, run.order.run, "enough")
         assert run.wait().status == "interrupted"
     finally:
@@ -220,49 +151,49 @@ def test_the_limit_of_the_operator_is_kept(tmp_path: Path) -> None:
         assert final is not None
         assert released is not None
         assert final.at_s - released.at_s > 1.0  # 24 MiB at 20 MiB/s: 1.2 s
-        _assert_whole(node, run.order.run, run.outcome.values)
+        assert_whole(node, run.order.run, run.outcome.values)
     finally:
         node.close()
 
 
 def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
-    run.wait_for(_failed)
-    pid = _persister(own_node, until)
+    run, away = begin(own_node, LARGE, until)
+    run.wait_for(failures_of)
+    pid = persister_of(own_node, until)
     (adopted,) = own_node.call(own_node.start_agent_anew())
     assert (adopted.run, adopted.outcome.status, adopted.outcome.results[0].name) == (run.order.run, "ok", "table")
     assert process.is_persister(pid)
     away.rename(own_node.store)
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.run, adopted.outcome.values)
     assert [m.phase for m in own_node.messages if isinstance(m, RunPhase)] == ["released", "final"]
 
 
 def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
-    os.kill(_persister(own_node, until), signal.SIGTERM)  # as at the cluster's end
-    run.wait_for(lambda run: any(wait.kept == "disk" for wait in _waits(run)))
+    run, away = begin(own_node, LARGE, until)
+    os.kill(persister_of(own_node, until), signal.SIGTERM)  # as at the cluster's end
+    run.wait_for(lambda run: any(wait.kept == "disk" for wait in waits_of(run)))
     (adopted,) = own_node.call(own_node.start_agent_anew())
     away.rename(own_node.store)
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.run, adopted.outcome.values)
 
 
 def test_results_that_became_durable_without_an_agent_are_reported(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
+    run, away = begin(own_node, LARGE, until)
     own_node.call(_deaf(own_node))
-    pid = _persister(own_node, until)
+    pid = persister_of(own_node, until)
     away.rename(own_node.store)
     until(lambda: process.is_gone(pid), "the persister is done")
     (adopted,) = own_node.call(own_node.start_agent_anew())
     until(lambda: adopted.phase == "final", "the adopted run is final")
-    _assert_whole(own_node, adopted.run, adopted.outcome.values)
+    assert_whole(own_node, adopted.run, adopted.outcome.values)
     assert run.phase("final") is None
 
 
 def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_node: Node, until: Until) -> None:
-    run, _away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node, until)
+    run, _away = begin(own_node, LARGE, until)
+    pid = persister_of(own_node, until)
     assert psutil.Process(pid).nice() >= 10  # giving GPUs back comes first
     os.kill(pid, signal.SIGKILL)
     outcome = run.wait()
@@ -275,8 +206,8 @@ def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_nod
 
 
 def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
-    run, _away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node, until)
+    run, _away = begin(own_node, LARGE, until)
+    pid = persister_of(own_node, until)
     own_node.loop.call_soon_threadsafe(own_node.keeping.give_up, run.order.run, "cancelled by ada")
     outcome = run.wait()
     assert (outcome.status, outcome.values) == ("interrupted", None)
@@ -288,8 +219,8 @@ def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
 
 @pytest.mark.parametrize("victim", ["supervisor", "fork server"])
 def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
-    run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node, until)
+    run, away = begin(own_node, LARGE, until)
+    pid = persister_of(own_node, until)
     server = own_node.servers.start().pid
     if victim == "fork server":
         os.kill(server, signal.SIGKILL)
@@ -303,7 +234,7 @@ def test_results_survive_those_that_made_them(own_node: Node, until: Until, vict
     assert process.is_persister(pid)
     away.rename(own_node.store)
     assert run.wait().status == "ok"
-    _assert_whole(own_node, run.order.run, run.outcome.values)
+    assert_whole(own_node, run.order.run, run.outcome.values)
 
 
 def test_a_disk_that_is_full_then_read_only_is_said_and_written_when_it_is_neither(own_node: Node) -> None:
@@ -312,29 +243,29 @@ def test_a_disk_that_is_full_then_read_only_is_said_and_written_when_it_is_neith
         (own_node.store / "runs").mkdir()
         (own_node.store / "store.json").write_bytes(name)
         run = own_node.start(LARGE, workdir=str(own_node.store.parent))
-        run.wait_for(_failed)
-        wait = _failed(run)[0]
+        run.wait_for(failures_of)
+        wait = failures_of(run)[0]
         assert wait.reason == "No space left on device"
         assert wait.free_bytes is not None
         assert wait.free_bytes <= 8 << 20
         subprocess.run(["mount", "-o", "remount,ro,size=64m", str(own_node.store)], check=True)
-        run.wait_for(lambda run: any("Read-only" in wait.reason for wait in _failed(run)))
+        run.wait_for(lambda run: any("Read-only" in wait.reason for wait in failures_of(run)))
         subprocess.run(["mount", "-o", "remount,rw", str(own_node.store)], check=True)
         assert run.wait().status == "ok"
-        _assert_whole(own_node, run.order.run, run.outcome.values)
+        assert_whole(own_node, run.order.run, run.outcome.values)
 
 
 def test_a_full_local_disk_keeps_them_in_memory(own_node: Node, until: Until) -> None:
-    run, away = _begin(own_node, LARGE, until)
-    pid = _persister(own_node, until)
+    run, away = begin(own_node, LARGE, until)
+    pid = persister_of(own_node, until)
     with tmpfs(Path(own_node.keeping.order.spool), "4m"):
         os.kill(pid, signal.SIGUSR1)
-        run.wait_for(lambda run: len(_failed(run)) > 2)
+        run.wait_for(lambda run: len(failures_of(run)) > 2)
         assert process.is_persister(pid)
-        assert _failed(run)[-1].kept == "memory"
+        assert failures_of(run)[-1].kept == "memory"
         away.rename(own_node.store)
         assert run.wait().status == "ok"
-        _assert_whole(own_node, run.order.run, run.outcome.values)
+        assert_whole(own_node, run.order.run, run.outcome.values)
 
 
 async def _deaf(node: Node) -> None:
