@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from functools import partial
 
 import msgspec
@@ -21,11 +22,13 @@ from .access import Act, Caller, may
 from .journal import Journal
 from .manifests import Manifests
 from .nodes import Node, NodeTable
-from .runs import RunRecord
+from .runs import PHASES, RunRecord
 
 log = logging.getLogger(__name__)
 #: how long an answer about a node's packages is good for a run's record (for reuse it is always asked anew)
 _KNOWN_S = 60.0
+#: small results are on the store a moment after their lease is gone: "Run All" again may be as quick
+_SOON_S, _LOOK_S = 1.0, 0.02
 
 
 class Provenance:
@@ -65,7 +68,8 @@ class Provenance:
             if view.state == RunState.SUCCEEDED.word and request.cache_key and before:
                 now, _ = await self._common_environment(request.packages)
                 if now == before and self._manifests.has_values(view.run, outcome):
-                    self._journal.put(partial(kinship.put_key, view=view, request=request, environment=now))
+                    key = partial(kinship.put_key, view=view, request=request, environment=now)
+                    await asyncio.wait([self._journal.put(key)])
         except ClusterError as error:
             log.info("run %s: its environment is not known: %s", view.run, error.message)
 
@@ -91,12 +95,26 @@ class Provenance:
             return "", f"the packages of the nodes are not known: {error.message}"
         return _agreed(nodes, list(found))
 
-    async def candidates(self, caller: Caller, question: CacheQuestion) -> CacheAnswer:
-        """The caller's own runs with this key whose results are at hand, newest first."""
+    async def candidates(self, caller: Caller, question: CacheQuestion, live: Iterable[RunRecord]) -> CacheAnswer:
+        """The caller's own runs with this key whose results are at hand, newest first; ``live``: runs not over."""
         environment, reason = await self._common_environment(question.packages)
         if not environment:
             return CacheAnswer(reason=reason)
-        return CacheAnswer(await asyncio.to_thread(self._find, caller.user, question.key, environment))
+        twins = [each for each in live if each.view.user == caller.user and each.request.cache_key == question.key]
+        await self._until_noted(twins)
+        found = await asyncio.to_thread(self._find, caller.user, question.key, environment)
+        still = [twin.run for twin in twins if not twin.state.is_terminal]
+        return CacheAnswer(found, under_way=still[-1] if still and not found else "")
+
+    async def _until_noted(self, twins: list[RunRecord]) -> None:
+        """Runs whose results are being written, and ends that are being noted, get a moment."""
+        deadline = time.monotonic() + _SOON_S
+        while any(twin.phase >= PHASES["released"] and not twin.state.is_terminal for twin in twins):
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(_LOOK_S)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=max(0.0, deadline - time.monotonic()))
 
     def _find(self, user: str, key: str, environment: str) -> list[CacheCandidate]:
         with self._engine.connect() as connection:

@@ -28,7 +28,8 @@ async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Line
 
 async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAnswer:
     """POST /v1/cache."""
-    return await broker.provenance.candidates(caller, await _body(request, CacheQuestion))
+    question = await _body(request, CacheQuestion)
+    return await broker.provenance.candidates(caller, question, broker.runs.live())
 
 
 async def note_reuse(broker: Broker, caller: Caller, request: Request) -> RunRow:

@@ -53,10 +53,14 @@ class CacheCandidate(msgspec.Struct, frozen=True):
 
 
 class CacheAnswer(msgspec.Struct, frozen=True):
-    """Newest first. ``reason``: why the cluster cannot tell (its nodes differ …); then there are no candidates."""
+    """Newest first. ``reason``: why the cluster cannot tell (its nodes differ …); then there are no candidates.
+
+    ``under_way``: where there are none, a run with this key that is not over.
+    """
 
     candidates: list[CacheCandidate] = msgspec.field(default_factory=list)
     reason: str = ""
+    under_way: str = ""
 
 
 class CacheUse(msgspec.Struct, frozen=True):

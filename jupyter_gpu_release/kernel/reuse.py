@@ -64,6 +64,9 @@ def reuse(notebook: Notebook, session: GatewaySession, cell: Cell, key: CacheKey
             return False
         if answer.reason:
             notes.append(f"--cache: this run cannot be reused: {answer.reason}")
+        if answer.under_way:
+            text = f"run {answer.under_way} makes the same and is not over: %gpu_attach {answer.under_way} brings"
+            notes.append(f"--cache: {text} its results without another run")
         for candidate in answer.candidates:
             changed = next(filter(None, map(_FILES.changed, candidate.tracked)), "")
             if changed:

@@ -25,7 +25,7 @@ class Team:
         self._environment = {**environment, "JUPYTER_GPU_HOME": str(token_file.parent)}
         self.gateway = GatewayClient(cluster.connection.url, token_file.read_text().strip())
         self._kernels: list[Kernel] = []
-        self._until = until
+        self.until = until
 
     def kernel(self, seed: str = "random") -> Kernel:
         """A new kernel with the extension loaded."""
@@ -37,10 +37,14 @@ class Team:
         """All runs, newest first."""
         return [run.run for run in self.gateway.runs(1000).runs]
 
+    def under_way(self) -> list[str]:
+        """Runs of this folder's kernels that are not over."""
+        return [run.run for run in self.gateway.runs(1000).runs if run.state == "running"]
+
     def newest(self) -> str:
         """The newest run, once its results may be used again."""
         run = self.runs()[0]
-        self._until(lambda: self.gateway.lineage(run).is_reusable, f"run {run} has its key")
+        self.until(lambda: self.gateway.lineage(run).is_reusable, f"run {run} has its key")
         return run
 
     def close(self) -> None:
@@ -212,6 +216,19 @@ def test_failed_runs_are_not_reused_and_what_has_no_key_runs(team: Team):
             text = receipt(ok(kernel, f"%%gpu_train --cache\n{code}"))
             assert f"--cache: this run cannot be reused: {reason}" in text
             assert REUSED not in text
+
+
+def test_a_run_that_makes_the_same_just_now_is_named(team: Team):
+    kernel = team.kernel()
+    body = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\nmade = 1"
+    ok(kernel, f"%%gpu_train --cache --async\n{body}")
+    (first,) = team.under_way()
+    second = kernel.start(f"%%gpu_train --cache\n{body}")
+    team.until(lambda: len(team.under_way()) == 2, "both run")
+    (team.folder / "go").touch()
+    assert f"run {first} makes the same and is not over: %gpu_attach {first}" in receipt(kernel.finish(second, 60))
+    team.newest()
+    assert REUSED in receipt(ok(kernel, f"%%gpu_train --cache\n{body}"))
 
 
 def test_large_results_and_classes_of_the_cell(team: Team):
