@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from traitlets.config import Config
+
+from jupyter_gpu_release.cli.arguments import parse
+from jupyter_gpu_release.core.choices import build_options
+from jupyter_gpu_release.core.options import split_line
+from jupyter_gpu_release.server.culler import GpuCuller
+from jupyter_gpu_release.server.settings import GpuRelease
 
 REPOSITORY = Path(__file__).parents[1]
+TRAITS = {kind.__name__: set(kind.class_own_traits(config=True)) for kind in (GpuCuller, GpuRelease)}
 DOCUMENTS = sorted([*(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*.md")])
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -32,3 +41,38 @@ def test_the_contents_name_every_section(name: str) -> None:
     path = REPOSITORY / "docs" / name
     first, _, _ = path.read_text().partition("\n## ")
     assert _headings(path, "##") <= set(re.findall(r"\(#([^)]*)\)", first))
+
+
+def _fenced(path: Path, start: str) -> list[str]:
+    """Lines of fenced blocks that begin so, without what explains them (after ``#`` or three blanks)."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith(start)]
+    return [re.split(r"   |  #", line)[0].removeprefix(start).strip() for line in lines]
+
+
+def test_every_command_that_is_written_down_is_understood() -> None:
+    shown = [line for path in DOCUMENTS for line in _fenced(path, "jupyter gpu ") if "|" not in line]
+    assert len(shown) > 8
+    for line in shown:
+        parse(shlex.split(line))
+    cells = [line for path in DOCUMENTS for line in _fenced(path, "%%gpu_train") if "{" not in line]
+    assert len(cells) > 12
+    for cell in cells:
+        line = split_line(cell)
+        assert not line.rest, cell
+        build_options(line.written)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_setting_that_is_written_down_exists(path: Path) -> None:
+    for name, trait in re.findall(r"c\.(Gpu[A-Z]\w+)\.(\w+)", path.read_text()):
+        assert trait in TRAITS[name], f"c.{name}.{trait}"
+
+
+def test_the_example_of_the_idle_policy_is_accepted() -> None:
+    text = (REPOSITORY / "docs" / "idle-policy.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    config = Config()
+    exec(example, {"c": config})
+    culler = GpuCuller(config=config)
+    assert (culler.action, len(culler.overrides)) == ("release", 2)
