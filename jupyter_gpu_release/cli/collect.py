@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..core.collection import GcDocument
 from ..core.resources import counted, format_bytes, parse_bytes, parse_seconds
-from ..errors import GatewayUnavailableError
+from ..errors import GatewayUnavailableError, OptionError
 from .columns import write_columns
 from .gateway import open_gateway
 from .run_commands import print_json
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Collect through the gateway: it alone knows which runs are pinned, live or held by a kernel."""
     limits: dict[str, int] = {}
     if arguments.older_than:
-        limits["older_than_s"] = round(parse_seconds(arguments.older_than, option="--older-than"))
+        limits["older_than_s"] = _age(arguments.older_than)
     if arguments.keep:
         limits["keep"] = arguments.keep
     if arguments.quota:
@@ -40,6 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_collection(output_console(), document)
     return 0
+
+
+def _age(text: str) -> int:
+    """To the gateway 0 means no limit, to who types it the opposite."""
+    older_than_s = round(parse_seconds(text, option="--older-than"))
+    if older_than_s < 1:
+        raise OptionError(f"--older-than {text}: must be at least 1s", mend="without it no age is too old")
+    return older_than_s
 
 
 def print_collection(console: Console, document: GcDocument) -> None:

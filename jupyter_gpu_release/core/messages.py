@@ -90,7 +90,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     pickled: bytes = b""
 
 
-class ValueInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class ValueInfo(msgspec.Struct, frozen=True):
     """One name that came back: its type's name and its size in bytes."""
 
     name: str
@@ -98,7 +98,7 @@ class ValueInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
 
 
-class FileInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+class FileInfo(msgspec.Struct, frozen=True):
     """A file that the cell wrote; ``path`` is relative to the working directory or starts with ``run_dir/``."""
 
     path: str

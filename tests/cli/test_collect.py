@@ -57,7 +57,9 @@ def test_without_limits_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert json.loads(capsys.readouterr().out)["has_limits"] is False
 
 
-@pytest.mark.parametrize("words", [["--older-than", "soon"], ["--keep", "0"], ["--quota", "lots"], ["--quota", "0"]])
+@pytest.mark.parametrize(
+    "words", [["--older-than", "soon"], ["--older-than", "0s"], ["--keep", "0"], ["--quota", "lots"], ["--quota", "0"]]
+)
 def test_limits_that_are_none(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gc", *words]) == 2
     assert words[0] in capsys.readouterr().err
