@@ -61,14 +61,14 @@ class Watch:
 
     def look(self) -> None:
         """Find the root process again; a new one (restart) begins a new conversation."""
-        pid = getattr(self.manager.provisioner, "pid", None) if self.manager.provisioner is not None else None
-        if pid is None:
+        pid = getattr(self.manager.provisioner, "pid", None)
+        if not isinstance(pid, int):  # nothing, or the name that a process has on another machine
             self.process = None
         elif self.process is None or self.process.pid != pid:
             if self.process is not None:
                 self.conversation.restarted(time.monotonic())
                 self._close_shell()  # the question went to the old process
-            self.process = KernelProcess(self.kernel, int(pid), None)
+            self.process = KernelProcess(self.kernel, pid, None)
         if self.process is not None and not self.conversation.main_shell_answered and self._shell is None:
             self._ask_main_shell()
 

@@ -15,7 +15,7 @@ from server_kernel_bed import ServerKernel, audit
 from .conftest import FAST, StartServer
 
 Until = Callable[[Callable[[], object], str], None]
-#: they start a local process, and tell what provisioners for other machines do: no id, or the id over there
+#: they start a local process, and tell what provisioners for other machines do: a name, or the id over there
 _PROVISIONERS = """
 import os
 from jupyter_client.provisioning import LocalProvisioner
@@ -27,15 +27,15 @@ class Telling(LocalProvisioner):
         self.pid = self.told()
         return info
 
-class Silent(Telling):
+class Naming(Telling):
     def told(self):
-        return None
+        return "pod-7"
 
 class Remote(Telling):
     def told(self):
         return int(os.environ["STRANGER"])
 """
-_ENTRY_POINTS = "[jupyter_client.kernel_provisioners]\nsilent = elsewhere:Silent\nremote = elsewhere:Remote\n"
+_ENTRY_POINTS = "[jupyter_client.kernel_provisioners]\nnaming = elsewhere:Naming\nremote = elsewhere:Remote\n"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def _installed(site: Path) -> Path:
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(_ENTRY_POINTS)
-    for name in ("silent", "remote"):
+    for name in ("naming", "remote"):
         folder = site / "kernels" / name
         folder.mkdir(parents=True)
         spec = {
@@ -80,7 +80,7 @@ def test_what_provisioners_for_other_machines_say_of_processes_is_not_believed(
     bed_and_cards: tuple[ServerBed, FakeCards], stranger: int, until: Until
 ) -> None:
     bed, cards = bed_and_cards
-    remote = [bed.start_kernel(f"{name}.ipynb", name) for name in ("silent", "remote")]
+    remote = [bed.start_kernel(f"{name}.ipynb", name) for name in ("naming", "remote")]
     cards.hold(stranger, 5000, 0)
     local = ServerKernel(bed, cards)
     local.holds()
