@@ -131,6 +131,8 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
     lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
     if interrupts:
         return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
+    if outcome.error.code and outcome.error.ename == KeyboardInterrupt.__name__:  # killed, or not begun yet
+        return without_traceback(RunCancelledError(outcome.error.evalue), *under)
     if outcome.error.code:
         return remote_error(outcome.error, *under)
     error = RunCancelledError(

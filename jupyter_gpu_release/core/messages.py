@@ -179,7 +179,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
     wait_s: float | None = None
     #: seconds between an interrupt and the kill
-    grace_s: float = 5.0
+    grace_s: float = 4.0
     on_disconnect: str = "continue"
     #: a rank that stays behind the others for longer than this hangs
     rank_timeout_s: float | None = None

@@ -67,7 +67,10 @@ def launch(
     target = function if not isinstance(function, GpuFunction) else function.__wrapped__
     defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
     own, given = divide(target, args, kwargs or {}, keywords) if callable(target) else ({}, keywords)
-    call = Call(target, args, given, options=sorted(RESERVED))
+    try:
+        call = Call(target, args, given, options=sorted(RESERVED))
+    except TypeError as error:
+        raise error.with_traceback(None) from None  # the caller's line is what is wrong
     return _launcher().start(call, {**defaults, **own}, stream=stream)
 
 

@@ -16,6 +16,9 @@ from .spool import KeepOrder
 
 #: ended because the rest of the gang was done
 DISMISSED = "dismissed"
+#: of the time that a rank has to obey an interrupt, the others' part: one that is stuck in a collective ends, and with
+#: it the collective, so that rank 0 still has time to hand its names over
+_OTHERS_PART = 0.4
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _FINE = ("ok", "interrupted", DISMISSED)
 #: not of the cell's own doing: what other ranks report then is a consequence
@@ -34,11 +37,12 @@ def seats_of(order: StartOrder, host: str) -> list[Seat]:
 
 def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat]) -> RankOrder:
     """The order for one process."""
+    grace_s = order.grace_s * (1.0 if seat.index == 0 else _OTHERS_PART)
     return RankOrder(
         run=order.run, payload=order.payload, folder=order.folder, rank=seat.index,
         ranks=sum(other.role == RANK for other in seats), role=seat.role,
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
-        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=order.grace_s, keep=keep,
+        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
     )  # fmt: skip
 
 

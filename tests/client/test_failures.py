@@ -9,10 +9,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from jupyter_gpu_release.client.failures import remote_error, syntax_error, without_traceback
+from jupyter_gpu_release.client.failures import failure_of, remote_error, syntax_error, without_traceback
 from jupyter_gpu_release.core import raised
-from jupyter_gpu_release.core.messages import ErrorInfo
-from jupyter_gpu_release.errors import OptionError, RunFailedError
+from jupyter_gpu_release.core.messages import ErrorInfo, RunView
+from jupyter_gpu_release.errors import OptionError, RunCancelledError, RunFailedError
+from jupyter_gpu_release.node.frames import died_outcome
 
 
 class Stubborn(Exception):
@@ -50,6 +51,15 @@ def rendered(error: BaseException) -> list[str]:
 def info(error: BaseException, **more: object) -> ErrorInfo:
     fields = {"ename": type(error).__name__, "evalue": str(error), "traceback": ["line 1", "line 2"]}
     return ErrorInfo(**{**fields, "pickled": raised.pack(error), **more})
+
+
+def test_a_run_that_was_cancelled_before_its_first_statement_is_called_cancelled():
+    outcome = died_outcome("interrupted", "KeyboardInterrupt", "interrupted before its first statement")
+    view = RunView("20260101-000000-00000001", "ann", "cancelled", outcome=outcome)
+    error = failure_of(view, 0)
+    assert isinstance(error, RunCancelledError)
+    assert error.message == "interrupted before its first statement"
+    assert isinstance(failure_of(view, 1), KeyboardInterrupt)  # by the stop button of this kernel
 
 
 def test_the_users_exception_stays_itself():

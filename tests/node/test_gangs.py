@@ -126,13 +126,16 @@ def test_a_rank_killed_inside_a_collective_is_the_reason_and_frees_the_others(no
     assert all(map(process.is_gone, pids))
 
 
-def test_an_interrupt_inside_a_collective_frees_everything_within_its_grace(node: Node) -> None:
-    run = node.start(_COLLECTIVE + "dist.all_reduce(torch.ones(1)) if dist.get_rank() else time.sleep(1000)",
-                     grace_s=2.0, **TWO)  # fmt: skip
-    run.wait_for(lambda run: len(said(run)) == 2)
-    run.signal("interrupt")
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_an_end_inside_a_collective_frees_everything_and_keeps_rank_0s_names(node: Node, limit: float | None) -> None:
+    """No rank reacts, for all are in C; the others' end breaks what rank 0 waits in."""
+    stuck = "dist.all_reduce(torch.ones(1)) if dist.get_rank() else dist.recv(kept, src=1)"
+    run = node.start(f"kept = 0\n{_COLLECTIVE}{stuck}", grace_s=5.0, timeout_s=limit, **TWO)
+    if limit is None:
+        run.wait_for(lambda run: len(said(run)) == 2)
+        run.signal("interrupt")
     outcome = run.wait(15)
-    assert outcome.status == "interrupted"
+    assert outcome.status == ("interrupted" if limit is None else "timeout")
     assert "kept" in [value.name for value in outcome.results]
 
 
