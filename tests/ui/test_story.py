@@ -132,6 +132,7 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
     expect(_free(page)).to_have_text("4free")
     icon = row(page, "My runs", "form.ipynb").locator(".jp-GpuRelease-icon")
     expect(icon).to_have_attribute("title", "Cancelled")
+    expect(row(page, "My runs", "form.ipynb")).to_contain_text("2 GPUs · held")  # its KeyboardInterrupt says nothing
 
 
 def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_pat
     expect(_free(page)).to_have_text("3free")
     notebook = _open(page, "long.ipynb")
     expect(notebook.locator(".jp-GpuRelease-hint")).to_contain_text("Running")
+    expect(notebook.locator(".jp-Cell-inputWrapper + .jp-GpuRelease-hint")).to_have_count(1)  # not above the code
 
     run.hover()
     run.get_by_role("button", name="Attach").click()

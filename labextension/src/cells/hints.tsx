@@ -130,14 +130,27 @@ export class CellHints {
       known.run = run;
       return;
     }
-    const hint = new Hint(this._parts, run);
     const layout = cell.layout as PanelLayout;
     const wrapper = layout.widgets.findIndex(widget =>
       widget.hasClass('jp-Cell-inputWrapper')
     );
+    if (wrapper < 0) {
+      this._later(cell);
+      return;
+    }
+    const hint = new Hint(this._parts, run);
     layout.insertWidget(wrapper + 1, hint);
     this._hints.set(key, hint);
   }
 
+  /** A cell that was not seen yet has no parts, between which a hint could be. */
+  private _later(cell: Cell): void {
+    if (!this._awaited.has(cell)) {
+      this._awaited.add(cell);
+      void cell.ready.then(() => this.update());
+    }
+  }
+
+  private _awaited = new WeakSet<Cell>();
   private _hints = new Map<string, Hint>();
 }

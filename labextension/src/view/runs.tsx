@@ -139,6 +139,11 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   if (!isTerminal(run.state)) {
     return [gpus, run.gpu_name ?? ''].filter(Boolean).join(' · ');
   }
+  const held = trans.__('held %1', formatDuration(run.held_s));
+  if (run.state === 'cancelled') {
+    const word = runWord(trans, run.state);
+    return [word, gpus, run.granted_at ? held : ''].filter(Boolean).join(' · ');
+  }
   if (run.state !== 'succeeded') {
     return (run.error ? errorText(run.error) : run.reason) || gpus;
   }
@@ -146,7 +151,6 @@ function line(run: IRunRow, trans: TranslationBundle): string {
     run.release_ms !== null
       ? trans.__('free after %1 ms', Math.round(run.release_ms))
       : '';
-  const held = trans.__('held %1', formatDuration(run.held_s));
   return [gpus, held, free].filter(Boolean).join(' · ');
 }
 
