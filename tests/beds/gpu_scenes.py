@@ -93,7 +93,7 @@ def between(api: GpuApi) -> None:
 
 
 def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) -> None:
-    """Many nodes of eight cards, many who wait; ``second`` moves their use."""
+    """Many nodes of eight cards, many who wait; ``second`` moves their use, and the queue by a place."""
     users = ("ada", "grace", "lin", "mary", "katherine")
     nodes = []
     for number in range(gpus // 8):
@@ -104,7 +104,11 @@ def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) 
             for index in range(8)
         ]  # fmt: skip
         nodes.append(node(f"gpu-{number + 1:03d}", *cards))
-    queue = [waiting(place + 1, users[place % 5], start_estimate_s=30.0 * place) for place in range(queued)]
+    queue = [
+        waiting(place + 1, users[(place + second) % 5], run=f"20261121-035000-{place + second:08x}",
+                start_estimate_s=30.0 * place + 29 - second % 30)
+        for place in range(queued)
+    ]  # fmt: skip
     api.status = status(nodes, queue, [])
     api.runs = [run(n) for n in range(30)]
 
