@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ..errors import StoreError
 from .atomic import make_private_folder, sync, write_error
 from .digests import digest_of, is_digest
-from .file_digests import digest_of_file, synced_digest
+from .file_digests import read_digest, synced_digest
 from .graph_map import GraphMap, map_of
 from .memory import start_write_out
 from .plain import open_plain
@@ -198,15 +198,26 @@ class BlobStore:
             os.close(descriptor)
 
     def verify(self, digest: str) -> None:
-        """Read a blob and compare; raises :class:`StoreError` when it is missing or its content is another."""
+        """Read a blob; raises :class:`StoreError` when it is missing or its content is another (then it is moved away:
+        by its length, who makes the same content again would take it for whole).
+        """
         path = self.path_of(digest)
         try:
-            with open(path, "rb") as file:
-                found = digest_of_file(file.fileno())
+            with os.fdopen(open_plain(path), "rb", buffering=0) as file:
+                found, inode = read_digest(file.fileno()), os.fstat(file.fileno()).st_ino
         except OSError as error:
             raise _unreadable(path, error, None) from error
         if found != digest:
+            self._move_away(path, inode)
             raise _damaged(path, "its content is not what its name says")
+
+    def _move_away(self, path: Path, inode: int) -> None:
+        aside = self._temp / f"{path.name}.{secrets.token_hex(4)}.damaged"
+        with contextlib.suppress(OSError, StoreError):  # a store that cannot be written
+            make_private_folder(self._temp)
+            os.rename(path, aside)
+            if os.stat(aside).st_ino != inode:  # written anew meanwhile
+                os.link(aside, path)
 
     # ------------------------------------------------------------------------------- collection
     def scan(self) -> Iterator[BlobInfo]:

@@ -15,10 +15,14 @@ def digest_of(data: Any) -> str:
 
     The number is given each time, never ``AUTO``: that pool of threads would not be there after a fork.
     """
+    return str(hasher().update(data).hexdigest())
+
+
+def hasher() -> Any:
+    """What :func:`digest_of` uses, for contents that come piece by piece (``update``, ``hexdigest``)."""
     from blake3 import blake3
 
-    threads = max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
-    return blake3(data, max_threads=threads).hexdigest()
+    return blake3(max_threads=max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)))))
 
 
 def is_digest(text: str) -> bool:

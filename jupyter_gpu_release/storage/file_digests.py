@@ -1,4 +1,4 @@
-"""Digests of files that are open, taken from the page cache."""
+"""Digests of files that are open: of what was just written from the page cache, of what lies there by reading."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import mmap
 import os
 import threading
 
-from .digests import digest_of
+from .digests import digest_of, hasher
+
+_PIECE_BYTES = 8 << 20
 
 
 def synced_digest(descriptor: int, length: int, *, durable: bool) -> str:
@@ -40,3 +42,11 @@ def digest_of_file(descriptor: int) -> str:
         return digest_of(b"")
     with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
         return digest_of(content)
+
+
+def read_digest(descriptor: int) -> str:
+    """The digest of the rest of a file; raises OSError where a mapping would be a SIGBUS (a failing disk)."""
+    total, piece = hasher(), bytearray(_PIECE_BYTES)
+    while count := os.readv(descriptor, [piece]):
+        total.update(memoryview(piece)[:count])
+    return str(total.hexdigest())

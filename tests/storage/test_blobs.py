@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -80,12 +81,24 @@ def test_a_truncated_blob_is_mended_by_the_next_writer(store: BlobStore) -> None
     assert path.read_bytes() == CONTENT
 
 
-def test_altered_content_is_found(store: BlobStore) -> None:
+def test_altered_content_is_found_and_made_again(store: BlobStore) -> None:
     path = store.path_of(store.put(CONTENT))
     path.chmod(0o600)
     path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    held = store.open(path.name, len(CONTENT))
     with pytest.raises(StoreError, match="not what its name says"):
         store.verify(path.name)
+    store.put(CONTENT)
+    store.verify(path.name)
+    assert path.read_bytes() == CONTENT
+    assert held[-1] == CONTENT[-1] ^ 1  # nobody's mapping is pulled away
+    assert store.sweep_temp(untouched_since_s=time.time() + 10) == len(CONTENT)
+
+
+def test_what_was_made_again_meanwhile_is_not_moved_away(store: BlobStore) -> None:
+    path = store.path_of(store.put(CONTENT))
+    store._move_away(path, path.stat().st_ino + 1)
+    store.verify(path.name)
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "AB" * 32, "ab" * 31])
