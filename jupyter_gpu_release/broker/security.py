@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
+import psutil
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +22,7 @@ from .broker import Broker
 from .tokens import UnknownTokenError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::")
 CALLER = "jupyter_gpu_release.caller"
 
 
@@ -35,7 +38,15 @@ def error_response(error: GpuReleaseError) -> Response:
 def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
     """Host names under which the gateway may be addressed (against DNS rebinding)."""
     named = [config.host, urlsplit(config.public_url).hostname or "", *config.allowed_hosts, *_LOOPBACK]
+    if config.host in _EVERYWHERE:
+        named += _own_names()
     return frozenset(name.lower() for name in named if name)
+
+
+def _own_names() -> list[str]:
+    """This machine's name and addresses: an attacker's page comes under a name of its own."""
+    cards = psutil.net_if_addrs().values()
+    return [socket.gethostname(), *(address.address.partition("%")[0] for card in cards for address in card)]
 
 
 class Guard:
@@ -123,7 +134,7 @@ def check_host(host: str | None, allowed: Iterable[str]) -> None:
     """Raise :class:`ForbiddenError` unless the Host header names the gateway (whatever the port)."""
     name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
     if name not in allowed:
-        raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="add it to the gateway's allowed_hosts")
+        raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="its operator names it in JUPYTER_GPU_ALLOWED_HOSTS")
 
 
 def check_origin(origin: str | None, host: str | None) -> None:

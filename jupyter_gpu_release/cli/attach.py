@@ -24,6 +24,7 @@ from .embedded import Say, ensure_token, running_connection, start_lock, stop_em
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    hosts_from_environment,
     max_keep_from_environment,
     persist_from_environment,
     preload_from_environment,
@@ -134,7 +135,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int, st
         retention=retention_from_environment(),
         gc_interval_s=collection_interval_from_environment(),
         **persist_from_environment(),
-        allowed_hosts=[ray_host],
+        allowed_hosts=[ray_host, *hosts_from_environment()],
     )
 
 

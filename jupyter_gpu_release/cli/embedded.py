@@ -24,7 +24,12 @@ from ..errors import (
     ImpossibleAskError,
     from_code,
 )
-from .gateway_settings import grace_from_environment, persist_from_environment, preload_from_environment
+from .gateway_settings import (
+    grace_from_environment,
+    hosts_from_environment,
+    persist_from_environment,
+    preload_from_environment,
+)
 from .hardware import read_hardware, usable_gpus
 from .listening import check_host
 from .plan import KeeperPlan, make_runtime_folder, read_plans
@@ -136,6 +141,7 @@ def _plan(
         preload_from_environment(),
         grace_from_environment(),
         persist_from_environment(),
+        hosts_from_environment(),
     )  # a mistake in these is said before anything starts
     check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)

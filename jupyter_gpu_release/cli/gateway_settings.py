@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TypedDict
 
@@ -19,6 +20,7 @@ _PRELOAD = "JUPYTER_GPU_PRELOAD"
 _SPOOL = "JUPYTER_GPU_SPOOL"
 _MEMORY = "JUPYTER_GPU_PERSIST_MEMORY"
 _RATE = "JUPYTER_GPU_PERSIST_RATE"
+_HOSTS = "JUPYTER_GPU_ALLOWED_HOSTS"
 
 
 class PersistSettings(TypedDict):
@@ -57,6 +59,18 @@ def preload_from_environment() -> list[str]:
         if not all(part.isidentifier() for part in name.split(".")):
             raise OptionError(
                 f"{_PRELOAD}: {name} is not the name of a module", mend="write it like torch,numpy,pandas"
+            )
+    return names
+
+
+def hosts_from_environment() -> list[str]:
+    """``JUPYTER_GPU_ALLOWED_HOSTS=gpu.example.org``: names under which clients reach the gateway (behind a proxy)."""
+    names = [name.strip() for name in os.environ.get(_HOSTS, "").split(",") if name.strip()]
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+", name):
+            raise OptionError(
+                f"{_HOSTS}: {name} is not the name of a host",
+                mend="write it like gpu.example.org, without http:// and port",
             )
     return names
 

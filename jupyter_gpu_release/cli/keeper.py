@@ -31,6 +31,7 @@ from ..storage.atomic import write_atomic
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    hosts_from_environment,
     max_keep_from_environment,
     persist_from_environment,
     preload_from_environment,
@@ -142,6 +143,7 @@ class Keeper:
             max_keep_s=max_keep_from_environment(),
             retention=retention_from_environment(),
             gc_interval_s=collection_interval_from_environment(),
+            allowed_hosts=hosts_from_environment(),
             **persist_from_environment(plan.paths.spool),
         )
 

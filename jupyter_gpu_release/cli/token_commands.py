@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -88,6 +89,8 @@ def _new_file(path: Path) -> int:
 
 def _how_to_use(url: str, path: Path | None) -> str:
     """What its user sets."""
+    for everywhere in ("//0.0.0.0:", "//[::]:"):
+        url = url.replace(everywhere, f"//{socket.gethostname()}:")
     text = (
         f"Its user sets JUPYTER_GPU_URL={url} and JUPYTER_GPU_TOKEN_FILE={path or 'FILE'} for kernels and commands.\n"
     )
