@@ -33,7 +33,6 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluste
     home = HomePaths(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_GPU_PRELOAD", "numpy,torch")  # on each of the two nodes
-        patch.setenv("RAY_health_check_period_ms", "500")  # Ray gives a node up after five refusals
         try:
             ready = start_embedded(home=home, simulated=_ON_HEAD, progress=print)
             node = SecondNode(ready, _ON_SECOND)
