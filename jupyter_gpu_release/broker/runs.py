@@ -35,7 +35,8 @@ class Told(Enum):
     NOW = "now"
     #: with the next change, which is expected within milliseconds; else a little later
     SOON = "soon"
-    #: at most a few times a second: each grant moves up all that wait
+    #: at most a few times a second: each grant moves up all that wait. It is not committed: a thousand that wait
+    #: would be a thousand writes for each grant, and after a restart the places are worked out anew
     LATER = "later"
 
 
@@ -233,7 +234,7 @@ class RunTable:
             record.wake_later()
         else:
             asyncio.get_running_loop().call_later(_SOON_S, record.wake)
-        done = self._commit(record, view, outcome, also, at_once=at_once)
+        done = None if told is Told.LATER else self._commit(record, view, outcome, also, at_once=at_once)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 # torch._dynamo: the first optimiser that a cell makes imports it (1.3 s here)
@@ -116,12 +117,18 @@ def use_huge_pages() -> int:
     return done
 
 
-def _package_folders() -> list[str]:
+@cache
+def _possible_folders() -> list[str]:
+    """Where packages may lie; it is asked before each cell, and sysconfig takes a while."""
     paths = sysconfig.get_paths()
     folders = {paths["purelib"], paths["platlib"], *site.getsitepackages()}
     if site.ENABLE_USER_SITE:
         folders.add(site.getusersitepackages())
-    return sorted(folder for folder in folders if os.path.isdir(folder))
+    return sorted(folders)
+
+
+def _package_folders() -> list[str]:
+    return [folder for folder in _possible_folders() if os.path.isdir(folder)]
 
 
 def folders_stamp() -> tuple[tuple[str, int], ...]:

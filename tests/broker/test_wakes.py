@@ -1,12 +1,17 @@
-"""Followers of a run that waits hear of its moves in the queue a few times a second, not at each grant."""
+"""Moves in the queue: followers hear of them a few times a second, not at each grant, and the ledger not at all."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
-from jupyter_gpu_release.broker.runs import RunRecord
+from jupyter_gpu_release.broker.journal import Journal
+from jupyter_gpu_release.broker.ledger import find_run, open_ledger
+from jupyter_gpu_release.broker.manifests import Manifests
+from jupyter_gpu_release.broker.runs import RunRecord, RunTable, Told
 from jupyter_gpu_release.core.messages import RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.run import RunState
 
 
 def test_many_moves_are_told_once_and_later_ones_again():
@@ -29,3 +34,34 @@ def test_many_moves_are_told_once_and_later_ones_again():
         return told
 
     assert asyncio.run(moves()) == [3, 1]
+
+
+def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
+    stored = []
+
+    def look() -> None:
+        with engine.connect() as connection:
+            found = find_run(connection, "r")
+        assert found is not None
+        stored.append((found.view.state, found.view.position, found.view.reason))
+
+    async def moves() -> None:
+        journal = Journal(engine)
+        runs = RunTable(engine, journal, Manifests(tmp_path / "store"))
+        record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
+        runs.add(record)
+        runs.record(record)
+        for place in range(8, 0, -1):
+            runs.change(record, RunState.QUEUED, told=Told.LATER, position=place, reason=f"place {place}")
+        journal._flush()
+        await journal.put(lambda _: None)
+        look()
+        runs.change(record, at_once=True, pinned=True)
+        await journal.put(lambda _: None)
+        look()
+        journal.close()
+
+    asyncio.run(moves())
+    engine.dispose()
+    assert stored == [("queued", 9, ""), ("queued", 1, "place 1")]
