@@ -142,18 +142,17 @@ class Lifecycle:
         if begun and not record.cancelled:
             await self.lose(record, f"the node could not start the run: {error.message}")
             return
-        await self._free(lease)
         record.lease = None
         if record.cancelled:
+            await self._free(lease)
             record.outcome = unstarted(RunCancelledError(record.cancelled))
             self._finish(record)
             return
         log.warning("run %s waits again: %s", record.run, error.message)
         self.runs.change(record, RunState.QUEUED, reason=error.message, granted_at=None, hosts=[])
-        await asyncio.sleep(_AGAIN_S)
-        if record.state is RunState.QUEUED:  # nobody cancelled it meanwhile
-            self.queue.add(record)
-            self.queue.serve()
+        self.queue.put_back(record, _AGAIN_S)
+        await self._free(lease)
+        self.queue.serve()
 
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:

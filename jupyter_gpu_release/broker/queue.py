@@ -38,6 +38,8 @@ class RunQueue:
         self._on_release = on_release
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
+        #: nothing is granted before this time (unix seconds)
+        self._held_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def __contains__(self, run: str) -> bool:
@@ -56,15 +58,21 @@ class RunQueue:
         """Have a run wait; the next :meth:`serve` decides."""
         self._waiting[record.run] = record
 
+    def put_back(self, record: RunRecord, pause_s: float) -> None:
+        """Have a run wait in its old place. Nobody overtakes it in the ``pause_s`` seconds until it is tried again."""
+        self._waiting[record.run] = record
+        self._held_until_s = time.time() + pause_s
+        self._set_timer(time.time())
+
     def remove(self, record: RunRecord) -> None:
         """Take a run out (cancelled)."""
         self._waiting.pop(record.run, None)
 
     def serve(self) -> None:
         """Decide about all that wait (and about what is kept warm) and carry it out."""
-        if not (self._open and (self._waiting or self._leases.warm())):
-            return
         now_s = time.time()
+        if not (self._open and (self._waiting or self._leases.warm())) or now_s < self._held_until_s:
+            return
         for decision in decide(self._snapshot(self._nodes.states(self._leases)), now_s):
             if isinstance(decision, Release):
                 lease = self._leases.find(decision.lease)
@@ -84,7 +92,7 @@ class RunQueue:
 
     def successor(self, lease: Lease) -> RunRecord | None:
         """The run that would get exactly this lease's slots were they free now; it is taken out of the queue."""
-        if not (self._open and self._waiting):
+        if not (self._open and self._waiting) or time.time() < self._held_until_s:
             return None
         nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
         for decision in decide(self._snapshot(nodes), time.time()):
@@ -113,7 +121,7 @@ class RunQueue:
             self._runs.change(record, RunState.QUEUED, told=told, position=wait.position, reason=wait.reason)
 
     def _set_timer(self, now_s: float) -> None:
-        """Wake up when the next ``--wait`` is over, or the time of a warm lease."""
+        """Wake up when the next ``--wait`` is over, or the time of a warm lease, or of a pause."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -123,6 +131,8 @@ class RunQueue:
             if record.request.wait_s is not None
         ]
         ends += [lease.kept.until_s for lease in self._leases.warm() if lease.kept is not None]
+        if now_s < self._held_until_s:
+            ends = [self._held_until_s]
         if ends:
             delay_s = max(0.0, min(ends) - now_s) + 0.005
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.serve)
