@@ -78,10 +78,9 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", mend="remove the link")
     if not os.path.isdir(folder):
-        raise StoreError(
-            f"there is no folder of run {run} in the store {store}",
-            mend=f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster",
-        )
+        elsewhere = f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster"
+        mend = elsewhere if str(store) != named else "was it removed there? Run the cell again"
+        raise StoreError(f"there is no folder of run {run} in the store {store}", mend=mend)
     opened = open_graph(folder / graph.file, graph.digest)
     return opened.stream, opened.buffers
 

@@ -10,6 +10,7 @@ lengths, index and stream are always checked, buffers only up to ``VERIFY_BYTES`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -139,6 +140,7 @@ def open_graph(path: Path, digest: str, *, verify: bool | None = None, blobs: Bl
     stream = bytes(reader.view(table.stream, None))
     blob = table.stream.blob
     if digest_of(stream) != blob if blob else short_digest(stream) != table.stream_digest:
+        reader.move_away(blob)
         raise damaged(path, "its stream was altered")
     views = [reader.view(place, linked.get(number)) for number, place in enumerate(table.buffers)]
     if verify or (verify is None and sum(map(len, views)) <= VERIFY_BYTES):
@@ -204,6 +206,12 @@ class _Buffers:
             return memoryview(self._store.open(place.blob, place.length, used_by=self._path))
         whole = self._view if linked is None else self._linked_file(*linked)
         return whole[place.at : place.at + place.length]
+
+    def move_away(self, blob: str) -> None:
+        """Have the store look at a blob that was found damaged: who makes the same again must not find it."""
+        if blob and self._store is not None:
+            with contextlib.suppress(StoreError):
+                self._store.verify(blob)
 
     def _linked_file(self, number: int, size: int) -> memoryview:
         if number not in self._linked:

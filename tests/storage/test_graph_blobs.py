@@ -255,3 +255,5 @@ def test_a_large_stream_is_a_blob_too_and_always_checked(tmp_path: Path) -> None
     path.write_bytes(LARGE * 19 + LARGE[::-1])
     with pytest.raises(StoreError, match="its stream was altered"):
         open_graph(paths(tmp_path), digest, verify=False)
+    assert write_graph(paths(tmp_path), LARGE * 20, []) == digest  # made again, it is whole
+    assert open_graph(paths(tmp_path, NEXT), digest).stream == LARGE * 20
