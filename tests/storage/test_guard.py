@@ -5,54 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disks import tmpfs
-
-RUN = "20261121-101500-0123abcd"
-SIZE = 32 << 20
-
-_BEGIN = """
-import faulthandler, os, signal, sys, threading, time
-faulthandler.enable()
-from pathlib import Path
-from jupyter_gpu_release.errors import StoreError
-from jupyter_gpu_release.storage.graph_file import blobs_of, open_graph, write_graph
-from jupyter_gpu_release.storage.runs import create_run_folder
-from jupyter_gpu_release.storage.blobs import BlobStore
-
-store, size = Path(sys.argv[1]), int(sys.argv[2])
-path = create_run_folder(store, sys.argv[3]).values
-digest = write_graph(path, b"s", [b"\\1" * size])
-blob = BlobStore(store / "blobs").path_of(blobs_of(path)[0][0])
-view = open_graph(path, digest).buffers[0]
-
-def cut(length):
-    blob.chmod(0o600)
-    os.truncate(blob, length)
-
-def wait_for_error(seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.01)
-    print("no error came")
-"""
-
-
-def play(store: Path, body: str, *, size: int = SIZE) -> subprocess.CompletedProcess[str]:
-    script = _BEGIN + textwrap.dedent(body)
-    command = [sys.executable, "-c", script, str(store), str(size), RUN]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Exception ignored" not in done.stderr
-    return done.stdout.splitlines()
+from mapped_reader import RUN, lines, play
 
 
 def test_a_removed_blob_is_still_there_for_who_has_it_mapped(tmp_path: Path) -> None:
@@ -102,7 +61,17 @@ def test_threads_that_strike_at_once_are_told_once(tmp_path: Path) -> None:
     array, told, errors = np.frombuffer(view, "u1"), [], 0
     handler, together = guard._guard, threading.Barrier(3, timeout=30)
     lost, note = handler._lost, handler._alarm.note
-    handler._lost = lambda *args: (together.wait(), lost(*args), together.wait())[1]
+    struck = set()
+    def at_once(*args):
+        is_first = threading.get_ident() not in struck
+        struck.add(threading.get_ident())
+        if is_first:  # who goes on before the zeros are there strikes again, alone
+            together.wait()
+        found = lost(*args)
+        if is_first:
+            together.wait()
+        return found
+    handler._lost = at_once
     handler._alarm.note = lambda *args: (told.append(args), note(*args))
     cut(size // 2)
     go, half = threading.Event(), array[size // 2 :]
