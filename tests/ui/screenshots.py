@@ -45,7 +45,7 @@ SCENES: dict[str, Scene] = {
 
 def picture(browser: Browser, lab: Lab, scene: str, theme: str, target: Path, *, widths: tuple[int, ...]) -> None:
     """One picture of the panel for each width."""
-    page = browser.new_page(viewport={"width": 1100, "height": 900}, device_scale_factor=2 if len(widths) < 2 else 1)
+    page = browser.new_page(viewport={"width": 1100, "height": 1000}, device_scale_factor=2 if len(widths) < 2 else 1)
     api = GpuApi(page)
     SCENES[scene](api)
     open_lab(page, lab)
