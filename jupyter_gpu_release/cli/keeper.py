@@ -170,10 +170,14 @@ class Keeper:
 
     def _save_logs(self) -> None:
         target = self._plan.paths.log / "ray-of-the-last-crash"
-        shutil.rmtree(target, ignore_errors=True)
+        part = target.with_suffix(".part")  # whoever sees the report sees all of it
+        for old in (target, part):
+            shutil.rmtree(old, ignore_errors=True)
         for session in Path(self._plan.ray_folder).glob("session_*_*"):
             with suppress(OSError, shutil.Error):
-                shutil.copytree(session / "logs", target, symlinks=True)
+                shutil.copytree(session / "logs", part, symlinks=True)
+        with suppress(OSError):
+            part.rename(target)
 
     def _say(self, text: str) -> None:
         log(text)
