@@ -151,12 +151,15 @@ class RunOnNode:
         # the last output comes before the release, but a slow store must not hold a GPU
         await self._recorder.write_soon()
         self._phase("released", outcome.released_s or time.time())
+        if self.waits_for is not None:
+            self._tell_gateway(RunWaits(self.order.run, self.waits_for))
 
     def _on_wait(self, wait: PersistWait) -> None:
         self.waits_for = wait
         if wait.reason:
             self._recorder.let_go()
-        self._tell_gateway(RunWaits(self.order.run, wait))
+        if self.phase == "released":  # the word that GPUs wait for comes first: each message waits for the one before
+            self._tell_gateway(RunWaits(self.order.run, wait))
 
     async def _finish(self) -> None:
         """Wait until the results are durable, then say so."""
