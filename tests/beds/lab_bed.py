@@ -85,7 +85,7 @@ def running_lab(
              "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
              "IPYTHONDIR": "ipython", "JUPYTER_GPU_HOME": "gpu"}  # fmt: skip
     own = {name: str(folder / path) for name, path in names.items()}
-    command = [sys.executable, "-m", "jupyter", "lab", f"--config={file}"]
+    command = [sys.executable, "-m", "jupyterlab", f"--config={file}"]  # `jupyter lab` would take the first one of PATH
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **own, **(environment or {})}, stdout=log, stderr=log, cwd=root
