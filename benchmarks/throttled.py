@@ -25,6 +25,7 @@ def lease_gone_throttled(report: Report, *, quick: bool) -> None:
     Starts a cluster of its own, whose writes of results are limited (``JUPYTER_GPU_PERSIST_RATE``). The results
     are given up as soon as the lease is gone: writing them would take 54 s each.
     """
+    os.sync()  # what earlier parts wrote takes the disk and a core for a while
     os.environ["JUPYTER_GPU_PERSIST_RATE"] = _RATE
     try:
         with bed() as cluster, kernel(cluster.work) as notebook:
