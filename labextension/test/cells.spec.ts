@@ -30,9 +30,9 @@ describe('magic', () => {
 describe('paths', () => {
   const home = ['', 'home', 'ada'].join('/');
   it.each([
-    ['a/b.ipynb', '/data/work', 'a/b.ipynb'],
-    ['/data/work/a/b.ipynb', '/data/work', 'a/b.ipynb'],
-    [`${home}/work/b.ipynb`, '~/work', 'b.ipynb'],
+    ['a/b.ipynb', '/data/lab', 'a/b.ipynb'],
+    ['/data/lab/a/b.ipynb', '/data/lab', 'a/b.ipynb'],
+    [`${home}/lab/b.ipynb`, '~/lab', 'b.ipynb'],
     [`${home}/b.ipynb`, '~', 'b.ipynb'],
     ['/data/b.ipynb', '/', 'data/b.ipynb']
   ])('%s below %s', (path, root, expected) =>

@@ -69,15 +69,15 @@ def _status(*runs: ActiveRow, cards: tuple[GpuRow, ...] = ()) -> StatusDocument:
     return StatusDocument(1, True, GatewayFacts("u", "0"), GpuCounts(1, 1, 0, 0), nodes, [], list(runs))
 
 
-_RUN = ActiveRow("r1", "ann", "running", 1, "work/a.ipynb", 0.0, 1.0)
+_RUN = ActiveRow("r1", "ann", "running", 1, "lab/a.ipynb", 0.0, 1.0)
 
 
 def test_a_kernel_that_waits_for_a_run_is_at_work() -> None:
     status = _status(_RUN)
-    assert run_signal("k1", "work/a.ipynb", status, current=True).busy is True
-    assert run_signal("k1", "/data/ann/work/a.ipynb", status, current=True).busy is True
+    assert run_signal("k1", "lab/a.ipynb", status, current=True).busy is True
+    assert run_signal("k1", "/data/ann/lab/a.ipynb", status, current=True).busy is True
     assert run_signal("k1", "b.ipynb", status, current=True).busy is False
-    assert run_signal("k1", "work/a.ipynb", status, current=False).busy is None  # the gateway fell silent
+    assert run_signal("k1", "lab/a.ipynb", status, current=False).busy is None  # the gateway fell silent
     assert run_signal("k1", "b.ipynb", status, current=False).busy is False
     assert run_signal("k1", "a.ipynb", None, current=False).busy is False
 
@@ -85,7 +85,7 @@ def test_a_kernel_that_waits_for_a_run_is_at_work() -> None:
 def test_a_run_that_names_its_kernel_protects_no_namesake() -> None:
     status = _status(msgspec.structs.replace(_RUN, kernel="k1"))
     assert run_signal("k1", "", status, current=True).busy is True
-    assert run_signal("k2", "work/a.ipynb", status, current=True).busy is False
+    assert run_signal("k2", "lab/a.ipynb", status, current=True).busy is False
 
 
 def test_what_jupyter_is_about_to_do_is_not_idle() -> None:
