@@ -150,9 +150,10 @@ class Lifecycle:
             return
         log.warning("run %s waits again: %s", record.run, error.message)
         self.runs.change(record, RunState.QUEUED, reason=error.message, granted_at=None, hosts=[])
-        self.queue.put_back(record, _AGAIN_S)
-        await self._free(lease)
-        self.queue.serve()
+        self.queue.put_back(record)
+        await self._free(lease)  # its next lease has the same name
+        await asyncio.sleep(_AGAIN_S)
+        self.queue.resume(record)
 
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:

@@ -38,8 +38,8 @@ class RunQueue:
         self._on_release = on_release
         self._waiting: dict[str, RunRecord] = {}
         self._open = False
-        #: nothing is granted before this time (unix seconds)
-        self._held_until_s = 0.0
+        #: runs that keep their place (and what they would get) without being granted
+        self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __contains__(self, run: str) -> bool:
@@ -58,11 +58,15 @@ class RunQueue:
         """Have a run wait; the next :meth:`serve` decides."""
         self._waiting[record.run] = record
 
-    def put_back(self, record: RunRecord, pause_s: float) -> None:
-        """Have a run wait in its old place. Nobody overtakes it in the ``pause_s`` seconds until it is tried again."""
+    def put_back(self, record: RunRecord) -> None:
+        """Have a run wait in its old place. Until :meth:`resume` it is not granted, and what it would get is nobody's."""
+        self._paused.add(record.run)
         self._waiting[record.run] = record
-        self._held_until_s = time.time() + pause_s
-        self._set_timer(time.time())
+
+    def resume(self, record: RunRecord) -> None:
+        """Go on with a run that was put back."""
+        self._paused.discard(record.run)
+        self.serve()
 
     def remove(self, record: RunRecord) -> None:
         """Take a run out (cancelled)."""
@@ -70,9 +74,9 @@ class RunQueue:
 
     def serve(self) -> None:
         """Decide about all that wait (and about what is kept warm) and carry it out."""
-        now_s = time.time()
-        if not (self._open and (self._waiting or self._leases.warm())) or now_s < self._held_until_s:
+        if not (self._open and (self._waiting or self._leases.warm())):
             return
+        now_s = time.time()
         for decision in decide(self._snapshot(self._nodes.states(self._leases)), now_s):
             if isinstance(decision, Release):
                 lease = self._leases.find(decision.lease)
@@ -81,6 +85,8 @@ class RunQueue:
                 continue
             record = self._waiting[decision.run]
             if isinstance(decision, Grant):
+                if decision.run in self._paused:
+                    continue
                 del self._waiting[decision.run]
                 self._on_grant(record, decision)
             elif isinstance(decision, Expire):
@@ -92,11 +98,13 @@ class RunQueue:
 
     def successor(self, lease: Lease) -> RunRecord | None:
         """The run that would get exactly this lease's slots were they free now; it is taken out of the queue."""
-        if not (self._open and self._waiting) or time.time() < self._held_until_s:
+        if not (self._open and self._waiting):
             return None
         nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
         for decision in decide(self._snapshot(nodes), time.time()):
-            if isinstance(decision, Grant) and not decision.lease and _same(decision.placement, lease.slots):
+            if not isinstance(decision, Grant) or decision.lease or decision.run in self._paused:
+                continue
+            if _same(decision.placement, lease.slots):
                 return self._waiting.pop(decision.run)
         return None
 
@@ -121,7 +129,7 @@ class RunQueue:
             self._runs.change(record, RunState.QUEUED, told=told, position=wait.position, reason=wait.reason)
 
     def _set_timer(self, now_s: float) -> None:
-        """Wake up when the next ``--wait`` is over, or the time of a warm lease, or of a pause."""
+        """Wake up when the next ``--wait`` is over, or the time of a warm lease."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -131,8 +139,6 @@ class RunQueue:
             if record.request.wait_s is not None
         ]
         ends += [lease.kept.until_s for lease in self._leases.warm() if lease.kept is not None]
-        if now_s < self._held_until_s:
-            ends = [self._held_until_s]
         if ends:
             delay_s = max(0.0, min(ends) - now_s) + 0.005
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.serve)

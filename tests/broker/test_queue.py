@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,33 +13,44 @@ from jupyter_gpu_release.scheduling.snapshot import NodeState, Slot
 
 
 def test_nobody_overtakes_a_run_that_is_put_back() -> None:
-    node = NodeState("n", "host", 4, 0, 8, 8)
     granted: list[str] = []
-    heard = asyncio.Event()
 
     def on_grant(record: RunRecord, _grant: Any) -> None:
         granted.append(record.run)
-        heard.set()
 
     def run(name: str, ordinal: int) -> RunRecord:
         view = RunView(name, "ann", "queued", position=ordinal)
-        return RunRecord(view, ordinal, RunRequest(name, "s", ResourceAsk(gpus=4), b""))
+        return RunRecord(view, ordinal, RunRequest(name, "s", ResourceAsk(gpus=3), b""))
 
-    async def story() -> None:
+    def queue_on(gpus_free: int) -> RunQueue:
+        node = NodeState("n", "host", 8, gpus_free, 8, 8)
         queue = RunQueue(
             SimpleNamespace(change=lambda *_, **__: None), SimpleNamespace(states=lambda _: (node,)),
             SimpleNamespace(warm=list), on_grant, lambda *_: None, lambda *_: None,
         )  # fmt: skip
         queue.open()
-        queue.add(run("second", 2))
-        queue.put_back(run("first", 1), 0.2)
-        freed = SimpleNamespace(slots=(Slot("n", 4, 0),))
-        queue.serve()
-        assert queue.successor(freed) is None
-        assert not granted
-        nonlocal node
-        node = NodeState("n", "host", 4, 4, 8, 8)
-        await asyncio.wait_for(heard.wait(), 30)
+        for name, ordinal in (("second", 2), ("third", 3)):
+            queue.add(run(name, ordinal))
+        return queue
 
-    asyncio.run(story())
+    first = run("first", 1)
+    queue = queue_on(3)
+    queue.put_back(first)
+    queue.serve()
+    assert not granted
+    queue.resume(first)
     assert granted == ["first"]
+
+    granted.clear()
+    queue = queue_on(6)
+    queue.put_back(first)
+    queue.serve()
+    assert granted == ["second"]  # what is left beyond the first one's is nobody's loss
+
+    queue = queue_on(0)
+    queue.put_back(first)
+    assert queue.successor(SimpleNamespace(slots=(Slot("n", 3, 0),))) is None
+    queue.remove(first)
+    found = queue.successor(SimpleNamespace(slots=(Slot("n", 3, 0),)))
+    assert found is not None
+    assert found.run == "second"
