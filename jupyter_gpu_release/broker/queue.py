@@ -59,7 +59,7 @@ class RunQueue:
         self._waiting[record.run] = record
 
     def put_back(self, record: RunRecord) -> None:
-        """Have a run wait in its old place. Until :meth:`resume` it is not granted, and what it would get is nobody's."""
+        """Have a run wait in its old place: not granted before :meth:`resume`, and nobody gets what it would get."""
         self._paused.add(record.run)
         self._waiting[record.run] = record
 
