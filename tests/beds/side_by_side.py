@@ -1,7 +1,8 @@
 """``make test``: the suite as several sessions, two at a time, since each of them waits for much of its time.
 
-What a session said is printed whole when it has ended. Sessions share nothing: each has its own runtime folder,
-cluster and check for what is left behind (``tests/conftest.py``).
+What a session said is printed whole when it has ended, and why it failed once more at the very end: a log that was
+cut still shows it. Sessions share nothing: each has its own runtime folder, cluster and check for what is left behind
+(``tests/conftest.py``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _TOGETHER = (
 #: in the browser, see the Makefile: together with the server's tests they fail at teardown
 _SIDEBAR = "ui"
 _LOOK_S = 0.2
+#: where pytest begins to name what failed; so many lines before it are the end of the last traceback
+_SUMMARY, _BEFORE = "short test summary info", 40
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,27 @@ class Running:
         end = "passed" if status == 0 else f"FAILED (exit status {status})"
         return f"{self.job.name}: {end} in {time.monotonic() - self.began_s:.0f} s"
 
-    def show(self) -> None:
-        """All that it said."""
+    def show(self) -> str:
+        """All that it said; returns why it failed, in short (empty: it has not failed)."""
         self.output.seek(0)
-        _say(f"\n##### {self.report()}\n")
-        sys.stdout.buffer.write(self.output.read())
-        sys.stdout.flush()
+        said = self.output.read()
         self.output.close()
+        _say(f"\n##### {self.report()}\n")
+        sys.stdout.buffer.write(said)
+        sys.stdout.flush()
+        return why_failed(said.decode(errors="replace").splitlines()) if self.process.returncode != 0 else ""
+
+
+def why_failed(lines: list[str]) -> str:
+    """The end of the last traceback, and each test that failed. Without a summary: the last lines."""
+    at = max((n for n, line in enumerate(lines) if _SUMMARY in line), default=len(lines))
+    failed = [line for line in lines[at:] if line.startswith(("FAILED", "ERROR"))]
+    return "\n".join([*lines[max(0, at - _BEFORE) : at], *failed])
 
 
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
     """Run all of them, whatever fails; 0 when none has failed. Told to end, they end (and clean up) first."""
-    waiting, running, reports = deque(jobs), list[Running](), list[str]()
-    failed = False
+    waiting, running, reports, failures = deque(jobs), list[Running](), list[str](), list[str]()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -77,17 +88,18 @@ def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
                 _say(f"##### {running[-1].job.name}: begins")
             for each in list(_ended(running)):
                 running.remove(each)
-                each.show()
+                why = each.show()
                 reports.append(each.report())
-                failed = failed or each.process.returncode != 0
+                if each.process.returncode != 0:
+                    failures.append(f"##### why {each.report()}\n{why}\n")
     finally:
         for each in running:
             each.process.terminate()
         for each in running:
             each.process.wait()
             each.show()
-    _say("\n" + "\n".join(f"##### {report}" for report in reports))
-    return int(failed)
+    _say("\n" + "\n".join([*failures, *(f"##### {report}" for report in reports)]))
+    return int(bool(failures))
 
 
 def _ended(running: list[Running]) -> Iterator[Running]:

@@ -222,6 +222,7 @@ def test_a_run_that_makes_the_same_just_now_is_named(team: Team):
     kernel = team.kernel()
     body = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\nmade = 1"
     ok(kernel, f"%%gpu_train --cache --async\n{body}")
+    team.until(team.under_way, "the first runs")  # the cell has ended when its run is queued
     (first,) = team.under_way()
     second = kernel.start(f"%%gpu_train --cache\n{body}")
     team.until(lambda: len(team.under_way()) == 2, "both run")
