@@ -26,13 +26,15 @@ class FinishedRuns:
     async def forget(self) -> None:
         """Let agents forget runs whose end is committed (called every few seconds)."""
         waiting, self._waiting = self._waiting, []
+        over: list[RunRecord] = []
         for record, committed in waiting:
-            if committed is not None and not committed.done():
+            if committed is None or committed.done():
+                over.append(record)
+            else:
                 self._waiting.append((record, committed))
-                continue
-            for node in self._nodes.ready():
-                if node.host in record.view.hosts:
-                    try:
-                        await self._nodes.call(node.node, "forget", record.run)
-                    except ClusterError as error:
-                        log.info("run %s: %s", record.run, error.message)
+        for node in self._nodes.ready() if over else ():
+            runs = [record.run for record in over if node.host in record.view.hosts]
+            try:
+                await self._nodes.forget(node.node, runs)
+            except ClusterError as error:
+                log.info("%d runs are not forgotten: %s", len(runs), error.message)

@@ -76,13 +76,13 @@ async def accepted(nodes: NodeTable, asked: list[Asked]) -> None:
         await nodes.answer(node, answer, START_S)
 
 
-async def grant(nodes: NodeTable, lease: Lease, run: str) -> None:
-    """Tell every node its accelerators.
+async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
+    """Tell every node its accelerators, where ``order`` did not say them.
 
     Most know them by now, unless their lease task could not reach the agent.
     """
-    for slot in lease.slots:
-        await nodes.call(slot.node, "grant", run, lease.ids_on(slot.node), timeout_s=START_S)
+    for slot in lease.slots if order.gpu_ids is None else ():
+        await nodes.call(slot.node, "grant", order.run, lease.ids_on(slot.node), timeout_s=START_S)
 
 
 def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:

@@ -105,13 +105,14 @@ class Lifecycle:
                     await done
                 if record.cancelled:
                     raise RunCancelledError(record.cancelled)
-                ordered = await gangs.start(self.nodes, lease, self._order(record, lease))
+                order = self._order(record, lease)
+                ordered = await gangs.start(self.nodes, lease, order)
             finally:
                 if not lease.gpu_ids:
                     await ray_leases.finish(lease)
             self._note_accelerators(record, lease)
             await gangs.accepted(self.nodes, ordered)
-            await gangs.grant(self.nodes, lease, record.run)
+            await gangs.grant(self.nodes, lease, order)
         except GpuReleaseError:
             gangs.abandon(self.nodes, lease, record.run)
             raise

@@ -186,6 +186,11 @@ class NodeTable:
         """What a node's agent knows of runs."""
         return decode(await self.call(node, "runs"), list[NodeRun])
 
+    async def forget(self, node: str, runs: list[str]) -> None:
+        """Tell a node's agent that the end of these runs is recorded."""
+        if runs:
+            await self.call(node, "forget", runs)
+
     async def events(self, node: str, run: str, after: int) -> list[Event]:
         """Recorded events of a run on its node."""
         return decode(await self.call(node, "events", run, after, timeout_s=30.0), list[Event])

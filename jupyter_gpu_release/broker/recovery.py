@@ -219,15 +219,17 @@ async def end_strangers(broker: Broker) -> None:
 async def end_stray_runs(broker: Broker) -> None:
     """End what agents run for nobody, and have them forget what is over."""
     for node in broker.nodes.ready():
+        over = []
         try:
             for known in await broker.nodes.runs(node.node):
                 record = broker.runs.find(known.run)
                 if record is not None and not record.state.is_terminal:
                     continue
                 if known.phase == "final":
-                    await broker.nodes.call(node.node, "forget", known.run)
+                    over.append(known.run)
                 else:
                     await broker.nodes.call(node.node, "signal", known.run, "kill", "lost")
+            await broker.nodes.forget(node.node, over)
         except ClusterError as error:
             log.info("%s", error.message)
 

@@ -152,12 +152,13 @@ class NodeAgent:
         found = self._runs.get(run)
         return encode(await asyncio.to_thread(found.events, after) if found else [])
 
-    async def forget(self, run: str) -> None:
-        """The gateway has recorded the end of this run."""
-        found = self._runs.get(run)
-        if found is not None and found.phase == "final":
-            del self._runs[run]
-            self._keeping.forget(run)
+    async def forget(self, runs: list[str]) -> None:
+        """The gateway has recorded the end of these runs."""
+        for run in runs:
+            found = self._runs.get(run)
+            if found is not None and found.phase == "final":
+                del self._runs[run]
+                self._keeping.forget(run)
 
     async def give_up(self, run: str, reason: str) -> bool:
         """Drop a run's results that are not durable yet; False: there are none."""

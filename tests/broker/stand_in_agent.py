@@ -174,9 +174,10 @@ class StandInAgent:
         found = self._runs.get(run)
         return encode(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
 
-    async def forget(self, run: str) -> None:
-        if run in self._runs and self._runs[run].phase == "final":
-            del self._runs[run]
+    async def forget(self, runs: list[str]) -> None:
+        for run in runs:
+            if run in self._runs and self._runs[run].phase == "final":
+                del self._runs[run]
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         return [name for name in names if name.startswith("missing_")]
