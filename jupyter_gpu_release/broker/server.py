@@ -31,6 +31,9 @@ from .while_valid import while_valid
 log = logging.getLogger(__name__)
 #: one message from a kernel at most (inputs of ≤ 1 MiB inline, shipped modules, source)
 _FRAME_LIMIT_BYTES = 64 << 20
+#: an idle connection is closed by the client, never first by us: a request could be on its way just then. uvicorn's own
+#: 5 s are exactly what httpx takes a connection to last; browsers and proxies keep them for a minute
+KEEP_ALIVE_S = 90
 
 
 def build_app(broker: Broker, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
@@ -133,11 +136,15 @@ async def open_port(host: str, port: int, patience_s: float) -> socket.socket:
             return listener
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> asyncio.Task[None]:
-    """Serve for ever on a listening socket."""
-    config = uvicorn.Config(
+def settings_for(app: ASGIApp) -> uvicorn.Config:
+    """How ``app`` is served."""
+    return uvicorn.Config(
         app, http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,
         ws_max_size=_FRAME_LIMIT_BYTES, ws_ping_interval=None, ws_per_message_deflate=False,
-        timeout_graceful_shutdown=1, server_header=False,
+        timeout_graceful_shutdown=1, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
     )  # fmt: skip
-    return asyncio.get_running_loop().create_task(_Server(config).serve(sockets=[listener]))
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> asyncio.Task[None]:
+    """Serve for ever on a listening socket."""
+    return asyncio.get_running_loop().create_task(_Server(settings_for(app)).serve(sockets=[listener]))

@@ -97,7 +97,9 @@ export class GpuModel extends VDomModel {
     const delayMs = Math.max(0, LEAST_GAP_MS - gapMs);
     this._nudge = setTimeout(() => {
       this._nudge = null;
-      if (!document.hidden) {
+      if (this._isLooking) {
+        this._again = true; // of two looks at once the older could end last
+      } else if (!document.hidden) {
         void this._poll.refresh();
       }
     }, delayMs);
@@ -225,14 +227,16 @@ export class GpuModel extends VDomModel {
     this.stateChanged.emit(undefined);
   }
 
-  /** Every second while something of mine goes on and no events tell of it. */
+  /** Every second while my runs are not known, or go on and no events tell of it. */
   private _pace(): void {
-    const { active, me } = this._snapshot;
+    const { active, isClusterKnown, me } = this._snapshot;
     const hasEvents = this._now() - this._eventAt < EVENTS_COUNT_FOR_S;
+    const isBehind = isClusterKnown && this._runsKey === null;
     const isBusy = !hasEvents && active.some(row => row.user === me);
-    const interval = isBusy
-      ? Math.min(BUSY_INTERVAL_MS, this._intervalMs)
-      : this._intervalMs;
+    const interval =
+      isBehind || isBusy
+        ? Math.min(BUSY_INTERVAL_MS, this._intervalMs)
+        : this._intervalMs;
     if (this._poll.frequency.interval !== interval) {
       const max = Math.max(LONGEST_BACKOFF_MS, interval); // a poll refuses less
       this._poll.frequency = { ...this._poll.frequency, interval, max };

@@ -159,4 +159,48 @@ describe('GpuModel', () => {
       jest.useRealTimers();
     }
   });
+
+  it('takes one look at a time: no older answer is shown last', async () => {
+    jest.useFakeTimers();
+    try {
+      let answer: (document: IServerStatus) => void = () => undefined;
+      const older = new Promise<IServerStatus>(resolve => (answer = resolve));
+      model.interval = 100;
+      model.start();
+      await jest.advanceTimersByTimeAsync(10);
+      const look = jest.spyOn(api, 'status').mockReturnValueOnce(older);
+      api.answer = status([gpu(0), gpu(1)]);
+      model.nudge(); // it is due while the look that comes by itself is on its way
+      await jest.advanceTimersByTimeAsync(120);
+      expect(look).toHaveBeenCalledTimes(1);
+      model.interval = 300_000;
+      await jest.advanceTimersByTimeAsync(200);
+      answer(status([gpu(0)]));
+      await jest.advanceTimersByTimeAsync(1000);
+      expect(model.snapshot.counts.free).toBe(2);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+
+  it('asks again soon for runs that it did not get, however rarely it looks', async () => {
+    jest.useFakeTimers();
+    try {
+      const mine = run('r1');
+      api.rows = [mine];
+      api.answer = status([gpu(0)], {}, [active(mine)]);
+      jest.spyOn(api, 'runs').mockRejectedValueOnce(new ApiError(503, 'gone'));
+      model.interval = 300_000;
+      model.nudge();
+      await jest.advanceTimersByTimeAsync(500);
+      expect(model.snapshot.active).toHaveLength(1);
+      expect(model.snapshot.runs).toEqual([]);
+      await jest.advanceTimersByTimeAsync(1000);
+      expect(model.snapshot.runs).toHaveLength(1);
+      await jest.advanceTimersByTimeAsync(10_000);
+      expect(api.calls.filter(call => call === 'status')).toHaveLength(2);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
 });

@@ -17,6 +17,7 @@ from websockets.sync.client import connect
 
 from jupyter_gpu_release.broker.ledger import StoredToken
 from jupyter_gpu_release.broker.routes import BODY_LIMIT_BYTES, ROUTES, Route
+from jupyter_gpu_release.broker.server import settings_for
 from jupyter_gpu_release.broker.tokens import TokenBook, digest_of
 from jupyter_gpu_release.core.messages import decode, encode
 from jupyter_gpu_release.core.session_messages import PROTOCOL, GatewayMessage, Heartbeat, Hello, Refused
@@ -277,3 +278,11 @@ def test_half_a_request_holds_nobody_up(gateway: GatewayBed) -> None:
         idle.send(b"GET /v1/health HTTP/1.1\r\n")
         with gateway.rest() as client:
             assert client.health().ready
+
+
+def test_an_idle_connection_is_its_clients_to_close() -> None:
+    """One that the gateway closes may carry a request just then: our clients must give it up first."""
+
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    assert settings_for(app).timeout_keep_alive > 2 * (httpx.Limits().keepalive_expiry or 0)

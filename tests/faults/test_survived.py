@@ -244,14 +244,15 @@ def test_interrupts_during_submission_and_transfer_leave_nothing(module_cluster:
 def test_a_grandchild_of_a_cell_that_ended_holds_nothing(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     shown = notebook.ok(
-        GPU + "import os, time\n"
+        GPU + "import os, time\nsaid, says = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
         "        os.write(1, f'pids {os.getpid()}\\n'.encode())\n"
+        "        os.write(says, b'.')\n"
         "        time.sleep(1000)\n"
         "    os._exit(0)\n"
-        "os.wait(); time.sleep(0.3)"
+        "os.wait(); byte = os.read(said, 1)"
     )
     pids = _pids(shown)
     assert pids

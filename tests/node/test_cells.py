@@ -214,14 +214,16 @@ def test_a_greedy_cell_dies_alone_with_a_clear_message(node: Node) -> None:
 def test_double_forked_grandchildren_do_not_outlive_the_release(node: Node) -> None:
     run = node.run(
         "import os, time\n"
+        "said, says = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
         "        os.write(1, f'{os.getpid()}\\n'.encode())\n"
+        "        os.write(says, b'.')\n"
         "        time.sleep(1000)\n"
         "    os._exit(0)\n"
         "os.wait()\n"
-        "time.sleep(0.2)"
+        "os.read(said, 1)"
     )
     assert run.outcome.status == "ok"
     assert any("left behind" in note for note in run.outcome.notes)

@@ -180,12 +180,16 @@ def test_the_failing_ranks_traceback_is_the_runs(node: Node) -> None:
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        ("if ranks.rank == 1:\n    stuck()", "rank 1 on .*: still ran .* after rank 0 had ended"),
-        ("ranks.barrier() if ranks.rank == 0 else stuck()", "did not come to where rank 0 waited for it"),
+        ("stuck() if ranks.rank else await_stuck()", "rank 1 on .*: still ran .* after rank 0 had ended"),
+        ("stuck() if ranks.rank else await_stuck() or ranks.barrier()", "did not come to where rank 0 waited for it"),
     ],
 )
 def test_a_rank_that_hangs_is_shown_where_it_stands_and_ended(node: Node, cell: str, words: str) -> None:
-    source = f"import time\nfrom jupyter_gpu_release import ranks\ndef stuck():\n    time.sleep(1000)\n{cell}"
+    source = (
+        "import time\nfrom jupyter_gpu_release import ranks, run_dir\nstands = run_dir / 'stands'\n"
+        "def stuck():\n    stands.touch()\n    time.sleep(1000)\n"
+        f"def await_stuck():\n    while not stands.exists():\n        time.sleep(0.01)\n{cell}"
+    )
     outcome = node.run(source, gang=GangOrder(rank_timeout_s=0.4), **TWO).outcome
     assert outcome.status == "hung"
     assert outcome.error is not None

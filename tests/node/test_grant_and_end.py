@@ -108,7 +108,7 @@ def test_drawing_a_traceback_counts_as_release(node: Node) -> None:
 
 
 def test_another_ranks_death_leaves_rank_0s_names(node: Node) -> None:
-    source = "import os, time\nkept = 1\nif os.environ['RANK'] == '1':\n    os._exit(3)\ntime.sleep(0.3)"
+    source = "import os, time\nkept = 1\nif os.environ['RANK'] == '1':\n    os._exit(3)\ntime.sleep(1000)"
     outcome = node.run(source, ranks=2, gpu_ids=["0", "1"]).outcome
     assert outcome.status == "died"
     assert outcome.error is not None

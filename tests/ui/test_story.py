@@ -50,6 +50,12 @@ def _open(page: Page, path: str) -> Locator:
     return shown
 
 
+def _press(row: Locator, name: str) -> None:
+    """Press a button of a row: seen while that has the mouse or the focus, and what moves rows takes the mouse away."""
+    row.focus()
+    row.get_by_role("button", name=name).click()
+
+
 def _free(page: Page) -> Locator:
     return page.locator(".jp-GpuRelease-tile").first
 
@@ -152,8 +158,7 @@ def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_pat
     expect(notebook.locator(".jp-GpuRelease-hint")).to_contain_text("Running")
     expect(notebook.locator(".jp-Cell-inputWrapper + .jp-GpuRelease-hint")).to_have_count(1)  # not above the code
 
-    run.hover()
-    run.get_by_role("button", name="Attach").click()
+    _press(run, "Attach")
     attached = notebook.locator(".jp-Cell", has_text="%gpu_attach").locator(".jp-OutputArea")
     expect(attached).to_contain_text("of many")
 
@@ -189,11 +194,10 @@ def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) 
     expect(card).to_contain_text(re.compile(r"warm (1:00|0:\d\d)"), timeout=_STARTED_MS)
     expect(_free(page)).to_have_text("3free")
     expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("1 held · 3 free")
-    card.hover()
-    card.get_by_role("button", name="Extend").click()
+    _press(card, "Extend")
     expect(card.get_by_role("status")).to_contain_text("Kept until")
     expect(card).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
-    card.get_by_role("button", name="Release").click()
+    _press(card, "Release")
     expect(_free(page)).to_have_text("4free")
 
 
@@ -213,8 +217,7 @@ def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: Unti
     expect(page.locator(".Toastify__toast", has_text="Kept for 30 minutes")).to_be_visible()
     expect(toast).to_have_count(0)
     expect(kernel).to_contain_text("kept for 29 min")
-    kernel.hover()
-    kernel.get_by_role("button", name="Release GPU").click()
+    _press(kernel, "Release GPU")
     expect(kernel.get_by_role("status")).to_contain_text("Nothing could be freed")
     team.cards.show()
 
