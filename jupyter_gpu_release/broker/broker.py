@@ -100,7 +100,7 @@ class Broker:
             return known
         await self._check(request)
         await self.provenance.submitted(request)
-        known = self._known(caller, request)
+        known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
         record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
@@ -113,10 +113,11 @@ class Broker:
             self.keeping.note_reuse(source)
         return record
 
-    def _known(self, caller: Caller, request: RunRequest) -> RunRecord | None:
+    def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
+        """``in_memory``: the ledger was asked a moment ago, and what came since is not evicted yet."""
         if not is_run_id(request.run):
             raise RequestError(f"{request.run[:80]!r} is not a run id", mend="make one with core.run.new_run_id")
-        record = self.runs.find(request.run)
+        record = self.runs.get(request.run) if in_memory else self.runs.find(request.run)
         if record is not None and record.view.user != caller.user:
             raise ConflictError(f"there is a run {request.run} already", mend="submit with a new id")
         return record

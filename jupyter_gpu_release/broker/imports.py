@@ -146,5 +146,5 @@ def _insert(connection: Connection, view: RunView, facts: RunFacts, ordinal: int
     request = msgspec.structs.replace(request, versions=facts.versions, used=facts.used)
     ledger.insert_run(connection, view, ordinal, request)
     kinship.put_submission(connection, request)
-    kinship.put_environment(connection, view.run, facts.environment)
+    kinship.put_environment(connection, request, facts.environment)
     ledger.update_run(connection, view, view.outcome)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-import msgspec
-from sqlalchemy import func, insert, select
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
@@ -17,6 +16,7 @@ from ..core.run import is_run_id
 from .schema import cache_keys, cache_uses, run_facts, run_links, runs
 
 _INSERT_FACTS = upsert(run_facts).on_conflict_do_nothing()
+_CHANGE_FACTS = update(run_facts).where(run_facts.c.run == bindparam("key")).values(facts=bindparam("facts"))
 _INSERT_LINK = upsert(run_links).on_conflict_do_nothing()
 _INSERT_KEY = upsert(cache_keys).on_conflict_do_nothing()
 #: so many runs with one key are offered
@@ -25,8 +25,7 @@ _MOST_CANDIDATES = 5
 
 def put_submission(connection: Connection, request: RunRequest) -> None:
     """What is known when a run is submitted."""
-    facts = RunFacts(request.code, request.versions, request.used, request.cache_key)
-    connection.execute(_INSERT_FACTS, {"run": request.run, "facts": encode(facts)})
+    connection.execute(_INSERT_FACTS, {"run": request.run, "facts": encode(_facts(request))})
     links = [
         {"run": request.run, "name": used.name, "source": used.run}
         for used in request.used
@@ -36,11 +35,13 @@ def put_submission(connection: Connection, request: RunRequest) -> None:
         connection.execute(_INSERT_LINK, links)
 
 
-def put_environment(connection: Connection, run: str, environment: Environment) -> None:
+def _facts(request: RunRequest, environment: Environment = Environment()) -> RunFacts:  # noqa: B008 - frozen
+    return RunFacts(request.code, request.versions, request.used, request.cache_key, environment)
+
+
+def put_environment(connection: Connection, request: RunRequest, environment: Environment) -> None:
     """Where the run was, once that is known."""
-    known = facts_of(connection, run)
-    changed = encode(msgspec.structs.replace(known, environment=environment))
-    connection.execute(run_facts.update().where(run_facts.c.run == run).values(facts=changed))
+    connection.execute(_CHANGE_FACTS, {"key": request.run, "facts": encode(_facts(request, environment))})
 
 
 def facts_of(connection: Connection, run: str) -> RunFacts:

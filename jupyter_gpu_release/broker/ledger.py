@@ -34,7 +34,7 @@ _UPDATE_COLUMNS = (
 _UPDATE_RUN = (
     update(runs).where(runs.c.run == bindparam("key")).values({name: bindparam(name) for name in _UPDATE_COLUMNS})
 )
-_CLEAR_REQUEST = update(runs).where(runs.c.run == bindparam("key")).values(request=None)
+_END_RUN = _UPDATE_RUN.values(request=None)
 _BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
 _LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
@@ -137,11 +137,10 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
 def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:
     """Record a run's newest view; a terminal one lets go of the request."""
     changing = _changing(view, outcome)
-    connection.execute(_UPDATE_RUN, {"key": view.run} | changing)
+    statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
+    connection.execute(statement, {"key": view.run} | changing)
     if outcome is not None:
         listing.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
-    if RunState.of(view.state).is_terminal:
-        connection.execute(_CLEAR_REQUEST, {"key": view.run})
 
 
 def _changing(view: RunView, outcome: Outcome | None) -> dict[str, Any]:

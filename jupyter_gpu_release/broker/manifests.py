@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,34 @@ from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.runs import create_run_folder, read_manifest, require_store, write_manifest
 
 log = logging.getLogger(__name__)
-#: changes close together make one file
-_DEBOUNCE_S = 0.1
+#: changes close together make one file; of a run that is shorter only its end is written
+_DEBOUNCE_S = 0.5
 #: between tries while the store refuses
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """What is to be written of a run: built only when it is, since most of it is replaced before."""
+
+    #: None: nothing but ``facts`` is known here, and the file that is there is amended
+    of: tuple[RunView, Outcome | None, RunRequest, Environment | None] | None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is written at once, and durably."""
+        return self.of is None or RunState.of(self.of[0].state).is_terminal
+
+    def document(self, paths: RunPaths) -> dict[str, Any]:
+        """The whole manifest; empty when there is none to be amended."""
+        if self.of is not None:
+            return {**manifest_of(*self.of), **self.facts}
+        if not paths.manifest.exists():
+            return {}
+        known = read_manifest(paths)
+        known.pop("schema_version")
+        return {**known, **self.facts}
 
 
 class Manifests:
@@ -28,7 +53,8 @@ class Manifests:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._newest: dict[str, dict[str, Any]] = {}
+        self._newest: dict[str, _Pending] = {}
+        self._due: dict[str, asyncio.TimerHandle] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
@@ -54,56 +80,61 @@ class Manifests:
         self, view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
     ) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""
-        self._newest[view.run] = manifest_of(view, outcome, request, environment)
-        if view.run not in self._writing:
-            task = asyncio.get_running_loop().create_task(self._write(view.run))
-            self._writing[view.run] = task
+        self._put(view.run, _Pending((view, outcome, request, environment)))
 
     def amend(self, run: str, **facts: Any) -> None:
-        """Change some facts of a manifest that is there, soon; nothing else of it is known here."""
-        self._newest[run] = {**self._newest.get(run, {}), **facts}
-        if run not in self._writing:
-            self._writing[run] = asyncio.get_running_loop().create_task(self._write(run))
+        """Change some facts of a manifest that is there, at once; nothing else of it is known here."""
+        known = self._newest.get(run, _Pending(None))
+        self._put(run, _Pending(known.of, {**known.facts, **facts}))
 
     async def flush(self) -> None:
-        """Wait for what is being written."""
+        """Write what waits, and wait for what is being written."""
+        for run in list(self._due):
+            self._begin(run)
         if self._writing:
             await asyncio.wait(list(self._writing.values()), timeout=5.0)
+
+    def _put(self, run: str, pending: _Pending) -> None:
+        self._newest[run] = pending
+        if run in self._writing:
+            return
+        if pending.is_final:
+            self._begin(run)
+        elif run not in self._due:
+            self._due[run] = asyncio.get_running_loop().call_later(_DEBOUNCE_S, self._begin, run)
+
+    def _begin(self, run: str) -> None:
+        if (timer := self._due.pop(run, None)) is not None:
+            timer.cancel()
+        self._writing[run] = asyncio.get_running_loop().create_task(self._write(run))
 
     async def _write(self, run: str) -> None:
         """Until the newest is on the store: with a stale one, or none, a run is not what it says to anybody else."""
         paths, pause_s = RunPaths.of(self._store, run), _FIRST_PAUSE_S
         try:
+            await asyncio.sleep(0)  # what is told of a run's end in the same moment goes along
             while run in self._newest:
-                if not _is_final(self._newest[run]):
-                    await asyncio.sleep(_DEBOUNCE_S)
-                manifest = self._newest.pop(run)
+                pending = self._newest.pop(run)
                 try:
-                    await asyncio.to_thread(self._write_now, paths, manifest)
+                    await asyncio.to_thread(self._write_now, paths, pending)
                 except StoreError as error:
                     if pause_s == _FIRST_PAUSE_S:
                         log.warning("run %s: tried again until it works: %s", run, error)
-                    self._newest.setdefault(run, manifest)
+                    self._newest.setdefault(run, pending)
                     await asyncio.sleep(pause_s)
                     pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
         finally:
             self._newest.pop(run, None)
             self._writing.pop(run, None)
 
-    def _write_now(self, paths: RunPaths, manifest: dict[str, Any]) -> None:
+    def _write_now(self, paths: RunPaths, pending: _Pending) -> None:
         require_store(self._store)
-        if "state" not in manifest:  # an amendment
-            if not paths.manifest.exists():
-                return
-            manifest = {**read_manifest(paths), **manifest}
-            manifest.pop("schema_version")
+        manifest = pending.document(paths)
+        if not manifest:
+            return
         if not paths.folder.is_dir():
             create_run_folder(self._store, manifest["run"])
-        write_manifest(paths, manifest, durable=_is_final(manifest))
-
-
-def _is_final(manifest: dict[str, Any]) -> bool:
-    return "state" not in manifest or RunState.of(manifest["state"]).is_terminal
+        write_manifest(paths, manifest, durable=pending.is_final)
 
 
 def manifest_of(

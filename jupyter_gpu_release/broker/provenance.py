@@ -63,7 +63,7 @@ class Provenance:
         try:
             environment = await self._environment_of(view, request)
             if environment is not None:
-                self._journal.put(partial(kinship.put_environment, run=view.run, environment=environment))
+                self._journal.put(partial(kinship.put_environment, request=request, environment=environment))
                 self._manifests.note(view, outcome, request, environment)
             if view.state == RunState.SUCCEEDED.word and request.cache_key and before:
                 now, _ = await self._common_environment(request.packages)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..core.run import LeaseState, RunState
-from ..scheduling.actions import decide
+from ..scheduling.actions import decide, grants
 from ..scheduling.snapshot import Expire, Grant, NodeState, QueuedRun, Release, Slot, Snapshot, Wait, WarmLease
 from .leases import Lease, LeaseTable
 from .nodes import NodeTable
@@ -101,8 +101,8 @@ class RunQueue:
         if not (self._open and self._waiting):
             return None
         nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
-        for decision in decide(self._snapshot(nodes), time.time()):
-            if not isinstance(decision, Grant) or decision.lease or decision.run in self._paused:
+        for decision in grants(self._snapshot(nodes), time.time()):
+            if decision.lease or decision.run in self._paused:
                 continue
             if _same(decision.placement, lease.slots):
                 return self._waiting.pop(decision.run)

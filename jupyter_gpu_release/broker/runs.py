@@ -35,12 +35,15 @@ class Told(Enum):
     NOW = "now"
     #: with the next change, which is expected within milliseconds; else a little later
     SOON = "soon"
-    #: at most a few times a second: each grant moves up all that wait. It is not committed: a thousand that wait
-    #: would be a thousand writes for each grant, and after a restart the places are worked out anew
+    #: at most a few times a second, and less often the further behind a run is: each grant moves up all that wait. It
+    #: is not committed: a thousand that wait would be a thousand writes for each grant, and after a restart the places
+    #: are worked out anew
     LATER = "later"
 
 
-_SOON_S, _LATER_S = 0.05, 0.2
+#: of ``LATER``: for each place in the queue, but within these bounds
+_LATER_A_PLACE_S, _LEAST_LATER_S, _MOST_LATER_S = 0.04, 0.2, 2.0
+_SOON_S = 0.05
 
 
 class RunRecord:
@@ -97,7 +100,8 @@ class RunRecord:
         """Tell them in a while, once for all changes until then."""
         if not self._will_wake:
             self._will_wake = True
-            asyncio.get_running_loop().call_later(_LATER_S, self._wake_at_last)
+            delay_s = min(max(_LEAST_LATER_S, (self.view.position or 0) * _LATER_A_PLACE_S), _MOST_LATER_S)
+            asyncio.get_running_loop().call_later(delay_s, self._wake_at_last)
 
     def _wake_at_last(self) -> None:
         self._will_wake = False

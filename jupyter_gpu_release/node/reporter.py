@@ -15,8 +15,8 @@ from ..core.messages import encode
 from ..core.node_messages import AgentConfig, NodeMessage, NodeReport, RunPhase
 
 _RETRY_S = 0.1
-#: after a report the next one waits so long, unless somebody waits for GPUs or results
-_APART_S = 0.03
+#: so long after a report the next one is due: of output, and of what nobody waits for
+_OUTPUT_S, _PATIENT_S = 0.03, 0.1
 _BATCH_MESSAGES = 256
 
 
@@ -37,10 +37,12 @@ class Reporter:
         """Queue one message; never blocks."""
         self._queue.append(message)
         loop = asyncio.get_running_loop()
-        if _is_urgent(message) or loop.time() >= self._sent_s + _APART_S:
+        due_s = self._sent_s + _apart_s(message)
+        if due_s <= loop.time():
             self._wake.set()
-        elif self._due is None:
-            self._due = loop.call_at(self._sent_s + _APART_S, self._wake.set)
+        elif self._due is None or due_s < self._due.when():
+            self._forget_due()
+            self._due = loop.call_at(due_s, self._wake.set)
 
     async def run(self) -> None:
         """Send for ever; what was not acknowledged is sent again."""
@@ -55,6 +57,9 @@ class Reporter:
     def _begin(self) -> None:
         self._wake.clear()
         self._sent_s = asyncio.get_running_loop().time()
+        self._forget_due()
+
+    def _forget_due(self) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -75,6 +80,7 @@ class Reporter:
                 await asyncio.sleep(_RETRY_S)
 
 
-def _is_urgent(message: NodeMessage) -> bool:
-    """The next run waits for these GPUs, and a person for what the cell left."""
-    return isinstance(message, RunPhase) and message.phase == "released"
+def _apart_s(message: NodeMessage) -> float:
+    if isinstance(message, RunPhase):  # the next run waits for these GPUs, and a person for what the cell left
+        return 0.0 if message.phase == "released" else _PATIENT_S
+    return _OUTPUT_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ..core.resources import ResourceAsk, format_seconds
 from .filters import cpus_needed, gpus_per_node, suits
@@ -43,6 +44,11 @@ def decide(snapshot: Snapshot, now_s: float) -> list[Decision]:
     kept = sum(slot.gpus for lease in warm if lease.lease not in allotted.taken for slot in lease.slots)
     waits = _waits(waiting, _after(snapshot.nodes, allotted.grants), kept)
     return [*ended, *allotted.releases, *allotted.grants, *expired, *waits]
+
+
+def grants(snapshot: Snapshot, now_s: float) -> list[Grant]:
+    """The grants among what :func:`decide` answers."""
+    return allocate(first_come(snapshot.queue), snapshot.nodes, split_ended(snapshot.warm, now_s)[1], now_s).grants
 
 
 @dataclass
@@ -142,9 +148,12 @@ def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...], kept: int) -> l
         return []
     others = f", {kept} {'is' if kept == 1 else 'are'} kept for other cells" if kept and queue[0].ask.gpus else ""
     head = Wait(queue[0].run, 1, f"next in the queue: {_shortage(queue[0].ask, nodes)}{others}")
-    rest = [Wait(queued.run, place, f"{_ordinal(place)} in the queue, behind {_runs(place - 1)}")
-            for place, queued in enumerate(queue[1:], start=2)]  # fmt: skip
-    return [head, *rest]
+    return [head, *(Wait(queued.run, place, _behind(place)) for place, queued in enumerate(queue[1:], start=2))]
+
+
+@lru_cache(maxsize=4096)
+def _behind(place: int) -> str:
+    return f"{_ordinal(place)} in the queue, behind {_runs(place - 1)}"
 
 
 def _shortage(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> str:

@@ -21,11 +21,19 @@ _JOINED_BYTES = 1 << 20
 def make_private_folder(path: Path) -> None:
     """Make ``path`` and its parents; each folder that is made here is 0700."""
     try:
-        # mkdir(parents=True) would make the parents by the umask alone
-        for folder in reversed([path, *(parent for parent in path.parents if not parent.exists())]):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        _make_folder(path)
     except OSError as error:
         raise StoreError(f"cannot make the folder {path}: {error.strerror}", mend=_MEND) from error
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:  # mkdir(parents=True) would make the parents by the umask alone
+        if path.parent == path:
+            raise
+        _make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 _MEND = "check the path, its owner and the free space, or set JUPYTER_GPU_STORE (JUPYTER_GPU_HOME) elsewhere"

@@ -25,14 +25,41 @@ class RunPaths:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = folder / "manifest.json"
-        self.events = folder / "events.log"
-        self.inputs = folder / "inputs.graph"
-        self.values = folder / VALUES_FILE
-        self.files = folder / "files"
-        self.code = folder / "code"
-        #: latest values of ``publish``, one file a name
-        self.published = folder / "published"
+
+    @property
+    def manifest(self) -> Path:
+        """What the run was and how it ended."""
+        return self.folder / "manifest.json"
+
+    @property
+    def events(self) -> Path:
+        """The log of its output."""
+        return self.folder / "events.log"
+
+    @property
+    def inputs(self) -> Path:
+        """What was sent, where it is too large for the message."""
+        return self.folder / "inputs.graph"
+
+    @property
+    def values(self) -> Path:
+        """What came out of it."""
+        return self.folder / VALUES_FILE
+
+    @property
+    def files(self) -> Path:
+        """The cell's ``run_dir``."""
+        return self.folder / "files"
+
+    @property
+    def code(self) -> Path:
+        """Shipped modules."""
+        return self.folder / "code"
+
+    @property
+    def published(self) -> Path:
+        """Latest values of ``publish``, one file a name."""
+        return self.folder / "published"
 
     @classmethod
     def of(cls, store: Path, run: str) -> RunPaths:
