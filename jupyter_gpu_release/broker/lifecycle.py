@@ -24,6 +24,7 @@ from .manifests import Manifests
 from .nodes import NodeTable
 from .queue import RunQueue
 from .runs import PHASES, RunRecord, RunTable, Told
+from .succession import Succession
 from .warm import WarmLeases
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Lifecycle:
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
+        self._succession = Succession(self.queue, nodes)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -115,6 +117,7 @@ class Lifecycle:
             await gangs.grant(self.nodes, lease, order)
         except GpuReleaseError:
             gangs.abandon(self.nodes, lease, record.run)
+            await self._succession.let_go(record.after, lease)
             raise
 
     def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
@@ -135,6 +138,7 @@ class Lifecycle:
             simulated=record.view.simulated, ranks=request.ask.ranks // request.ask.nodes,
             memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
             grace_s=request.grace_s, fresh=request.fresh, gang=gangs.gang_order(request, lease, self.nodes),
+            stays=self.queue.has_more_of(record), after=record.after,
         )  # fmt: skip
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
@@ -160,6 +164,7 @@ class Lifecycle:
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
         """Take in what a node reports; repeated or late phases do nothing."""
         phase = PHASES.get(message.phase, 0)
+        record.stays |= message.stays
         if phase <= record.phase or record.state.is_terminal:
             return None
         record.phase = phase
@@ -207,7 +212,7 @@ class Lifecycle:
         self._to_releasing(record)
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
         kept = self.warm.keep(record, lease) if lease is not None and not silent else None
-        if lease is not None and not kept and (silent or not self._hand_over(lease)):
+        if lease is not None and not kept and (silent or not await self._hand_over(record, lease)):
             await self._free(lease, silent)
         now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
@@ -220,9 +225,9 @@ class Lifecycle:
             self.runs.change(record, RunState.PERSISTING, outcome=outcome, waits_for=record.waits_for, **gone)
         self.queue.serve()
 
-    def _hand_over(self, lease: Lease) -> bool:
+    async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
-        successor = self.queue.successor(lease)
+        successor = await self._succession.next_on(lease, record)
         if successor is None:
             return False
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))

@@ -96,8 +96,15 @@ class RunQueue:
                 self._note_wait(record, decision)
         self._set_timer(now_s)
 
-    def successor(self, lease: Lease) -> RunRecord | None:
-        """The run that would get exactly this lease's slots were they free now; it is taken out of the queue."""
+    def has_more_of(self, record: RunRecord) -> bool:
+        """Whether another call of the same function waits."""
+        return bool(record.request.series) and any(other.is_of_series(record) for other in self._waiting.values())
+
+    def successor(self, lease: Lease, of_series: RunRecord | None = None) -> RunRecord | None:
+        """The run that would get exactly this lease's slots were they free now; it is taken out of the queue.
+
+        ``of_series``: only if it is a call of the same function as that run.
+        """
         if not (self._open and self._waiting):
             return None
         nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
@@ -105,6 +112,8 @@ class RunQueue:
             if decision.lease or decision.run in self._paused:
                 continue
             if _same(decision.placement, lease.slots):
+                if of_series is not None and not self._waiting[decision.run].is_of_series(of_series):
+                    return None
                 return self._waiting.pop(decision.run)
         return None
 

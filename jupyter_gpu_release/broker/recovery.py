@@ -170,7 +170,7 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
     if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
         broker.runs.change(record, RunState.STARTING, granted_at=record.view.granted_at or time.time(), position=None)
-    broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
+    broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
     if known.waits_for is not None:
         broker.lifecycle.on_waits(record, known.waits_for)
     record.wake()

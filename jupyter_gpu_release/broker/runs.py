@@ -58,6 +58,10 @@ class RunRecord:
         self.phase = 0
         self.lease: Lease | None = None
         self.tail = EventTail(view.run)
+        #: its process is left, and takes the next call of the same function
+        self.stays = False
+        #: the run whose process it takes
+        self.after = ""
         #: node agents have accepted the order
         self.accepted = False
         self.interrupts = 0
@@ -85,6 +89,12 @@ class RunRecord:
     def run(self) -> str:
         """The run's id."""
         return self.view.run
+
+    def is_of_series(self, other: RunRecord) -> bool:
+        """Whether both are calls of one function from one process, so that one may follow the other in its process."""
+        mine, others = self.request, other.request
+        same = mine.series == others.series and mine.session == others.session and self.view.user == other.view.user
+        return bool(mine.series) and same
 
     @property
     def state(self) -> RunState:

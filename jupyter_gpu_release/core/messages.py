@@ -202,6 +202,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_marks: bytes = b""
     #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
     kernel: str = ""
+    #: calls of one function: runs of a session with the same word here may follow each other in one process
+    series: str = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):

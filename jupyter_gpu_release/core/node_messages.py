@@ -97,6 +97,10 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
+    #: another call of the same function waits: the process may stay for it, if this one leaves it as it was
+    stays: bool = False
+    #: the run whose process has stayed for this one
+    after: str = ""
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,12 +143,15 @@ class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
     """``running``: the cell begins. ``ended``: last statement done. ``released``: all descendants gone, the
     lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
     complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
+
+    ``stays``: one process is left, idle: for the next call of the same function, or until ``let_go``.
     """
 
     run: str
     phase: str
     at_s: float
     outcome: Outcome | None = None
+    stays: bool = False
 
 
 class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
@@ -174,3 +181,4 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     at_s: float = 0.0
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
+    stays: bool = False

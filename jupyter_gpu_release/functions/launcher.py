@@ -37,6 +37,7 @@ from .contact import Contact, silence
 from .hearing import Hearing, Show
 from .keywords import as_written
 from .launched import Launched
+from .series import Series
 
 log = logging.getLogger(__name__)
 #: a gateway that has not answered a submission after this will not
@@ -59,6 +60,7 @@ class Launcher(ABC):
         self.collector = collector
         self._history = history
         self._contact = Contact()
+        self._series = Series()
         #: values are collected one at a time: the namespace's bookkeeping is not made for more
         self._collecting = threading.Lock()
 
@@ -93,7 +95,10 @@ class Launcher(ABC):
         exported(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
-        cell = Cell(call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source)
+        cell = Cell(
+            call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source,
+            series=self._series.word(call.function, options, stream=stream),
+        )  # fmt: skip
         find = partial(self._store, session)
         submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
         return self._submit(session, submission, options.name or call.name, self.shower(live=stream))

@@ -109,6 +109,10 @@ class NodeAgent:
         elif run in self._runs:
             self._runs[run].signal("kill", "lost")
 
+    async def let_go(self, run: str) -> None:
+        """No further call follows ``run``: returns when the process that stayed after it is gone."""
+        await self._servers.staying.let_go(run)
+
     async def listen(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
         return await self._lending.listen()

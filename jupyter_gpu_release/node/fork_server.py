@@ -21,7 +21,7 @@ import time
 import msgspec
 
 from . import preload, process
-from .rank import run_rank
+from .rank_process import run_rank
 from .rehearsal import rehearse
 from .shell import RankShell, build_shell
 from .standby import supervise

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -21,14 +22,13 @@ from ..core.node_messages import AgentConfig
 from ..errors import ClusterError
 from . import preload, process
 from .fork_server import ServerConfig
+from .staying import Line, StayingProcesses
 
 READY_S = 120.0
 _SECRET = ("JUPYTER_GPU_TOKEN", "RAY_")
 #: Ray sets these for its own workers; cells shall have the machine's cores
 _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
-
-Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: pairs that stand by: as many as the node has GPUs, at most this
 _MOST_STANDBY = 8
 #: so long after the latest order the next pair is forked, and so long is the pause between two
@@ -153,6 +153,7 @@ class ForkServers:
         self._stamp: object = None
         self._digest = ""
         self._names = list(config.preload) or list(preload.DEFAULT)
+        self.staying = StayingProcesses()
 
     @property
     def notes(self) -> list[str]:
@@ -184,8 +185,13 @@ class ForkServers:
             server.stand_by(self._standby)
         return server
 
-    def done_with(self, server: ForkServer) -> None:
-        """A run on ``server`` has ended; a one-off server ends with it."""
+    def done_with(self, server: ForkServer, lines: Iterable[Line] = (), *, stays_after: str = "") -> None:
+        """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""
+        for line in lines:
+            if stays_after:
+                self.staying.keep(stays_after, line, server)
+            else:
+                line[1].close()
         if server is not self._current and server.alive:
             server.retire()
         self._sweep()

@@ -32,6 +32,8 @@ class Kind(IntEnum):
     MEET = 14  #: rank → supervisor → agent: meeting.Call
     MET = 15  #: agent → supervisor → rank: meeting.Reply
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
+    READY = 16  #: rank → supervisor: it is as it was before the call and takes another order
+    STAYS = 17  #: supervisor → agent: Outcome; only the rank is left, and it takes another order
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +86,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
     grace_s: float = 5.0
     keep: KeepOrder = KeepOrder("", "")
+    #: a further call may come: the rank stays for it if this one leaves it as it was
+    stays: bool = False
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

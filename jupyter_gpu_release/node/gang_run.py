@@ -83,6 +83,8 @@ class GangRun:
         self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
         self._waiting_since_s: float | None = None
         self._is_going = self._is_failing = False
+        #: its process is left, and takes another order
+        self.stays = False
 
     # ------------------------------------------------------------------------------------- start
     async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
@@ -92,22 +94,21 @@ class GangRun:
         with HeldPorts(self._address, len(mine) + 1 if len(self._seats) > 1 else 0) as ports:
             try:
                 for number, seat in enumerate(mine):
-                    await self._connect(server, replace(seat, address=self._address, port=_nth(ports, number)))
+                    await self._connect(servers, server, replace(seat, address=self._address, port=ports.nth(number)))
                 gpu_ids = await granted()
                 if gpu_ids is None:
                     return None
                 if not await self._all_joined():
                     return await self._incomplete()
-                self._go(gpu_ids, _nth(ports, len(mine)))
+                self._go(gpu_ids, ports.nth(len(mine)))
                 outcome = await self._until_ended()
-                return gang.stolen_port(outcome, _nth(ports, len(mine)), self._seats[0].host)
+                return gang.stolen_port(outcome, ports.nth(len(mine)), self._seats[0].host)
             finally:
-                for line in self._lines.values():
-                    line.writer.close()
-                servers.done_with(server)
+                lines = [(line.reader, line.writer) for line in self._lines.values()]
+                servers.done_with(server, lines, stays_after=self._order.run if self.stays else "")
 
-    async def _connect(self, server: ForkServer, seat: Seat) -> None:
-        reader, writer = await server.take()
+    async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
+        reader, writer = await servers.staying.take(self._order.after, server) or await server.take()
         self._add(_Line(seat, reader, writer))
 
     def _add(self, line: _Line) -> None:
@@ -204,7 +205,8 @@ class GangRun:
             self._on_call(seat, decode(body, Call))
         elif kind is Kind.PERSISTER:
             self._watcher.on_persister(decode(body, int))
-        elif kind is Kind.RELEASED:
+        elif kind in (Kind.RELEASED, Kind.STAYS):
+            self.stays = kind is Kind.STAYS
             self._on_released(line, decode(body, Outcome))
 
     def _marks(self, seat: Seat) -> dict[str, object]:
@@ -294,7 +296,3 @@ class GangRun:
             if line.seat.node and members[line.seat.node - 1].node == node:
                 line.writer.close()
                 line.reader.feed_eof()
-
-
-def _nth(ports: HeldPorts, number: int) -> int:
-    return ports.numbers[number] if ports.numbers else 0

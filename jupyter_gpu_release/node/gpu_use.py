@@ -61,8 +61,11 @@ class UseMeter:
             samples = self._runs.get(run)
             return samples.count if samples else 0
 
-    def end(self, order: StartOrder) -> GpuUse | None:
-        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
+    def end(self, order: StartOrder, *, stays: bool = False) -> GpuUse | None:
+        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before.
+
+        ``stays``: the process has not ended, so nothing can be said of what it leaves.
+        """
         with self._lock:
             samples = self._runs.pop(order.run, None)
             if samples is None:
@@ -74,7 +77,7 @@ class UseMeter:
             mean_utilization=samples.sum / samples.count if samples.count else None,
             peak_memory_bytes=samples.peak_memory,
             total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
-            left_bytes=left if now else None,
+            left_bytes=left if now and not stays else None,
         )
 
     def _sample_forever(self) -> None:

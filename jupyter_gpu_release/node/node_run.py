@@ -56,7 +56,9 @@ class RunOnNode:
 
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
-        return NodeRun(self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for)
+        return NodeRun(
+            self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for, self.gang.stays
+        )
 
     def events(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
@@ -139,7 +141,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
-        use = self._meter.end(self.order)
+        use = self._meter.end(self.order, stays=self.gang.stays)
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:
@@ -181,4 +183,4 @@ class RunOnNode:
 
     def _phase(self, phase: str, at_s: float) -> None:
         self.phase, self._at_s = phase, at_s
-        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome))
+        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome, self.gang.stays))

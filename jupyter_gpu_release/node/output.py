@@ -285,9 +285,13 @@ class WrittenFiles:
     """Remembers the files that Python code opened for writing (audit event ``open``)."""
 
     def __init__(self) -> None:
+        self.begin()
+        sys.addaudithook(self._hook)
+
+    def begin(self) -> None:
+        """Forget what was written so far, and by which process."""
         self.paths: dict[str, None] = {}
         self._pid = os.getpid()
-        sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" or os.getpid() != self._pid:

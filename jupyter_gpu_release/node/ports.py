@@ -24,6 +24,10 @@ class HeldPorts:
             self.close()
             raise ClusterError(f"no free port on {address} for the gang's ranks: {error}") from error
 
+    def nth(self, number: int) -> int:
+        """One of them; 0 where none was asked for."""
+        return self.numbers[number] if self.numbers else 0
+
     def _hold(self) -> int:
         held = socket.socket()
         self._sockets.append(held)

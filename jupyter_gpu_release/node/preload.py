@@ -127,19 +127,20 @@ def _possible_folders() -> list[str]:
     return sorted(folders)
 
 
-def _package_folders() -> list[str]:
+def package_folders() -> list[str]:
+    """Those of them that are there."""
     return [folder for folder in _possible_folders() if os.path.isdir(folder)]
 
 
 def folders_stamp() -> tuple[tuple[str, int], ...]:
     """Cheap: modification times of the package folders; unchanged means nothing was installed or removed."""
-    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in _package_folders())
+    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in package_folders())
 
 
 def packages_digest() -> str:
     """Digest of interpreter and installed distributions (names, versions, times of their metadata folders)."""
     digest = hashlib.blake2b(sys.executable.encode(), digest_size=16)
-    for folder in _package_folders():
+    for folder in package_folders():
         for entry in sorted(Path(folder).iterdir()):
             if entry.suffix in (".dist-info", ".egg-info", ".pth"):
                 digest.update(f"{entry.name}:{entry.stat().st_mtime_ns};".encode())

@@ -1,19 +1,14 @@
-"""The rank: the forked process in which the cell runs, on its main thread, in a ready IPython shell."""
+"""One order in a rank: load what the cell reads, run it in the ready IPython shell, hand over what it made."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import io
 import os
-import select
-import signal
-import sys
 import time
-import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -25,62 +20,31 @@ from ..errors import GpuReleaseError, RankError, StoreError
 from ..storage import tracking
 from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
-from . import frames, process, workplace
+from . import frames, workplace
 from .frames import Go, Kind, RankOrder, died_outcome
 from .frameworks import gang_hints
 from .gathering import gather
 from .loop import CellLoop
-from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
+from .output import Outlet, WrittenFiles
 from .persister import fork_persister
 from .plain import plain_outcome
 from .publishing import Publisher
 from .rank_channel import RankChannel, place_of
 from .rank_lines import RankLines
-from .rehearsal import rehearse
-from .shell import RankShell, connect, look_like_a_notebook, use_inline_figures
-from .stacks import show_on_signal
-from .text_journal import TextJournal
+from .shell import RankShell, look_like_a_notebook, use_inline_figures
 from .values import Collected, RankValues
 
-
-def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
-    """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
-    sock = lines.sock
-    try:
-        os.setpgid(0, 0)
-        process.die_with_parent(lines.supervisor, signal.SIGKILL)
-        show_on_signal(lines.stack)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
-            Path("/proc/self/oom_score_adj").write_text("900")
-        loop = CellLoop(shell)
-        loop.warm_up()
-        outlet = Outlet(sock, journal)
-        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
-        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
-        connect(shell, outlet)
-        keep_order_with_subprocesses(outlet)
-        use_inline_figures(shell)
-        if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
-            rehearse()
-        outlet.frame(Kind.MARK, encode(process.anonymous_bytes(os.getpid())))
-        frame = frames.receive(sock)
-        if frame is None:
-            os._exit(0)
-        # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        _Rank(decode(frame[1], RankOrder), outlet, lines, shell, loop).run()
-        os._exit(0)
-    except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
-        os.write(2, traceback.format_exc().encode())
-    finally:  # whatever went wrong above: no second copy of the fork server's loop
-        os._exit(70)
+#: a call that took longer gets a process of its own: its start is no matter then
+_SHORT_S = 60.0
 
 
-class _Rank:
-    def __init__(self, order: RankOrder, outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
+class Rank:
+    """Carries out one order on the process's main thread."""
+
+    def __init__(
+        self, order: RankOrder, outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop,
+        files: WrittenFiles,
+    ) -> None:  # fmt: skip
         self._order = order
         self._loop = loop
         self._outlet = outlet
@@ -91,8 +55,15 @@ class _Rank:
         self._granted_s: float | None = None
         self._gpus = 0
         self._started: float | None = None
-        self._files: WrittenFiles | None = None
+        self._files = files
         self._publisher: Publisher | None = None
+        #: a further call may find this process as this one did
+        self.may_stay = False
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the cell had a real GPU."""
+        return bool(self._gpus) and not self._order.simulated
 
     def run(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -160,7 +131,7 @@ class _Rank:
         )
         use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
-        self._files = WrittenFiles()
+        self._files.begin()
         tracking.HERE.begin()
 
     def _run_cell(self, payload: CellPayload) -> None:
@@ -247,23 +218,17 @@ class _Rank:
 
     def _finish(self, outcome: Outcome) -> None:
         self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))
-        _end_idle_workers()
-        with contextlib.suppress(BaseException):  # the cell's own atexit handlers
-            atexit._run_exitfuncs()
-        self._outlet.flush()
+        took_s = (outcome.ended_s or 0.0) - (outcome.started_s or 0.0)
+        values = outcome.values
+        self.may_stay = (
+            self._order.stays and outcome.status == "ok" and 0.0 < took_s < _SHORT_S
+            and values is not None and not values.file
+        )  # fmt: skip
 
     def _written(self) -> list[FileInfo]:
-        if self._files is None or self._started is None:
+        if self._started is None:
             return []
         return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
-
-
-def _end_idle_workers() -> None:
-    """Joblib keeps its workers for the next call; their own way to end takes a second or two."""
-    workers = [pid for pid in process.children_of(os.getpid()) if b"popen_loky_posix" in process.command_of(pid)]
-    process.kill_each(workers)
-    for pid in workers:
-        process.wait_until_gone(pid, 0.1)
 
 
 def _sendable(outcome: Outcome) -> Outcome:

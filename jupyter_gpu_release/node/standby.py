@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable
@@ -13,12 +13,11 @@ import msgspec
 
 from ..core.messages import decode
 from . import frames, process
+from .agent_line import AgentLine
 from .frames import Kind, RankOrder
 from .rank_lines import ChannelRelay, RankLines
 from .supervisor import Supervisor
 from .text_journal import TextJournal
-
-_ORDER_LIMIT_S = 10.0
 
 RankBody = Callable[[RankLines, TextJournal], NoReturn]
 
@@ -52,21 +51,36 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     their_channel.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
-    order = _await_order(agent, ours)
-    channel = ChannelRelay(our_channel)
-    Supervisor(order, agent, ours, rank, [read_end for read_end, _ in pipes], journal, channel, stack).run()
+    line, channel, wake = AgentLine(agent), ChannelRelay(our_channel), _wake_at_signals()
+    while (order := _pass_on_order(line, ours, wake, rank)) is not None:
+        supervisor = Supervisor(order, line, ours, rank, [read for read, _ in pipes], journal, channel, stack)
+        if not supervisor.run(wake):
+            os._exit(0)
+    process.kill_each([rank])  # who sees this process's end may count on the rank's
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(rank, 0)
     os._exit(0)
 
 
-def _await_order(agent: socket.socket, rank: socket.socket) -> RankOrder:
-    """Block until an order comes and pass it on; ends this process (and with it the rank) when none ever will."""
+def _wake_at_signals() -> int:
+    """A descriptor that can be read when a child has ended."""
+    read_end, write_end = os.pipe()
+    for fd in (read_end, write_end):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read_end
+
+
+def _pass_on_order(agent: AgentLine, sock: socket.socket, wake: int, rank: int) -> RankOrder | None:
+    """Wait for an order and hand it to the rank; None when there will be none, or no rank to take it."""
     try:
-        select.select([agent], [], [])
-        agent.settimeout(_ORDER_LIMIT_S)
-        frame = frames.receive(agent)
-        if frame is None or frame[0] is not Kind.ORDER:
-            os._exit(0)
-        frames.send(rank, Kind.ORDER, frame[1])
-        return decode(frame[1], RankOrder)
+        body = agent.await_order(wake, lambda: os.waitpid(rank, os.WNOHANG) == (0, 0))
+        if body is None:
+            return None
+        order = decode(body, RankOrder)
+        sock.setblocking(True)
+        frames.send(sock, Kind.ORDER, body)
     except (OSError, msgspec.DecodeError, ValueError):
-        os._exit(0)
+        return None
+    return order

@@ -19,6 +19,7 @@ import msgspec
 
 from ..core.messages import Outcome, decode, encode
 from . import death, process
+from .agent_line import AgentLine
 from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
 from .memory import MemoryLimit
 from .rank_lines import ChannelRelay
@@ -37,7 +38,7 @@ class Supervisor:
     def __init__(
         self,
         order: RankOrder,
-        agent: socket.socket,
+        agent: AgentLine,
         sock: socket.socket,
         rank: int,
         pipes: list[int],
@@ -57,8 +58,6 @@ class Supervisor:
             for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
         }
         self._frames = FrameReader()
-        self._commands = FrameReader()
-        self._backlog = bytearray()
         self._outcome: Outcome | None = None
         self._persister = 0
         self._running = self._ended = False
@@ -67,34 +66,36 @@ class Supervisor:
         self._status = ""  # why we interrupted or killed
         self._kill_reason = ""  # in words, where it was not for want of a reaction
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
-        self._agent_gone = False
+        self._is_ready = False  # the rank takes another order
 
     # ------------------------------------------------------------------------------ main loop
-    def run(self) -> None:
-        """Until the rank's end, then the release. The persister stays; it is no longer ours to look after."""
+    def run(self, wake: int) -> bool:
+        """Until the rank's end, then the release. The persister stays; it is no longer ours to look after.
+
+        ``wake`` can be read when a signal came. True: the rank is left as it was before, and takes another order.
+        """
         selector = selectors.DefaultSelector()
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_write, False)
-        os.set_blocking(wake_read, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_terminate)
-        self._agent.setblocking(False)
         self._sock.setblocking(False)
         for fd in self._pipes:
             os.set_blocking(fd, False)
             selector.register(fd, selectors.EVENT_READ)
-        for file in (self._sock, self._agent, self._channel, wake_read):
+        for file in (self._sock, self._agent, self._channel, wake):
             selector.register(file, selectors.EVENT_READ)
-        status = self._until_rank_ends(selector, wake_read)
+        self._read_commands()  # what came together with the order
+        with selector:
+            status = self._until_rank_ends(selector, wake)
         self._drain()
         if self._outcome is None:
             self._tell_last_words()
-        self._release(status)
-        self._flush_backlog(wait_s=5.0)
+        stays = self._is_ready and self._is_alone()
+        self._release(status, stays=stays)
+        self._agent.flush(wait_s=5.0)
+        return stays and not self._agent.is_gone and not self._agent.backlog_bytes
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
-        while True:
+        """How it ended, as ``waitpid`` says; 0 for a rank that takes another order."""
+        while not self._is_ready:
             ready = {key.fd for key, _ in selector.select(_BUSY_S if self._channel.is_behind else _SWEEP_S)}
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -104,24 +105,29 @@ class Supervisor:
             if self._channel.fileno() in ready and not self._read_channel():
                 selector.unregister(self._channel)
             self._channel.flush()
-            if len(self._backlog) < _BACKLOG_BYTES:
+            if self._agent.backlog_bytes < _BACKLOG_BYTES:
                 self._drain()
-            self._flush_backlog()
+            self._agent.flush()
             self._check_limits()
             pid, status = os.waitpid(self._rank, os.WNOHANG)
             if pid:
                 return status
+        return 0
+
+    def _is_alone(self) -> bool:
+        """Whether there is nothing but the rank, and nobody wants it ended."""
+        return not self._status and list(process.descendants_of(os.getpid())) == [self._rank]
 
     def _read_channel(self) -> bool:
         """What the rank says to the other ranks; False when it says no more."""
         for body in (said := self._channel.read()) or ():
-            self._tell(Kind.MEET, body)
+            self._agent.tell(Kind.MEET, body)
         return said is not None
 
     def _tell_last_words(self) -> None:
         """What the rank printed in its last moments and did not come to send."""
         for name, text in self._journal.unsent():
-            self._tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+            self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 
     def _on_terminate(self, *_: object) -> None:
         # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
@@ -152,7 +158,7 @@ class Supervisor:
                 while data := os.read(fd, _PIPE_BYTES):
                     text += decoder.decode(data)
             if text:
-                self._tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+                self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 
     def _take(self, kind: Kind, body: bytes) -> None:
         if kind is Kind.SYNC:
@@ -166,7 +172,9 @@ class Supervisor:
             self._deadline = time.monotonic() + _EXIT_GRACE_S
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
-            self._tell(kind, body)
+            self._agent.tell(kind, body)
+        elif kind is Kind.READY:
+            self._is_ready = True
         else:
             if kind is Kind.RUNNING:
                 self._running = True
@@ -175,39 +183,16 @@ class Supervisor:
             elif kind is Kind.ENDED:
                 self._ended = True
                 self._deadline = self._timeout = None
-            self._tell(kind, body)
-
-    def _tell(self, kind: Kind, body: bytes) -> None:
-        if not self._agent_gone:
-            self._backlog += pack(kind, body)
-
-    def _flush_backlog(self, wait_s: float = 0.0) -> None:
-        deadline = time.monotonic() + wait_s
-        while self._backlog and not self._agent_gone:
-            try:
-                sent = self._agent.send(self._backlog)
-                del self._backlog[:sent]
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.002)
-            except OSError:
-                self._agent_gone = True
+            self._agent.tell(kind, body)
 
     # ------------------------------------------------------------------------------- commands
     def _read_commands(self) -> bool:
         """Carry out what the agent says; False when the agent is gone."""
-        try:
-            data = self._agent.recv(1 << 16)
-        except BlockingIOError:
-            return True
-        except OSError:
-            data = b""
-        if not data:
-            self._agent_gone = True
+        said = self._agent.read()
+        if said is None:
             self._kill("lost")
             return False
-        for kind, body in self._commands.feed(data):
+        for kind, body in said:
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
             elif kind is Kind.GO:
@@ -256,8 +241,8 @@ class Supervisor:
             self._kill("memory")
 
     # -------------------------------------------------------------------------------- release
-    def _release(self, wait_status: int) -> None:
-        left = self._kill_descendants()
+    def _release(self, wait_status: int, *, stays: bool = False) -> None:
+        left = 0 if stays else self._kill_descendants()
         outcome = self._outcome or self._died(wait_status)
         if self._outcome is not None and self._status and outcome.status in ("ok", "error", "interrupted"):
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
@@ -265,8 +250,8 @@ class Supervisor:
             note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])
         outcome = msgspec.structs.replace(outcome, released_s=time.time())
-        self._tell(Kind.RELEASED, encode(outcome))
-        self._flush_backlog(wait_s=0.0)
+        self._agent.tell(Kind.STAYS if stays else Kind.RELEASED, encode(outcome))
+        self._agent.flush()
 
     def _status_word(self, outcome: Outcome) -> str:
         # a cell that ended by itself in the moment of the interrupt stays what it was

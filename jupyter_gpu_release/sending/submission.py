@@ -43,6 +43,8 @@ class Cell:
     #: name and text of the launched function whose call ``body`` is
     function: str = ""
     text: str = ""
+    #: see :class:`RunRequest`
+    series: str = ""
 
     @property
     def source(self) -> CellSource:
@@ -165,7 +167,7 @@ def _request(
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         rank_timeout_s=options.rank_timeout_s, detach=options.detach, keep_s=options.keep_s,
         keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
-        used=prepared.used, packages=prepared.packages,
+        used=prepared.used, packages=prepared.packages, series=cell.series,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip
 

@@ -54,3 +54,34 @@ def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     found = queue.successor(SimpleNamespace(slots=(Slot("n", 3, 0),)))
     assert found is not None
     assert found.run == "second"
+
+
+def test_a_process_is_handed_on_within_one_series_only() -> None:
+    """One function of one session of one user; and only where the policy's next run is such a call."""
+    node = NodeState("n", "host", 1, 0, 8, 8)
+    lease: Any = SimpleNamespace(slots=(Slot("n", 1, 0),))
+
+    def run(name: str, ordinal: int, series: str, session: str = "s", user: str = "ann") -> RunRecord:
+        view = RunView(name, user, "queued", position=ordinal, session=session)
+        return RunRecord(view, ordinal, RunRequest(name, session, ResourceAsk(gpus=1), b"", series=series))
+
+    ended = run("ended", 0, "f")
+    for first, follows in (
+        (run("same", 1, "f"), True),
+        (run("other function", 1, "g"), False),
+        (run("other session", 1, "f", session="t"), False),
+        (run("other user", 1, "f", user="bob"), False),
+        (run("a cell", 1, ""), False),
+    ):
+        queue = RunQueue(
+            SimpleNamespace(change=lambda *_, **__: None), SimpleNamespace(states=lambda _: (node,)),
+            SimpleNamespace(warm=list), lambda *_: None, lambda *_: None, lambda *_: None,
+        )  # fmt: skip
+        queue.open()
+        queue.add(first)
+        queue.add(run("behind", 2, "f"))
+        found = queue.successor(lease, of_series=ended)
+        assert (found.run if found is not None else None) == ("same" if follows else None)
+        assert ("behind" in queue, first.run in queue) == (True, not follows)  # nobody is overtaken
+        assert queue.has_more_of(ended)
+    assert not queue.has_more_of(run("a cell", 0, ""))

@@ -86,8 +86,10 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
     use = meter.end(order)
     answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
+    meter.begin(order)
+    answer.append(meter.end(order, stays=True).left_bytes)
     """
-    assert ask(_TWO, code) == [0.8, 700, 1000, 30]
+    assert ask(_TWO, code) == [0.8, 700, 1000, 30, None]
 
 
 def test_without_a_driver_everything_is_empty() -> None:

@@ -1,0 +1,94 @@
+"""The rank: the forked process in which the cell runs, from its first breath to its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.messages import decode, encode
+from . import frames, process
+from .frames import Kind, RankOrder
+from .leftovers import Leftovers
+from .loop import CellLoop
+from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
+from .rank import Rank
+from .rank_lines import RankLines
+from .rehearsal import rehearse
+from .shell import RankShell, connect, use_inline_figures
+from .stacks import show_on_signal
+from .text_journal import TextJournal
+
+
+def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
+    """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
+    sock = lines.sock
+    try:
+        os.setpgid(0, 0)
+        process.die_with_parent(lines.supervisor, signal.SIGKILL)
+        show_on_signal(lines.stack)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
+            Path("/proc/self/oom_score_adj").write_text("900")
+        loop = CellLoop(shell)
+        loop.warm_up()
+        outlet = Outlet(sock, journal)
+        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
+        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
+        connect(shell, outlet)
+        keep_order_with_subprocesses(outlet)
+        use_inline_figures(shell)
+        if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
+            rehearse()
+        _carry_out_orders(outlet, lines, shell, loop)
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
+        os.write(2, traceback.format_exc().encode())
+    finally:  # whatever went wrong above: no second copy of the fork server's loop
+        os._exit(70)
+
+
+def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
+    """One order; further ones are calls of the same function, as long as none leaves anything behind."""
+    baseline = encode(process.anonymous_bytes(os.getpid()))
+    written: WrittenFiles | None = None
+    leftovers: Leftovers | None = None
+    outlet.frame(Kind.MARK, baseline)
+    while (frame := frames.receive(lines.sock)) is not None:
+        order = decode(frame[1], RankOrder)
+        if leftovers is not None:
+            outlet.frame(Kind.MARK, baseline)
+        elif order.stays:
+            leftovers = Leftovers(shell)
+        # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        written = written or WrittenFiles()
+        rank = Rank(order, outlet, lines, shell, loop, written)
+        rank.run()
+        if leftovers is None or not rank.may_stay or leftovers.put_away(on_gpu=rank.has_device):
+            _leave(outlet)
+            return
+        outlet.frame(Kind.READY)
+
+
+def _leave(outlet: Outlet) -> None:
+    _end_idle_workers()
+    with contextlib.suppress(BaseException):  # the cell's own atexit handlers
+        atexit._run_exitfuncs()
+    outlet.flush()
+
+
+def _end_idle_workers() -> None:
+    """Joblib keeps its workers for the next call; their own way to end takes a second or two."""
+    workers = [pid for pid in process.children_of(os.getpid()) if b"popen_loky_posix" in process.command_of(pid)]
+    process.kill_each(workers)
+    for pid in workers:
+        process.wait_until_gone(pid, 0.1)

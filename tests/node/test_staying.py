@@ -1,0 +1,135 @@
+"""A process that stays after a call of a function, for the next one: what that finds, and what ends it instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from node_bed import Node, Run
+
+from jupyter_gpu_release.core.node_messages import RunPhase
+from jupyter_gpu_release.node import process, staying
+
+Until = Callable[[Callable[[], object], str], None]
+_PID = "import os\nprint(os.getpid())\nresult = 1"
+
+
+def _stays(run: Run) -> bool:
+    return any(isinstance(message, RunPhase) and message.stays for message in run.messages)
+
+
+def _call(node: Node, source: str = _PID, after: Run | None = None, **options: object) -> Run:
+    return node.run(source, out=["result"], stays=True, after=after.order.run if after else "", **options)
+
+
+def _pid(run: Run) -> int:
+    return int(run.text().split()[0])
+
+
+def _let_go(node: Node, run: Run) -> None:
+    node.call(node.servers.staying.let_go(run.order.run))
+
+
+def test_the_next_call_finds_the_process_as_the_first_one_did(node: Node) -> None:
+    """Names, environment, folder, module path, local modules, settings of libraries, random numbers."""
+    local = node.store / "local_module.py"
+    local.write_text("value = 1")
+    look = (
+        "import json, os, random, sys, warnings\nimport local_module\nprint(os.getpid(), local_module.value)\n"
+        "result = [sorted(n for n in dir() if n[0] != '_'), os.environ.get('MINE'), os.getcwd(), sys.path,"
+        " len(warnings.filters), sys.argv, os.environ['JUPYTER_GPU_RUN'], random.random()]\n"
+        "print(json.dumps(result))\n"
+    )
+    spoil = (
+        "mine = result\nos.environ['MINE'] = '1'\nos.chdir('/')\nsys.path.insert(0, '/nowhere')\n"
+        "sys.argv.append('odd')\nwarnings.simplefilter('error')\nimport sqlite3"
+    )
+    first = _call(node, look + spoil)
+    local.write_text("value = 22222")
+    second = _call(node, look, after=first)
+    assert _stays(first)
+    assert _pid(first) == _pid(second)
+    assert (first.text().split()[1], second.text().split()[1]) == ("1", "22222")
+    before, after = (json.loads(run.text().splitlines()[1]) for run in (first, second))
+    assert before[:6] == after[:6]
+    assert (before[6], after[6]) == (first.order.run, second.order.run)
+    assert before[7] != after[7]
+    assert not second.outcome.notes
+    _let_go(node, second)
+    assert process.is_gone(_pid(second))
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+        "import subprocess; child = subprocess.Popen(['sleep', '99'])",
+        "keep = open('held', 'w'); import builtins; builtins.keep = keep",
+        "import atexit; atexit.register(print)",
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "import sys, io; sys.stdout = io.StringIO()",
+        "import logging; logging.basicConfig()",
+        "import builtins; builtins.much = bytearray(300 << 20)",
+        "raise ValueError",
+        "result = bytes(2 << 20)",
+    ],
+)
+def test_what_a_call_leaves_behind_ends_its_process(node: Node, leaves: str) -> None:
+    first = _call(node, f"{_PID}\n{leaves}")
+    assert not _stays(first)
+    assert process.is_gone(_pid(first))
+    second = _call(node, after=first)
+    assert second.outcome.status == "ok"
+    assert _pid(second) != _pid(first)
+    _let_go(node, second)
+
+
+def test_one_that_is_asked_for_nothing_ends_by_itself(
+    node: Node, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staying, "_LONGEST_S", 0.1)
+    run = _call(node)
+    assert _stays(run)
+    until(lambda: process.is_gone(_pid(run)), "it is gone")
+    assert _pid(_call(node, after=run)) != _pid(run)
+
+
+@pytest.mark.parametrize("who", ["rank", "supervisor"])
+def test_one_that_is_killed_while_it_waits_is_replaced(node: Node, until: Until, who: str) -> None:
+    first = _call(node)
+    parent = int(Path(f"/proc/{_pid(first)}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(_pid(first) if who == "rank" else parent, signal.SIGKILL)
+    until(lambda: process.is_gone(_pid(first)) and process.is_gone(parent), "both are gone")
+    second = _call(node, after=first)
+    assert second.outcome.status == "ok"
+    assert _pid(second) != _pid(first)
+    _let_go(node, second)
+
+
+def test_limits_and_interrupts_are_the_next_calls_own(node: Node) -> None:
+    first = _call(node, timeout_s=60.0)
+    late = _call(node, f"{_PID}\nimport time\nbegan = time.time()\ntime.sleep(30)", after=first, timeout_s=0.3)
+    assert _pid(late) == _pid(first)
+    assert late.outcome.status == "timeout"
+    assert not _stays(late)
+    assert process.is_gone(_pid(late))
+    third = _call(node)
+    full = _call(
+        node, f"{_PID}\nx = bytearray(200 << 20)\nimport time; time.sleep(30)", after=third, memory_bytes=1 << 26
+    )
+    assert _pid(full) == _pid(third)
+    assert full.outcome.status == "memory"
+
+
+def test_packages_that_changed_need_another_process(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _call(node)
+    monkeypatch.setattr(node.servers, "_packages_changed", lambda: True)
+    second = _call(node, after=first)
+    assert _pid(second) != _pid(first)
+    assert process.is_gone(_pid(first))
+    monkeypatch.undo()
+    _let_go(node, second)
