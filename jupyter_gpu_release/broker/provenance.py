@@ -63,7 +63,8 @@ class Provenance:
         try:
             environment = await self._environment_of(view, request)
             if environment is not None:
-                self._journal.put(partial(kinship.put_environment, request=request, environment=environment))
+                write = partial(kinship.put_environment, request=request, environment=environment)
+                self._journal.later(f"facts of {view.run}", write)
                 self._manifests.note(view, outcome, request, environment)
             if view.state == RunState.SUCCEEDED.word and request.cache_key and before:
                 now, _ = await self._common_environment(request.packages)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from ..core.run import LeaseState, RunState
 from ..scheduling.actions import decide, grants
-from ..scheduling.snapshot import Expire, Grant, NodeState, QueuedRun, Release, Slot, Snapshot, Wait, WarmLease
+from ..scheduling.snapshot import Expire, Grant, NodeState, Release, Slot, Snapshot, Wait, WarmLease
 from .leases import Lease, LeaseTable
 from .nodes import NodeTable
-from .runs import RunRecord, RunTable, Told
+from .runs import RunRecord, RunTable
 
 log = logging.getLogger(__name__)
 
@@ -129,13 +129,15 @@ class RunQueue:
 
     def _snapshot(self, nodes: tuple[NodeState, ...]) -> Snapshot:
         warm = tuple(facts for lease in self._leases.warm() if (facts := _warm(lease)) is not None)
-        return Snapshot(nodes, tuple(_queued(record) for record in self._waiting.values()), warm)
+        return Snapshot(nodes, tuple(record.queued for record in self._waiting.values()), warm)
 
     def _note_wait(self, record: RunRecord, wait: Wait) -> None:
         view = record.view
         if (view.position, view.reason, record.state) != (wait.position, wait.reason, RunState.QUEUED):
-            told = Told.NOW if view.position is None else Told.LATER
-            self._runs.change(record, RunState.QUEUED, told=told, position=wait.position, reason=wait.reason)
+            if view.position is None:
+                self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
+            else:
+                self._runs.move(record, wait.position, wait.reason)
 
     def _set_timer(self, now_s: float) -> None:
         """Wake up when the next ``--wait`` is over, or the time of a warm lease."""
@@ -151,15 +153,6 @@ class RunQueue:
         if ends:
             delay_s = max(0.0, min(ends) - now_s) + 0.005
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.serve)
-
-
-def _queued(record: RunRecord) -> QueuedRun:
-    request = record.request
-    return QueuedRun(
-        run=record.run, ask=request.ask, ordinal=record.ordinal, submitted_at=record.view.submitted_at,
-        user=record.view.user, wait_s=request.wait_s, session=record.view.session,
-        detached=record.view.detached,
-    )  # fmt: skip
 
 
 def _warm(lease: Lease) -> WarmLease | None:

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection, Engine
 from ..core.messages import Outcome, PersistWait, RunRequest, RunView
 from ..core.resources import ResourceAsk
 from ..core.run import RunState
+from ..scheduling.snapshot import QueuedRun
 from . import kinship, ledger, usage
 from .journal import Journal, Write
 from .leases import Lease
@@ -35,15 +36,11 @@ class Told(Enum):
     NOW = "now"
     #: with the next change, which is expected within milliseconds; else a little later
     SOON = "soon"
-    #: at most a few times a second, and less often the further behind a run is: each grant moves up all that wait. It
-    #: is not committed: a thousand that wait would be a thousand writes for each grant, and after a restart the places
-    #: are worked out anew
-    LATER = "later"
 
 
-#: of ``LATER``: for each place in the queue, but within these bounds
-_LATER_A_PLACE_S, _LEAST_LATER_S, _MOST_LATER_S = 0.04, 0.2, 2.0
 _SOON_S = 0.05
+#: moves in the queue are told this late for each place, but within these bounds
+_LATER_A_PLACE_S, _LEAST_LATER_S, _MOST_LATER_S = 0.04, 0.2, 2.0
 
 
 class RunRecord:
@@ -78,7 +75,8 @@ class RunRecord:
         self.waits_for: PersistWait | None = None
         #: called after each change and each batch of events
         self.watchers: set[Callable[[], None]] = set()
-        self._will_wake = False
+        self._waking: asyncio.TimerHandle | None = None
+        self._queued: QueuedRun | None = None
 
     def drop_payload(self) -> None:
         """The node has the cell; the gateway needs it no more."""
@@ -101,21 +99,38 @@ class RunRecord:
         """The run's state."""
         return RunState.of(self.view.state)
 
+    @property
+    def queued(self) -> QueuedRun:
+        """The run as the scheduling policy sees it: the same record from one decision to the next."""
+        request, view, known = self.request, self.view, self._queued
+        if known is None or (known.session, known.detached) != (view.session, view.detached):
+            known = self._queued = QueuedRun(
+                run=self.run, ask=request.ask, ordinal=self.ordinal, submitted_at=view.submitted_at, user=view.user,
+                wait_s=request.wait_s, session=view.session, detached=view.detached,
+            )  # fmt: skip
+        return known
+
     def wake(self) -> None:
         """Tell everybody who follows this run."""
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
         for watcher in list(self.watchers):
             watcher()
 
     def wake_later(self) -> None:
         """Tell them in a while, once for all changes until then."""
-        if not self._will_wake:
-            self._will_wake = True
+        if self._waking is None:
             delay_s = min(max(_LEAST_LATER_S, (self.view.position or 0) * _LATER_A_PLACE_S), _MOST_LATER_S)
-            asyncio.get_running_loop().call_later(delay_s, self._wake_at_last)
+            self._waking = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
-    def _wake_at_last(self) -> None:
-        self._will_wake = False
-        self.wake()
+    def wake_soon(self) -> None:
+        """Tell them in a moment, with what else changes until then."""
+        loop = asyncio.get_running_loop()
+        if self._waking is None or self._waking.when() > loop.time() + _SOON_S:
+            if self._waking is not None:
+                self._waking.cancel()
+            self._waking = loop.call_later(_SOON_S, self.wake)
 
     @classmethod
     def restored(cls, stored: StoredRun) -> RunRecord:
@@ -219,6 +234,15 @@ class RunTable:
         self._records.pop(record.run, None)
         self.on_change()
 
+    def move(self, record: RunRecord, position: int, reason: str) -> None:
+        """A waiting run's new place. Each grant moves up all that wait, so followers hear of it a few times a second at
+        most, the less often the further behind, and it is not committed: after a restart places are worked out anew.
+        """
+        view = record.view
+        record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
+        self.on_change()
+        record.wake_later()
+
     def change(
         self,
         record: RunRecord,
@@ -244,11 +268,9 @@ class RunTable:
         self.on_change()
         if told is Told.NOW:
             record.wake()
-        elif told is Told.LATER:
-            record.wake_later()
         else:
-            asyncio.get_running_loop().call_later(_SOON_S, record.wake)
-        done = None if told is Told.LATER else self._commit(record, view, outcome, also, at_once=at_once)
+            record.wake_soon()
+        done = self._commit(record, view, outcome, also, at_once=at_once)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:

@@ -59,6 +59,7 @@ class NodeAgent:
         self._problem = ""
         self._packages = Packages()
         self._gpu_total, self._cpu_total = _resources(self._node)
+        self._memory_bytes = memory.machine_bytes()
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._where = Where(address=ray.util.get_node_ip_address())
         self._lending = Lending(self._where.address, self._gang_of)
@@ -250,7 +251,7 @@ class NodeAgent:
         return NodeInfo(
             node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
-            memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
+            memory_bytes=self._memory_bytes, cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
         )  # fmt: skip
 
@@ -266,7 +267,7 @@ class NodeAgent:
             share = order.gpus / self._gpu_total
         else:
             share = min(1.0, (order.cpus or 1) / max(self._cpu_total, 1))
-        limit = int(memory.machine_bytes() * memory.USABLE * max(share, memory.LEAST_SHARE))
+        limit = int(self._memory_bytes * memory.USABLE * max(share, memory.LEAST_SHARE))
         return msgspec.structs.replace(order, memory_bytes=limit)
 
     def _watch_raylet(self) -> None:

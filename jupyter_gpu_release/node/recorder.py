@@ -66,8 +66,9 @@ class Recorder:
     async def close(self) -> None:
         """Make the log durable and close it; what comes later opens it again."""
         async with self._writing:
-            with contextlib.suppress(StoreError, OSError):
-                await asyncio.to_thread(self._log.close)
+            if self._log.is_open:
+                with contextlib.suppress(StoreError, OSError):
+                    await asyncio.to_thread(self._log.close)
 
     def let_go(self) -> None:
         """The store refuses: keep no file of it open, or it could not be unmounted or remounted to mend it."""

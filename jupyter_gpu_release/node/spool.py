@@ -172,8 +172,10 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
     require_store(folder.parent.parent)
     if not folder.is_dir():
         make_private_folder(folder)
-    for stale in folder.glob(f".{VALUES_FILE}.*.tmp"):  # of a writer that was ended: there is one at a time
-        stale.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # of a writer that was ended: there is one at a time
+        for name in os.listdir(folder):
+            if name.startswith(f".{VALUES_FILE}.") and name.endswith(".tmp"):
+                (folder / name).unlink()
     path = RunPaths(folder).values
     blobs = blobs_beside(path)
     store = BlobStore(blobs, pace=pace.current().wrote) if blobs is not None else None

@@ -41,6 +41,11 @@ class EventWriter:
         if self._is_cut:
             raise StoreError(f"the event log {self._path} could not be written for so long that output is missing")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to be made durable."""
+        return self._descriptor is not None
+
     def kept(self) -> list[Event]:
         """What is not in the file yet."""
         return list(self._kept)

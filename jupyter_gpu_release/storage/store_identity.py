@@ -23,6 +23,8 @@ FILE = "store.json"
 _VERSION = 1
 #: store's path → id of the store that this process means by it
 _expected: dict[str, str] = {}
+#: store's path → the id that was read there last, and what ``stat`` said of the file
+_read: dict[str, tuple[str, tuple[int, ...]]] = {}
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
@@ -96,10 +98,23 @@ def check_identity(store: Path, wanted: str = "") -> None:
     wanted = wanted or _expected.get(str(store), "")
     if not wanted:
         return
+    stamp = _stamp(store)
+    if stamp and _read.get(str(store)) == (wanted, stamp):  # the same file, unchanged: one look instead of five
+        return
     found = read_identity(store)
+    _read[str(store)] = found, stamp
     if found != wanted:
         what = f"is another store ({FILE} says {found})" if found else f"is not the store (it has no {FILE})"
         raise StoreError(f"what lies at {store} {what}: nothing is written there", mend=mend_of(store))
+
+
+def _stamp(store: Path) -> tuple[int, ...]:
+    """Tells the file from any other and from what it was before; empty where there is none."""
+    try:
+        seen = os.stat(store / FILE)
+    except OSError:
+        return ()
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
 def mend_of(store: Path) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 from jupyter_gpu_release.broker.journal import Journal
 from jupyter_gpu_release.broker.ledger import find_run, open_ledger
 from jupyter_gpu_release.broker.manifests import Manifests
-from jupyter_gpu_release.broker.runs import RunRecord, RunTable, Told
+from jupyter_gpu_release.broker.runs import RunRecord, RunTable
 from jupyter_gpu_release.core.messages import RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.core.run import RunState
 
 
 def test_many_moves_are_told_once_and_later_ones_again():
@@ -53,7 +52,7 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
         runs.add(record)
         runs.record(record)
         for place in range(8, 0, -1):
-            runs.change(record, RunState.QUEUED, told=Told.LATER, position=place, reason=f"place {place}")
+            runs.move(record, place, f"place {place}")
         journal._flush()
         await journal.put(lambda _: None)
         look()
