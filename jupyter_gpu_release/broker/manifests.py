@@ -19,7 +19,7 @@ from ..storage.runs import create_run_folder, read_manifest, require_store, writ
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written
-_DEBOUNCE_S = 0.5
+_DEBOUNCE_S = 1.0
 #: between tries while the store refuses
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 

@@ -11,6 +11,7 @@ from store_bed import run_id
 from jupyter_gpu_release.broker import manifests as module
 from jupyter_gpu_release.broker.manifests import Manifests
 from jupyter_gpu_release.core.messages import RunRequest, RunView
+from jupyter_gpu_release.core.provenance import Environment
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.layout import RunPaths
@@ -35,6 +36,25 @@ def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatc
 
     asyncio.run(write())
     assert read_manifest(RunPaths.of(store, run))["state"] == "failed"
+
+
+def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DEBOUNCE_S", 3600.0)
+    run, written = run_id(1), []
+    make_store(tmp_path)
+
+    async def live() -> None:
+        manifests = Manifests(tmp_path)
+        monkeypatch.setattr(module, "write_manifest", lambda *facts, durable: written.append((facts[1], durable)))
+        request = RunRequest(run, "session", ResourceAsk(), b"")
+        for state in ("starting", "running", "succeeded"):
+            manifests.note(RunView(run, "ann", state), None, request)
+        manifests.note(RunView(run, "ann", "succeeded"), None, request, Environment(python="3.11"))
+        await manifests.flush()
+
+    asyncio.run(live())
+    [(manifest, durable)] = written
+    assert (manifest["state"], manifest["environment"]["python"], durable) == ("succeeded", "3.11", True)
 
 
 async def _until_tried(manifests: Manifests, run: str) -> None:

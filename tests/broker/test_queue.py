@@ -25,7 +25,8 @@ def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     def queue_on(gpus_free: int) -> RunQueue:
         node = NodeState("n", "host", 8, gpus_free, 8, 8)
         queue = RunQueue(
-            SimpleNamespace(change=lambda *_, **__: None), SimpleNamespace(states=lambda _: (node,)),
+            SimpleNamespace(change=lambda *_, **__: None, move=lambda *_: None),
+            SimpleNamespace(states=lambda _: (node,)),
             SimpleNamespace(warm=list), on_grant, lambda *_: None, lambda *_: None,
         )  # fmt: skip
         queue.open()
