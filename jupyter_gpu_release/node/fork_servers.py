@@ -47,7 +47,7 @@ class ForkServer:
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
         self._spares: deque[Line] = deque()
-        self._used_at = 0.0
+        self._used_at = self._reused_at = 0.0
         self._retired = False
         self._filling: asyncio.Task[None] | None = None
 
@@ -77,6 +77,10 @@ class ForkServer:
             writer.close()
         return await self._connect()
 
+    def put_off(self) -> None:
+        """Short calls follow each other in processes that are there: they want the cores, and no pair soon."""
+        self._reused_at = time.monotonic()
+
     def stand_by(self, count: int) -> None:
         """Have ``count`` pairs forked ahead, one at a time and in quiet moments: a starting cell gets the cores."""
         if self._filling is None or self._filling.done():
@@ -93,7 +97,8 @@ class ForkServer:
                     self._spares.append(await self._connect())
 
     def _due_at(self) -> float:
-        return self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
+        used_at = self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
+        return max(used_at, self._reused_at + _QUIET_S)
 
     async def _connect(self) -> Line:
         reader, writer = await asyncio.open_unix_connection(str(self.path), limit=1 << 20)
@@ -184,6 +189,14 @@ class ForkServers:
         if server is self._current:
             server.stand_by(self._standby)
         return server
+
+    async def line(self, server: ForkServer, *, after: str) -> Line:
+        """A line to a process for a run: that which stayed when the run ``after`` ended, if there is one."""
+        stayed = await self.staying.take(after, server)
+        if stayed is None:
+            return await server.take()
+        server.put_off()
+        return stayed
 
     def done_with(self, server: ForkServer, lines: Iterable[Line] = (), *, stays_after: str = "") -> None:
         """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""

@@ -108,7 +108,7 @@ class GangRun:
                 servers.done_with(server, lines, stays_after=self._order.run if self.stays else "")
 
     async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
-        reader, writer = await servers.staying.take(self._order.after, server) or await server.take()
+        reader, writer = await servers.line(server, after=self._order.after)
         self._add(_Line(seat, reader, writer))
 
     def _add(self, line: _Line) -> None:
