@@ -53,7 +53,7 @@ class Lifecycle:
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
-        self._succession = Succession(self.queue, nodes)
+        self._succession = Succession(self.queue, runs, leases, nodes)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -138,7 +138,7 @@ class Lifecycle:
             simulated=record.view.simulated, ranks=request.ask.ranks // request.ask.nodes,
             memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
             grace_s=request.grace_s, fresh=request.fresh, gang=gangs.gang_order(request, lease, self.nodes),
-            stays=self.queue.has_more_of(record), after=record.after,
+            series=bool(request.series), stays=self._succession.is_followed(record), after=record.after,
         )  # fmt: skip
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:

@@ -175,6 +175,11 @@ class NodeTable:
         with contextlib.suppress(ClusterError):
             self.agent_of(node).abandon.remote(run)
 
+    def ask_to_stay(self, node: str, run: str) -> None:
+        """Another call of the function of ``run`` waits: its process may stay for it."""
+        with contextlib.suppress(ClusterError):
+            self.agent_of(node).stay.remote(run)
+
     async def has_begun(self, node: str, run: str) -> bool:
         """Whether a run whose lease came to nothing began all the same (it is ended by :meth:`abandon`)."""
         try:

@@ -41,6 +41,8 @@ class RunQueue:
         #: runs that keep their place (and what they would get) without being granted
         self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        #: called with each run that has to wait
+        self.on_wait: Callable[[RunRecord], None] = lambda record: None
 
     def __contains__(self, run: str) -> bool:
         return run in self._waiting
@@ -135,6 +137,7 @@ class RunQueue:
         view = record.view
         if (view.position, view.reason, record.state) != (wait.position, wait.reason, RunState.QUEUED):
             if view.position is None:
+                self.on_wait(record)
                 self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
             else:
                 self._runs.move(record, wait.position, wait.reason)

@@ -55,6 +55,8 @@ class RunRecord:
         self.phase = 0
         self.lease: Lease | None = None
         self.tail = EventTail(view.run)
+        #: another call of the same function waits, and the node knows
+        self.is_followed = False
         #: its process is left, and takes the next call of the same function
         self.stays = False
         #: the run whose process it takes

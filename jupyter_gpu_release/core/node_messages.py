@@ -97,7 +97,9 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
-    #: another call of the same function waits: the process may stay for it, if this one leaves it as it was
+    #: a call of a function: its process may stay for another one, if this one leaves it as it was …
+    series: bool = False
+    #: … and one waits already
     stays: bool = False
     #: the run whose process has stayed for this one
     after: str = ""

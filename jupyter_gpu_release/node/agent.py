@@ -110,6 +110,11 @@ class NodeAgent:
         elif run in self._runs:
             self._runs[run].signal("kill", "lost")
 
+    async def stay(self, run: str) -> None:
+        """Another call of the function of ``run`` waits now."""
+        if (found := self._gang_of(run)) is not None:
+            found.gang.stay()
+
     async def let_go(self, run: str) -> None:
         """No further call follows ``run``: returns when the process that stayed after it is gone."""
         await self._servers.staying.let_go(run)

@@ -32,6 +32,7 @@ class Kind(IntEnum):
     MEET = 14  #: rank → supervisor → agent: meeting.Call
     MET = 15  #: agent → supervisor → rank: meeting.Reply
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
+    STAY = 18  #: agent → supervisor → rank: a further call waits
     READY = 16  #: rank → supervisor: it is as it was before the call and takes another order
     STAYS = 17  #: supervisor → agent: Outcome; only the rank is left, and it takes another order
 
@@ -86,7 +87,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
     grace_s: float = 5.0
     keep: KeepOrder = KeepOrder("", "")
-    #: a further call may come: the rank stays for it if this one leaves it as it was
+    #: see :class:`StartOrder`
+    series: bool = False
     stays: bool = False
 
 

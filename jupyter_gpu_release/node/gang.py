@@ -43,7 +43,7 @@ def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[S
         ranks=sum(other.role == RANK for other in seats), role=seat.role,
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        stays=order.stays and len(seats) == 1,
+        series=order.series and len(seats) == 1, stays=order.stays,
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class GangRun:
         self._waiting_since_s: float | None = None
         self._is_going = self._is_failing = False
         #: its process is left, and takes another order
-        self.stays = False
+        self.stays = self._is_followed = False
 
     # ------------------------------------------------------------------------------------- start
     async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
@@ -163,6 +163,14 @@ class GangRun:
             line.send(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
+        if self._is_followed:
+            self.stay()
+
+    def stay(self) -> None:
+        """Another call of the same function waits: the process may stay for it (told once it has begun)."""
+        self._is_followed = True
+        for line in self._running() if self._is_going else ():
+            line.send(Kind.STAY, b"")
 
     # --------------------------------------------------------------------------------------- run
     async def _until_ended(self) -> Outcome:

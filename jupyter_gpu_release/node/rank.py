@@ -221,7 +221,7 @@ class Rank:
         took_s = (outcome.ended_s or 0.0) - (outcome.started_s or 0.0)
         values = outcome.values
         self.may_stay = (
-            self._order.stays and outcome.status == "ok" and 0.0 < took_s < _SHORT_S
+            self._order.series and outcome.status == "ok" and 0.0 < took_s < _SHORT_S
             and values is not None and not values.file
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import traceback
 from pathlib import Path
@@ -62,10 +63,12 @@ def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: 
     leftovers: Leftovers | None = None
     outlet.frame(Kind.MARK, baseline)
     while (frame := frames.receive(lines.sock)) is not None:
+        if frame[0] is Kind.STAY:  # too late for the call that it was meant for
+            continue
         order = decode(frame[1], RankOrder)
         if leftovers is not None:
             outlet.frame(Kind.MARK, baseline)
-        elif order.stays:
+        elif order.series:
             leftovers = Leftovers(shell)
         # interrupts wait until the cell runs, inside the one place that handles them (loop.py)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -73,10 +76,18 @@ def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: 
         written = written or WrittenFiles()
         rank = Rank(order, outlet, lines, shell, loop, written)
         rank.run()
-        if leftovers is None or not rank.may_stay or leftovers.put_away(on_gpu=rank.has_device):
+        wanted = leftovers is not None and rank.may_stay and (order.stays or _is_told_to_stay(lines.sock))
+        if leftovers is None or not wanted or leftovers.put_away(on_gpu=rank.has_device):
             _leave(outlet)
             return
         outlet.frame(Kind.READY)
+
+
+def _is_told_to_stay(sock: socket.socket) -> bool:
+    if not select.select([sock], [], [], 0)[0]:
+        return False
+    frame = frames.receive(sock)
+    return frame is not None and frame[0] is Kind.STAY
 
 
 def _leave(outlet: Outlet) -> None:

@@ -195,7 +195,7 @@ class Supervisor:
         for kind, body in said:
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
-            elif kind is Kind.GO:
+            elif kind in (Kind.GO, Kind.STAY):
                 with contextlib.suppress(OSError):  # the rank died before: that is reported as its end
                     self._sock.send(pack(kind, body))
             elif kind is Kind.MET:

@@ -23,7 +23,8 @@ def _stays(run: Run) -> bool:
 
 
 def _call(node: Node, source: str = _PID, after: Run | None = None, **options: object) -> Run:
-    return node.run(source, out=["result"], stays=True, after=after.order.run if after else "", **options)
+    options = {"stays": True, **options}
+    return node.run(source, out=["result"], series=True, after=after.order.run if after else "", **options)
 
 
 def _pid(run: Run) -> int:
@@ -133,3 +134,23 @@ def test_packages_that_changed_need_another_process(node: Node, monkeypatch: pyt
     assert process.is_gone(_pid(first))
     monkeypatch.undo()
     _let_go(node, second)
+
+
+def test_one_hears_of_the_next_call_while_it_works(node: Node, tmp_path: Path) -> None:
+    """As early as before its first statement; who hears nothing ends."""
+    alone = _call(node, stays=False)
+    assert not _stays(alone)
+    go = tmp_path / "go"
+    wait = f"{_PID}\nimport time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    for is_early in (True, False):
+        run = node.start(wait, out=["result"], series=True)
+        if not is_early:
+            run.wait_for(lambda run: run.phase("running"))
+        node.loop.call_soon_threadsafe(run.on_node.gang.stay)
+        run.wait_for(lambda run: run.phase("running"))
+        go.touch()
+        run.wait()
+        go.unlink()
+        assert _stays(run)
+        _let_go(node, run)
+        assert process.is_gone(_pid(run))
