@@ -14,6 +14,7 @@ from ..core.resources import ResourceAsk
 from ..errors import ClusterError, OptionError
 from .leases import Lease
 from .nodes import NodeTable
+from .runs import RunRecord
 
 log = logging.getLogger(__name__)
 #: an agent that has not taken an order after this will not
@@ -52,6 +53,19 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     return GangOrder(
         members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
         evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s,
+    )  # fmt: skip
+
+
+def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) -> StartOrder:
+    """What the first node of a granted run is to do."""
+    request, first = record.request, lease.slots[0]
+    return StartOrder(
+        run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
+        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
+        ranks=request.ask.ranks // request.ask.nodes, memory_bytes=request.ask.memory_bytes or 0,
+        cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
+        gang=gang_order(request, lease, nodes), series=bool(request.series), stays=record.is_followed,
+        after=record.after,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..core.messages import Outcome, PersistWait
-from ..core.node_messages import RunPhase, StartOrder
+from ..core.node_messages import RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Grant
@@ -107,7 +107,8 @@ class Lifecycle:
                     await done
                 if record.cancelled:
                     raise RunCancelledError(record.cancelled)
-                order = self._order(record, lease)
+                self._succession.look_ahead(record)
+                order = gangs.start_order(record, lease, self.nodes, self._manifests.folder(record.run))
                 ordered = await gangs.start(self.nodes, lease, order)
             finally:
                 if not lease.gpu_ids:
@@ -129,17 +130,6 @@ class Lifecycle:
         cards = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         self.runs.change(record, told=Told.SOON, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")
-
-    def _order(self, record: RunRecord, lease: Lease) -> StartOrder:
-        request = record.request
-        return StartOrder(
-            run=record.run, payload=request.payload, folder=self._manifests.folder(record.run),
-            gpus=lease.slots[0].gpus, gpu_ids=lease.ids_on(lease.slots[0].node) if lease.gpu_ids else None,
-            simulated=record.view.simulated, ranks=request.ask.ranks // request.ask.nodes,
-            memory_bytes=request.ask.memory_bytes or 0, cpus=request.ask.cpus, timeout_s=request.timeout_s,
-            grace_s=request.grace_s, fresh=request.fresh, gang=gangs.gang_order(request, lease, self.nodes),
-            series=bool(request.series), stays=self._succession.is_followed(record), after=record.after,
-        )  # fmt: skip
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
         """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""

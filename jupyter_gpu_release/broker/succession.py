@@ -21,10 +21,9 @@ class Succession:
         self._nodes = nodes
         queue.on_wait = self._on_wait
 
-    def is_followed(self, record: RunRecord) -> bool:
-        """Whether another call of the function waits as this one is granted, so that its process is to stay."""
+    def look_ahead(self, record: RunRecord) -> None:
+        """A call is about to begin: its process is to stay if another one waits already."""
         record.is_followed = self._queue.has_more_of(record)
-        return record.is_followed
 
     def _on_wait(self, waiting: RunRecord) -> None:
         """Calls that were granted while nobody waited hear of the first one that does."""

@@ -59,7 +59,6 @@ class NodeAgent:
         self._problem = ""
         self._packages = Packages()
         self._gpu_total, self._cpu_total = _resources(self._node)
-        self._memory_bytes = memory.machine_bytes()
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._where = Where(address=ray.util.get_node_ip_address())
         self._lending = Lending(self._where.address, self._gang_of)
@@ -84,7 +83,7 @@ class NodeAgent:
         if order.run in self._runs or order.run in self._ungranted:
             return
         if not order.memory_bytes:
-            order = self._with_memory_share(order)
+            order = msgspec.structs.replace(order, memory_bytes=memory.share(order, self._gpu_total, self._cpu_total))
         run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
         self._ungranted[order.run] = run
         self._spawn(self._carry_out(run))
@@ -256,7 +255,7 @@ class NodeAgent:
         return NodeInfo(
             node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
-            memory_bytes=self._memory_bytes, cpus=self._cpu_total, simulated=self._config.simulated,
+            memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
         )  # fmt: skip
 
@@ -265,15 +264,6 @@ class NodeAgent:
 
     def _gpus(self) -> list[GpuInfo]:
         return simulated_gpus(self._gpu_total) if self._config.simulated else self._nvml.gpus()
-
-    def _with_memory_share(self, order: StartOrder) -> StartOrder:
-        """A default limit: the run's share of the node, so that one cell cannot take the others down."""
-        if order.gpus and self._gpu_total:
-            share = order.gpus / self._gpu_total
-        else:
-            share = min(1.0, (order.cpus or 1) / max(self._cpu_total, 1))
-        limit = int(self._memory_bytes * memory.USABLE * max(share, memory.LEAST_SHARE))
-        return msgspec.structs.replace(order, memory_bytes=limit)
 
     def _watch_raylet(self) -> None:
         """The raylet's end must be ours and our ranks': Ray alone does not see to that (measured: 75 s later alive)."""

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from ..core.messages import Outcome, decode, encode
 from ..core.node_messages import StartOrder
 from . import gang
 from .fork_servers import ForkServer, ForkServers
-from .frames import Command, FrameReader, Go, Kind, Output, RankOrder, died_outcome, pack
-from .hangs import Progress, find_hang
+from .frames import Command, FrameReader, Go, Kind, Output, RankOrder, died_outcome
+from .hangs import find_hang
 from .lending import Lent
 from .meeting import Call, Meeting, Replies
 from .ports import HeldPorts
+from .seat_line import SeatLine
 from .seats import RANK, Gang, Seat, environment
 from .spool import KeepOrder
 
@@ -53,20 +54,6 @@ class Watcher(Protocol):
         """A supervisor on this node ended without a word: clean up, and say what that means."""
 
 
-@dataclass
-class _Line:
-    seat: Seat
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    gpu_ids: list[str] = field(default_factory=list)
-    progress: Progress = field(default_factory=Progress)
-    outcome: Outcome | None = None
-
-    def send(self, kind: Kind, body: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self.writer.write(pack(kind, body))
-
-
 class GangRun:
     """``address``: of this node, for the others; only needed when the gang has several processes."""
 
@@ -77,7 +64,7 @@ class GangRun:
         self._address = address if order.gang.members else "127.0.0.1"
         self._seats = gang.seats_of(order, host)
         self._ranks = sum(seat.role == RANK for seat in self._seats)
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, SeatLine] = {}
         self._changed = asyncio.Event()
         self._signalled: Command | None = None
         self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
@@ -109,9 +96,9 @@ class GangRun:
 
     async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
         reader, writer = await servers.line(server, after=self._order.after)
-        self._add(_Line(seat, reader, writer))
+        self._add(SeatLine(seat, reader, writer))
 
-    def _add(self, line: _Line) -> None:
+    def _add(self, line: SeatLine) -> None:
         self._seats[line.seat.index] = line.seat
         self._lines[line.seat.index] = line
         line.send(Kind.ORDER, encode(self._order_of(line.seat)))
@@ -127,7 +114,7 @@ class GangRun:
         seat = next((s for s in self._seats if s.node == node and s.local == lent.local), None) if node else None
         if seat is None or seat.index in self._lines or self._is_going:
             return False
-        self._add(_Line(replace(seat, address=lent.address, port=lent.port), reader, writer, lent.gpu_ids))
+        self._add(SeatLine(replace(seat, address=lent.address, port=lent.port), reader, writer, lent.gpu_ids))
         return True
 
     async def _all_joined(self) -> bool:
@@ -181,7 +168,7 @@ class GangRun:
             watch.cancel()
         return gang.merge({i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._seats)
 
-    async def _follow(self, line: _Line) -> None:
+    async def _follow(self, line: SeatLine) -> None:
         frames = FrameReader()
         with contextlib.suppress(OSError):  # a node that is gone
             # RELEASED is the last word; the supervisor's own end (it holds nothing) takes another 9 ms
@@ -196,7 +183,7 @@ class GangRun:
             return await self._watcher.unreported(seat.index)
         return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
 
-    def _take(self, line: _Line, kind: Kind, body: bytes) -> None:
+    def _take(self, line: SeatLine, kind: Kind, body: bytes) -> None:
         seat = line.seat
         if kind is Kind.OUTPUT:
             for output in decode(body, list[Output]):
@@ -237,7 +224,7 @@ class GangRun:
             self._lines[rank].send(Kind.MET, encode(reply))
 
     # --------------------------------------------------------------------------------------- end
-    def _on_released(self, line: _Line, outcome: Outcome) -> None:
+    def _on_released(self, line: SeatLine, outcome: Outcome) -> None:
         line.outcome = outcome
         line.progress.ended_s = line.progress.ended_s or time.monotonic()
         if line.seat.role == RANK:
@@ -258,7 +245,7 @@ class GangRun:
             grace_s = None if line.seat.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
             line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
 
-    def _dismiss(self, ended: _Line) -> None:
+    def _dismiss(self, ended: SeatLine) -> None:
         """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
         if all(line.seat.role != RANK for line in self._running()):
             self._send_home()
@@ -269,7 +256,7 @@ class GangRun:
         for line in self._running():
             line.send(Kind.SIGNAL, encode(Command("end", gang.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
 
-    def _running(self) -> list[_Line]:
+    def _running(self) -> list[SeatLine]:
         return [line for line in self._lines.values() if line.outcome is None]
 
     async def _watch_for_hangs(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 import psutil
 
 from ..core.messages import Outcome
+from ..core.node_messages import StartOrder
 from ..core.resources import format_bytes
 from . import process
 from .frames import died_outcome
@@ -21,6 +23,7 @@ _LOOK_S = 0.1
 _BACK_OFF_S = 1.0
 
 
+@cache
 def machine_bytes() -> int:
     """Memory of this machine, or of the container that we are in when that is less."""
     total = int(psutil.virtual_memory().total)
@@ -28,6 +31,12 @@ def machine_bytes() -> int:
         with contextlib.suppress(OSError, ValueError):
             total = min(total, int(Path(file).read_text()))
     return total
+
+
+def share(order: StartOrder, gpus: int, cpus: int) -> int:
+    """A default limit in bytes, so that no cell takes the others down: the run's share of a node with so many."""
+    part = order.gpus / gpus if order.gpus and gpus else min(1.0, (order.cpus or 1) / max(cpus, 1))
+    return int(machine_bytes() * USABLE * max(part, LEAST_SHARE))
 
 
 class MemoryLimit:
