@@ -25,7 +25,7 @@ from .frames import Go, Kind, RankOrder, died_outcome
 from .frameworks import gang_hints
 from .gathering import gather
 from .loop import CellLoop
-from .output import Outlet, WrittenFiles
+from .output import Outlet
 from .persister import fork_persister
 from .plain import plain_outcome
 from .publishing import Publisher
@@ -33,6 +33,7 @@ from .rank_channel import RankChannel, place_of
 from .rank_lines import RankLines
 from .shell import RankShell, look_like_a_notebook, use_inline_figures
 from .values import Collected, RankValues
+from .written_files import WrittenFiles
 
 #: a call that took longer gets a process of its own: its start is no matter then
 _SHORT_S = 60.0

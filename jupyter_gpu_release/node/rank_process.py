@@ -18,13 +18,14 @@ from . import frames, process
 from .frames import Kind, RankOrder
 from .leftovers import Leftovers
 from .loop import CellLoop
-from .output import Outlet, OutStream, WrittenFiles, keep_order_with_subprocesses
+from .output import Outlet, OutStream, keep_order_with_subprocesses
 from .rank import Rank
 from .rank_lines import RankLines
 from .rehearsal import rehearse
 from .shell import RankShell, connect, use_inline_figures
 from .stacks import show_on_signal
 from .text_journal import TextJournal
+from .written_files import WrittenFiles
 
 
 def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
