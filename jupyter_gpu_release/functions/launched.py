@@ -143,10 +143,15 @@ class Launched(Future[T], Generic[T]):
         while not self.done():
             with contextlib.suppress(TimeoutError):
                 super().result(_LOOK_S)
-            if not told and not self.done() and (silence := self._silence()):
-                told = True
-                text = f"run {self.id} of {self.name} may go on and is waited for: result(timeout=…) limits that"
-                warnings.warn(f"{silence}; {text}", UserWarning, stacklevel=4)
+            told = told or self._tells_of_silence("result(timeout=…)", 5)
+
+    def _tells_of_silence(self, limit: str, stacklevel: int) -> bool:
+        """Warn of a gateway that is silent; False: there was nothing to warn of. ``limit``: what ends such a wait."""
+        silence = "" if self.done() else self._silence()
+        if silence:
+            text = f"{silence}; run {self.id} of {self.name} may go on and is waited for: {limit} limits that"
+            warnings.warn(text, UserWarning, stacklevel=stacklevel)
+        return bool(silence)
 
     def __await__(self) -> Generator[Any, None, T]:
         yield from self._until_done().__await__()
@@ -162,7 +167,10 @@ class Launched(Future[T], Generic[T]):
                 loop.call_soon_threadsafe(lambda: None if woken.done() else woken.set_result(None))
 
         self.add_done_callback(wake)
-        await woken
+        told = False
+        while not woken.done():
+            await asyncio.wait([woken], timeout=_LOOK_S)
+            told = told or self._tells_of_silence("asyncio.wait_for(run, …)", 3)
 
     # ------------------------------------------------------------------------------------------ end it
     def cancel(self) -> bool:

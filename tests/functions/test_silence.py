@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +41,10 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
             asked.set()
         return text
 
-    run: Launched[None] = Launched(cast(Launcher, None), RunView(RUN, "ann", "running"), "fit", print, silence)
+    def launch() -> Launched[None]:
+        return Launched(cast(Launcher, None), RunView(RUN, "ann", "running"), "fit", print, silence)
+
+    run = launch()
     assert (repr(run), run.running()) == (f"<run {RUN} of fit: running>", True)
     session.follow(RUN)
     until(lambda: contact.silence(session), "the session finds nobody")
@@ -48,11 +52,21 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
     assert repr(run).startswith(f"<run {RUN} of fit: running ({words}")
     with pytest.raises(TimeoutError, match=f"run {RUN} of fit is running after 0 s; {words}"):
         run.result(0)
-    asked.clear()
-    ended = threading.Thread(target=lambda: (asked.wait(20), run.give_up(RunLostError("gone"))))
-    ended.start()
-    said = re.escape(f"run {RUN} of fit may go on and is waited for: result(timeout=…) limits that")
-    with pytest.warns(UserWarning, match=f"{words}.*{said}"), pytest.raises(RunLostError):
-        run.result()
-    ended.join()
+    waits: list[tuple[Callable[[Launched[None]], None], str]] = [
+        (Launched.result, "result(timeout=…)"),
+        (lambda run: asyncio.run(_await(run)), "asyncio.wait_for(run, …)"),
+    ]
+    for wait, limit in waits:
+        run = launch()
+        asked.clear()
+        ended = threading.Thread(target=lambda run=run: (asked.wait(20), run.give_up(RunLostError("gone"))))
+        ended.start()
+        said = re.escape(f"run {RUN} of fit may go on and is waited for: {limit} limits that")
+        with pytest.warns(UserWarning, match=f"{words}.*{said}"), pytest.raises(RunLostError):
+            wait(run)
+        ended.join()
     assert (repr(run), run.running()) == (f"<run {RUN} of fit: lost>", False)
+
+
+async def _await(run: Launched[None]) -> None:
+    await run
