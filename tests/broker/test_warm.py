@@ -73,9 +73,7 @@ def test_the_next_cell_of_the_kernel_takes_what_it_kept(gateway: GatewayBed, ope
     assert release(gateway, second.run).state == "gone"
     assert blocked.end().state == "succeeded"
     other.close()
-    usage = status(gateway).usage
-    assert usage is not None
-    assert usage.today.kept_s > 0
+    until(lambda: status(gateway).usage.today.kept_s > 0, "the account, which is read now and then")
     until(lambda: gateway.bed.ask("groups") == [], "no placement group")
 
 

@@ -124,7 +124,7 @@ def work(n):
 
 gang = launch(work, 1, gpus=4, ranks=4, gather=True)
 waits = launch(work, 2, gpus=2)
-while gang.status != "running":
+while (gang.status, waits.status) != ("running", "queued"):
     time.sleep(0.02)
 """
 

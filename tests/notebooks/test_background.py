@@ -106,11 +106,10 @@ def test_several_at_once_and_the_latest_wins(notebook: Notebook) -> None:
     assert notebook.value("[kept, first, third]") == ["second", 1, 3]
 
 
-def test_runs_lists_them_with_what_to_do(notebook: Notebook) -> None:
+def test_runs_lists_them_with_what_to_do(notebook: Notebook, until: Any) -> None:
     started = notebook.ok(ASYNC + HELD)
-    listed = notebook.ok("%gpu_runs 3").displays()[-1]
-    assert "running (async)" in listed or "starting (async)" in listed
-    assert f"%gpu_wait {run_of(started)}" in listed
+    until(lambda: "running (async)" in notebook.ok("%gpu_runs 3").displays()[-1], "the run begins")
+    assert f"%gpu_wait {run_of(started)}" in notebook.ok("%gpu_runs 3").displays()[-1]
     go(notebook)
     notebook.ok("%gpu_wait")
     assert "(async)" not in notebook.ok("%gpu_runs 3").displays()[-1]
