@@ -98,15 +98,12 @@ class GpuApi:
         self.answers: dict[str, tuple[int, Document]] = {}
 
     def emit(self, schema: str, **data: Any) -> None:
-        """Send an event to the page."""
+        """Send an event to the page, once it has its line for events."""
+        while not self._sockets:
+            self.page.wait_for_timeout(20)
         schema_id = f"https://schema.jupyter-gpu-release.org/{schema}"
         for socket in self._sockets:
             socket.send(json.dumps({"schema_id": schema_id, "schema_version": "1", **data}))
-
-    @property
-    def is_listened_to(self) -> bool:
-        """Whether the page has its line for events."""
-        return bool(self._sockets)
 
     def _answer(self, route: Route) -> None:
         path = route.request.url.split("/jupyter-gpu-release/api/")[1].split("?")[0]

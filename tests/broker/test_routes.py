@@ -153,11 +153,12 @@ def test_submit_list_show_cancel_over_rest(gateway: GatewayBed, http: httpx.Clie
     assert answer.json()["run"] == asked.run
     with gateway.rest() as client:
         until(lambda: client.run(asked.run).state == "running", "running")
-        status = client.status()
-        assert [row.run for row in status.runs] == [asked.run]
-        cards = [card for node in status.nodes for card in node.gpus]
-        assert [card.state for card in cards].count("running") == 1
-        assert next(card for card in cards if card.state == "running").run == asked.run
+        assert [row.run for row in client.status().runs] == [asked.run]
+
+        def held() -> list[str | None]:
+            return [card.run for node in client.status().nodes for card in node.gpus if card.state == "running"]
+
+        until(lambda: held() == [asked.run], "its card, which the gateway hears of after the node")
         until(lambda: client.events(asked.run).last == 3, "three events")
         page = client.events(asked.run, after=1)
         assert [(event.n, event.data["text"]) for event in page.events] == [(2, "line 2\n"), (3, "line 3\n")]

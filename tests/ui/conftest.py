@@ -4,15 +4,17 @@ answers that a test decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import gpu_scenes
 import pytest
 from gpu_api import GpuApi
 from lab_bed import chromium, execute, launch, running_lab
 from nvml_bed import FakeCards, build_library
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from sidebar_bed import CONFIG, LOOK, Team, open_sidebar, opened, row
 
 from jupyter_gpu_release.client.autostart import Ready
@@ -33,6 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if missing and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A failure says what the page showed then: a log is all that CI keeps."""
+    report = yield
+    fixtures = getattr(item, "funcargs", {})
+    page = fixtures.get("page") or fixtures.get("shown")
+    if call.when == "call" and report.failed and page is not None:
+        for name, place in (("sidebar", "#jupyter-gpu-release-panel"), ("notifications", ".Toastify")):
+            with contextlib.suppress(Error):
+                report.sections.append((f"the {name} then", page.locator(place).first.inner_text(timeout=1000)))
+    return report
 
 
 @pytest.fixture(scope="session")

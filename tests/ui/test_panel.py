@@ -61,7 +61,7 @@ def test_cancel_asks_only_where_work_is_lost(shown: Page, api: GpuApi) -> None:
     waits = row(shown, "My runs", "llm.ipynb")
     waits.hover()
     waits.get_by_role("button", name="Cancel").click()
-    expect(waits.get_by_role("status")).to_be_visible()
+    expect(waits.get_by_role("status")).to_contain_text("Asked to end")  # it has been asked, not only begun
     assert len(api.posts) == 1
     goes = row(shown, "My runs", "ResNet")
     goes.hover()
@@ -71,7 +71,7 @@ def test_cancel_asks_only_where_work_is_lost(shown: Page, api: GpuApi) -> None:
     goes.hover()
     goes.get_by_role("button", name="Cancel").click()
     shown.get_by_role("button", name="Cancel the run").click()
-    expect(goes.get_by_role("status")).to_be_visible()
+    expect(goes.get_by_role("status")).to_contain_text("Asked to end")
     assert len(api.posts) == 2
 
 
@@ -112,6 +112,17 @@ def test_an_event_is_seen_at_once(shown: Page, api: GpuApi) -> None:
     api.status = status([node("gpu-01", card(0, "running", user="grace"))], [], [])
     api.emit("changed/v1", what="cluster")
     expect(row(shown, "GPUs", "grace")).to_be_visible()  # the next look of its own is minutes away
+
+
+def test_what_changed_while_the_page_was_hidden_is_seen_on_return(shown: Page, api: GpuApi) -> None:
+    hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})"
+    api.status = status([node("gpu-01", card(0))], [], [])
+    execute(shown, LOOK)
+    expect(row(shown, "GPUs", "Free")).to_be_visible()
+    shown.evaluate(f"() => {{ {hide}; document.dispatchEvent(new Event('visibilitychange')); }}")
+    api.status = status([node("gpu-01", card(0, "running", user="grace"))], [], [])
+    shown.evaluate("() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')); }")
+    expect(row(shown, "GPUs", "grace")).to_be_visible()
 
 
 def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:

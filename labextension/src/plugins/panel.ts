@@ -106,6 +106,12 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     });
     settings?.catch(error => console.error('GPU settings', error));
     addCommands(app, gpus, palette, settings ?? null);
+    // events are not answered while the page is hidden
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden) {
+        void model.refresh();
+      }
+    });
     model.start();
     return gpus;
   }
