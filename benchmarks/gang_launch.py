@@ -1,7 +1,7 @@
 """Fifty short functions on four GPUs: how much of the time the GPUs are busy, and how a fresh Ray actor each does.
 
-Each function has a process of its own, so what it costs is cores: on two of them four GPUs want 32 processes a second.
-A row with functions of one second says what is left of it where there is work to do.
+What it costs is cores: on two of them four GPUs want 32 calls a second, 62 ms for each. Calls of one function follow each other
+in a process; a row with a function for each call says what that saves, one with a second of work what is left of it then.
 """
 
 from __future__ import annotations
@@ -23,24 +23,28 @@ def work(seconds):
     began = time.time()
     time.sleep(seconds)
     return began, time.time()
+def anew():
+    return lambda seconds: work(seconds)
+count, seconds, own = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:] == ["own"]
 gpu_release.launch(work, 0.0).result()
-runs = [gpu_release.launch(work, float(sys.argv[2])) for _ in range(int(sys.argv[1]))]
+runs = [gpu_release.launch(anew() if own else work, seconds) for _ in range(count)]
 print(json.dumps([run.result() for run in runs]))
 """
 
 
 def add_rows(report: Report, cluster: Bed, *, quick: bool) -> None:
-    """``launch_busy`` (of 0.1 s and of 1 s) and ``actor_busy`` in percent; the ratio is ours ÷ theirs."""
+    """``launch_busy`` and its variants, and ``actor_busy``, in percent; the ratio is ours ÷ theirs."""
     count, rounds = (12, 1) if quick else (50, 5)
     ours = report.add("launch_busy", [_busy(_launched(cluster, count)) for _ in range(rounds)], unit="%")
-    report.add("launch_busy_1s", [_busy(_launched(cluster, 8 if quick else 24, 1.0))], unit="%")
+    report.add("launch_busy_own_process", [_busy(_launched(cluster, count, FUNCTION_S, "own"))], unit="%")
+    report.add("launch_busy_1s_own_process", [_busy(_launched(cluster, 8 if quick else 24, 1.0, "own"))], unit="%")
     theirs = report.add("actor_busy", [_busy(_actors(cluster, count))], unit="%")
     report.ratios["launch_busy_over_actor"] = ours / theirs
 
 
-def _launched(cluster: Bed, count: int, seconds: float = FUNCTION_S) -> list[tuple[float, float]]:
+def _launched(cluster: Bed, count: int, seconds: float = FUNCTION_S, *mode: str) -> list[tuple[float, float]]:
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(count), str(seconds)],
+        [sys.executable, "-c", _SCRIPT, str(count), str(seconds), *mode],
         cwd=cluster.work, env=dict(os.environ), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
