@@ -1,7 +1,7 @@
 """Fifty short functions on four GPUs: how much of the time the GPUs are busy, and how a fresh Ray actor each does.
 
-What it costs is cores: on two of them four GPUs want 32 calls a second, 62 ms for each. Calls of one function follow each other
-in a process; a row with a function for each call says what that saves, one with a second of work what is left of it then.
+What it costs is cores: on two of them four GPUs want 32 calls a second, 62 ms for each. Calls of one function follow
+each other in a process; a row with another function for each call says what that saves.
 """
 
 from __future__ import annotations
