@@ -21,6 +21,7 @@ from .leases import Lease
 from .ledger import StoredRun
 from .manifests import Manifests
 from .tail import EventTail
+from .waking import Waking
 
 #: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
 _SEQ_STEP = 1000
@@ -38,15 +39,11 @@ class Told(Enum):
     SOON = "soon"
 
 
-_SOON_S = 0.05
-#: moves in the queue are told this late for each place, but within these bounds
-_LATER_A_PLACE_S, _LEAST_LATER_S, _MOST_LATER_S = 0.04, 0.2, 2.0
-
-
-class RunRecord:
+class RunRecord(Waking):
     """A run in memory. ``view`` is what clients see; ``outcome`` is shown in it once the lease is gone."""
 
     def __init__(self, view: RunView, ordinal: int, request: RunRequest) -> None:
+        super().__init__()
         self.view = view
         self.ordinal = ordinal
         #: without its payload once the run has been started
@@ -75,9 +72,6 @@ class RunRecord:
         self.releasing: asyncio.Task[None] | None = None
         #: why its results are not durable yet, shown once the lease is gone
         self.waits_for: PersistWait | None = None
-        #: called after each change and each batch of events
-        self.watchers: set[Callable[[], None]] = set()
-        self._waking: asyncio.TimerHandle | None = None
         self._queued: QueuedRun | None = None
 
     def drop_payload(self) -> None:
@@ -111,28 +105,6 @@ class RunRecord:
                 wait_s=request.wait_s, session=view.session, detached=view.detached,
             )  # fmt: skip
         return known
-
-    def wake(self) -> None:
-        """Tell everybody who follows this run."""
-        if self._waking is not None:
-            self._waking.cancel()
-            self._waking = None
-        for watcher in list(self.watchers):
-            watcher()
-
-    def wake_later(self) -> None:
-        """Tell them in a while, once for all changes until then."""
-        if self._waking is None:
-            delay_s = min(max(_LEAST_LATER_S, (self.view.position or 0) * _LATER_A_PLACE_S), _MOST_LATER_S)
-            self._waking = asyncio.get_running_loop().call_later(delay_s, self.wake)
-
-    def wake_soon(self) -> None:
-        """Tell them in a moment, with what else changes until then."""
-        loop = asyncio.get_running_loop()
-        if self._waking is None or self._waking.when() > loop.time() + _SOON_S:
-            if self._waking is not None:
-                self._waking.cancel()
-            self._waking = loop.call_later(_SOON_S, self.wake)
 
     @classmethod
     def restored(cls, stored: StoredRun) -> RunRecord:
@@ -243,7 +215,7 @@ class RunTable:
         view = record.view
         record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
         self.on_change()
-        record.wake_later()
+        record.wake_later(position)
 
     def change(
         self,

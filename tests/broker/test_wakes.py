@@ -28,7 +28,7 @@ def test_many_moves_are_told_once_and_later_ones_again():
             heard.clear()
             for place in places:
                 record.view = RunView("r", "u", "queued", position=place)
-                record.wake_later()
+                record.wake_later(place)
             await asyncio.wait_for(heard.wait(), 30)
         return told
 
