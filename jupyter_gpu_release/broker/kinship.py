@@ -13,10 +13,11 @@ from ..core.cache import CacheUse
 from ..core.messages import Outcome, RunRequest, RunView, decode, encode
 from ..core.provenance import Environment, Link, RunFacts
 from ..core.run import is_run_id
+from .prepared import Prepared
 from .schema import cache_keys, cache_uses, run_facts, run_links, runs
 
-_INSERT_FACTS = upsert(run_facts).on_conflict_do_nothing()
-_CHANGE_FACTS = update(run_facts).where(run_facts.c.run == bindparam("key")).values(facts=bindparam("facts"))
+_INSERT_FACTS = Prepared(upsert(run_facts).on_conflict_do_nothing())
+_CHANGE_FACTS = Prepared(update(run_facts).where(run_facts.c.run == bindparam("key")).values(facts=bindparam("facts")))
 _INSERT_LINK = upsert(run_links).on_conflict_do_nothing()
 _INSERT_KEY = upsert(cache_keys).on_conflict_do_nothing()
 #: so many runs with one key are offered
@@ -25,7 +26,7 @@ _MOST_CANDIDATES = 5
 
 def put_submission(connection: Connection, request: RunRequest) -> None:
     """What is known when a run is submitted."""
-    connection.execute(_INSERT_FACTS, {"run": request.run, "facts": encode(_facts(request))})
+    _INSERT_FACTS.execute(connection, {"run": request.run, "facts": encode(_facts(request))})
     links = [
         {"run": request.run, "name": used.name, "source": used.run}
         for used in request.used
@@ -41,7 +42,7 @@ def _facts(request: RunRequest, environment: Environment = Environment()) -> Run
 
 def put_environment(connection: Connection, request: RunRequest, environment: Environment) -> None:
     """Where the run was, once that is known."""
-    connection.execute(_CHANGE_FACTS, {"key": request.run, "facts": encode(_facts(request, environment))})
+    _CHANGE_FACTS.execute(connection, {"key": request.run, "facts": encode(_facts(request, environment))})
 
 
 def facts_of(connection: Connection, run: str) -> RunFacts:

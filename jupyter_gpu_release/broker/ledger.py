@@ -23,24 +23,29 @@ from ..errors import ClusterError
 from ..storage.atomic import make_private_folder
 from ..storage.layout import VALUES_FILE
 from . import listing
+from .prepared import Prepared
 from .schema import SCHEMA_VERSION, leases, meta, metadata, runs, sessions, tokens
 
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
-_INSERT_RUN = insert(runs)
+_INSERT_RUN = Prepared(insert(runs))
 _UPDATE_COLUMNS = (
     "state", "seq", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason", "gpu_name", "view",
     "outcome",
 )  # fmt: skip
-_UPDATE_RUN = (
+_change_run = (
     update(runs).where(runs.c.run == bindparam("key")).values({name: bindparam(name) for name in _UPDATE_COLUMNS})
 )
-_END_RUN = _UPDATE_RUN.values(request=None)
+_UPDATE_RUN = Prepared(_change_run)
+_END_RUN = Prepared(_change_run.values(request=bindparam("request")))
 _BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
 _LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
 _insert_lease = upsert(leases)
-_PUT_LEASE = _insert_lease.on_conflict_do_update(
-    index_elements=["lease"], set_={"run": _insert_lease.excluded.run, "placement": _insert_lease.excluded.placement}
+_PUT_LEASE = Prepared(
+    _insert_lease.on_conflict_do_update(
+        index_elements=["lease"],
+        set_={"run": _insert_lease.excluded.run, "placement": _insert_lease.excluded.placement},
+    )
 )
 _insert_session = upsert(sessions)
 _PUT_SESSION = _insert_session.on_conflict_do_update(
@@ -131,14 +136,14 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
         "priority": view.priority, "queue": view.queue, "simulated": int(view.simulated),
         "submitted_at": view.submitted_at, "request": encode(request),
     }  # fmt: skip
-    connection.execute(_INSERT_RUN, fixed | _changing(view, None))
+    _INSERT_RUN.execute(connection, fixed | _changing(view, None))
 
 
 def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:
     """Record a run's newest view; a terminal one lets go of the request."""
     changing = _changing(view, outcome)
     statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
-    connection.execute(statement, {"key": view.run} | changing)
+    statement.execute(connection, {"key": view.run, "request": None} | changing)
     if outcome is not None:
         listing.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
 
@@ -184,7 +189,7 @@ def _stored(row: Row[Any]) -> StoredRun:
 # ------------------------------------------------------------------------- leases, sessions, tokens, meta
 def put_lease(connection: Connection, lease: StoredLease) -> None:
     """Record (or replace) a lease."""
-    connection.execute(_PUT_LEASE, {"lease": lease.lease, "run": lease.run, "placement": lease.placement})
+    _PUT_LEASE.execute(connection, {"lease": lease.lease, "run": lease.run, "placement": lease.placement})
 
 
 def drop_lease(connection: Connection, lease: str) -> None:
