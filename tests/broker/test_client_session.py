@@ -88,12 +88,13 @@ def relayed(gateway: GatewayBed, relay: Relay) -> Iterator[GatewaySession]:
 
 
 def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
-    asked = request("trickle 800", "relayed")
+    asked = request("trickle 500\nhold\ntrickle 300", "relayed")  # it must not end before the last cut
     reading = Reading(relayed.submit(asked))
     for number in (30, 60, 120, 240, 400):
         reading.event(number)
         relay.cut()
         reading.until(lambda item: isinstance(item, ConnectionBack))
+    gateway.let_go(asked.run)
     assert reading.end().state == "succeeded"
     assert reading.numbers() == list(range(1, 801))
 
