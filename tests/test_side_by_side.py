@@ -45,7 +45,9 @@ def test_one_that_fails_fails_all_and_the_others_run(capfd: pytest.CaptureFixtur
 
 def test_why_a_session_failed_is_said_once_more_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     """The log that CI keeps is cut: what is at its end is there."""
-    tests = "\n".join(f"for n in range({count}): print('{word}', n)" for word, count in (("begins", 3), ("trace", 40)))
+    tests = "\n".join(
+        f"for n in range({count}): print('{word}', n)" for word, count in (("tests/x.py:7: in x", 1), ("trace", 40))
+    )
     summary = "print('=== short test summary info ===\\nSKIPPED none\\nFAILED test_a.py::x\\nERROR test_b.py::y')"
     bad = f"{tests}\n{summary}\nprint('1 failed')\nraise SystemExit(1)"
     broken = _python("broken", "raise SystemExit('no')")
@@ -53,7 +55,7 @@ def test_why_a_session_failed_is_said_once_more_at_the_end(capfd: pytest.Capture
     end = capfd.readouterr().out.split("##### why bad: FAILED (exit status 1)")[1]
     why, after = end.split("##### why broken: FAILED (exit status 1)")
     traces = [f"trace {n}" for n in range(40)]
-    assert why.splitlines()[1:-1] == [*traces, "FAILED test_a.py::x", "ERROR test_b.py::y"]
+    assert why.splitlines()[1:-1] == ["tests/x.py:7: in x 0", *traces, "FAILED test_a.py::x", "ERROR test_b.py::y"]
     assert after.splitlines()[1] == "no"
     assert "FAILED to fail" not in end
 

@@ -8,6 +8,7 @@ cut still shows it. Sessions share nothing: each has its own runtime folder, clu
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ _SIDEBAR = "ui"
 _LOOK_S = 0.2
 #: where pytest begins to name what failed; so many lines before it are the end of the last traceback
 _SUMMARY, _BEFORE = "short test summary info", 40
+_PLACE = re.compile(r"tests/\S+\.py:\d+: in ")
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,11 @@ class Running:
 
 
 def why_failed(lines: list[str]) -> str:
-    """The end of the last traceback, and each test that failed. Without a summary: the last lines."""
+    """Where tests failed, the end of the last traceback, each failed test. Without a summary: the last lines."""
     at = max((n for n, line in enumerate(lines) if _SUMMARY in line), default=len(lines))
     failed = [line for line in lines[at:] if line.startswith(("FAILED", "ERROR"))]
-    return "\n".join([*lines[max(0, at - _BEFORE) : at], *failed])
+    places = [line for line in lines[:at] if _PLACE.match(line)]  # what a browser showed is longer than the lines kept
+    return "\n".join([*places[-_BEFORE:], *lines[max(0, at - _BEFORE) : at], *failed])
 
 
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:

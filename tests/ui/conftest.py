@@ -46,7 +46,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call" and report.failed and page is not None:
         for name, place in (("sidebar", "#jupyter-gpu-release-panel"), ("notifications", ".Toastify")):
             with contextlib.suppress(Error):
-                report.sections.append((f"the {name} then", page.locator(place).first.inner_text(timeout=1000)))
+                words = page.locator(place).first.inner_text(timeout=1000).split("\n")
+                report.sections.append((f"the {name} then", " | ".join(words)))  # a line: what failed stays in sight
     return report
 
 
