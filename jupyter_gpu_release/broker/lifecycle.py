@@ -66,17 +66,17 @@ class Lifecycle:
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
         record.lease = lease
         granted_at = time.time()
+        nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
+        hosts = [node.host for node in nodes]
+        lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
         # threads write this down while we wait for Ray
         written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), self.record_lease(lease)]
         if not lease.gpu_ids:
             ray_leases.begin(lease, self.nodes.runtime)
-        nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
-        hosts = [node.host for node in nodes]
-        lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
         record.starting = self.spawn(self._start(record, lease, written))
         self.runs.change(
             record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts,
-            on_kept=on_kept,
+            on_kept=on_kept, **(self._accelerators(lease) if lease.gpu_ids else {}),
         )  # fmt: skip
 
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
@@ -113,7 +113,8 @@ class Lifecycle:
             finally:
                 if not lease.gpu_ids:
                     await ray_leases.finish(lease)
-            self._note_accelerators(record, lease)
+            if order.gpu_ids is None:
+                self._note_accelerators(record, lease)
             await gangs.accepted(self.nodes, ordered)
             await gangs.grant(self.nodes, lease, order)
         except GpuReleaseError:
@@ -123,13 +124,16 @@ class Lifecycle:
 
     def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
         """In the ledger and in the view; a quick cell may have ended before its gateway knows them."""
-        if record.lease is not lease:
-            return
-        self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))
+        if record.lease is lease:
+            self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))
+            self.runs.change(record, told=Told.SOON, **self._accelerators(lease))
+
+    def _accelerators(self, lease: Lease) -> dict[str, Any]:
+        """What the view says of a lease's GPUs."""
         found = self.nodes.find(lease.slots[0].node)
         cards = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        self.runs.change(record, told=Told.SOON, gpu_ids=ids, gpu_name=cards[0].name if cards and ids else "")
+        return {"gpu_ids": ids, "gpu_name": cards[0].name if cards and ids else ""}
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
         """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""

@@ -15,6 +15,7 @@ import sysconfig
 import threading
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 
 from . import preload, process
@@ -79,6 +80,7 @@ class Leftovers:
             for name in new:  # its file may be another one by the next call
                 if _is_users(sys.modules[name], folders):
                     del sys.modules[name]
+            self._modules = set(sys.modules)
 
     def _problems(self, *, on_gpu: bool) -> Iterator[str]:
         now = self._what_stays()
@@ -115,6 +117,7 @@ def _open_files() -> Iterator[tuple[str, str]]:
             continue
 
 
+@cache
 def _installed() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     return tuple(f"{path}{os.sep}" for path in {paths["stdlib"], paths["platstdlib"], *preload.package_folders()})

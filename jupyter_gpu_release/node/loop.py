@@ -81,7 +81,8 @@ class CellLoop:
         failed_early: Any = None
         transformed = payload.source
         try:
-            transformed = shell.transform_cell(payload.source)
+            if not payload.function:  # that is one statement of ours
+                transformed = shell.transform_cell(payload.source)
         except Exception as error:  # noqa: BLE001 - a transformer of the user's own may raise anything
             failed_early = (type(error), error, error.__traceback__)
         # the magic's own lines come first, so that line numbers are those of the notebook's cell
