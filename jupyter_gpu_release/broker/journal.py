@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 Write = Callable[[Connection], None]
 _MOST_IN_ONE_COMMIT = 200
 #: how long a write that may wait does wait, for a later one to replace it or an urgent one to take it along
-_LATER_S = 0.25
+_LATER_S = 0.1
 
 
 class Journal:

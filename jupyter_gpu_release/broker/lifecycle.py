@@ -206,7 +206,8 @@ class Lifecycle:
         self._to_releasing(record)
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
         kept = self.warm.keep(record, lease) if lease is not None and not silent else None
-        if lease is not None and not kept and (silent or not await self._hand_over(record, lease)):
+        handed = lease is not None and not kept and not silent and await self._hand_over(record, lease)
+        if lease is not None and not kept and not handed:
             await self._free(lease, silent)
         now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
@@ -217,7 +218,7 @@ class Lifecycle:
             self._finish(record, **gone)
         else:
             self.runs.change(record, RunState.PERSISTING, outcome=outcome, waits_for=record.waits_for, **gone)
-        self.queue.serve()
+        (self.queue.serve_soon if handed else self.queue.serve)()
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""

@@ -16,6 +16,7 @@ from .nodes import NodeTable
 from .runs import RunRecord, RunTable
 
 log = logging.getLogger(__name__)
+_SOON_S = 0.05
 
 
 class RunQueue:
@@ -41,6 +42,7 @@ class RunQueue:
         #: runs that keep their place (and what they would get) without being granted
         self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.TimerHandle | None = None
         #: called with each run that has to wait
         self.on_wait: Callable[[RunRecord], None] = lambda record: None
 
@@ -76,6 +78,9 @@ class RunQueue:
 
     def serve(self) -> None:
         """Decide about all that wait (and about what is kept warm) and carry it out."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if not (self._open and (self._waiting or self._leases.warm())):
             return
         now_s = time.time()
@@ -97,6 +102,11 @@ class RunQueue:
             else:
                 self._note_wait(record, decision)
         self._set_timer(now_s)
+
+    def serve_soon(self) -> None:
+        """As :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_SOON_S, self.serve)
 
     def has_more_of(self, record: RunRecord) -> bool:
         """Whether another call of the same function waits."""

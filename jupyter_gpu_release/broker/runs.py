@@ -255,13 +255,18 @@ class RunTable:
     def _commit(
         self, record: RunRecord, view: RunView, outcome: Outcome | None, also: Write | None, *, at_once: bool
     ) -> asyncio.Future[None] | None:
-        """Ends and grants are committed at once; what agents can tell again after a restart may wait."""
+        """Ends, grants and results on their way are committed at once: the next cluster goes on with those, too.
+
+        What agents can tell again after a restart may wait.
+        """
         if not record.recorded:
             return None
         write: Write = partial(_update, view=view, outcome=outcome)
         if also is not None:
             return self._journal.put(_both(write, also), replaces=view.run)
-        if at_once or record.state.is_terminal or record.state is RunState.STARTING:
+        values = outcome.values if outcome is not None and record.state is RunState.PERSISTING else None
+        is_kept = values is not None and bool(values.file)
+        if at_once or is_kept or record.state.is_terminal or record.state is RunState.STARTING:
             return self._journal.put(write, replaces=view.run)
         self._journal.later(view.run, write)
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from .home import HomePaths
 from .rest import GatewayClient
 from .results import Results, open_values
 
+#: how a run ended that has little to write is known so soon after its GPUs are free; it is looked for so often
+_END_TOLD_S, _LOOK_S = 2.0, 0.02
 _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
@@ -68,13 +71,29 @@ def load_results(run: str) -> Results:
             )
         with GatewayClient.of(target) as gateway:
             named = gateway.newest().run if run == "last" else run
-            view = gateway.view(named, session=around.session())
+            view = _known_end(gateway, gateway.view(named, session=around.session()))
     except GatewayUnavailableError as error:
         return _without_gateway(run, around, error)
     return _from_view(view, target, around)
 
 
 # -------------------------------------------------------------------------------------- by the gateway
+def _known_end(gateway: GatewayClient, view: RunView) -> RunView:
+    """The end of a run whose results are in its view is known in a moment: how it ended is to be said right."""
+    until_s = time.monotonic() + _END_TOLD_S
+    while _is_ending(view) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+        view = gateway.view(view.run)
+    return view
+
+
+def _is_ending(view: RunView) -> bool:
+    if view.state != RunState.PERSISTING.word or view.outcome is None:
+        return False
+    is_held_up = view.waits_for is not None and bool(view.waits_for.reason)
+    return not is_held_up and (view.outcome.values is None or not view.outcome.values.file)
+
+
 def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
     outcome = view.outcome
     graph = outcome.values if outcome is not None else None

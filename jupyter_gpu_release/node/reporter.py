@@ -16,7 +16,7 @@ from ..core.node_messages import AgentConfig, NodeMessage, NodeReport, RunPhase
 
 _RETRY_S = 0.1
 #: so long after a report the next one is due: of output, and of what nobody waits for
-_OUTPUT_S, _PATIENT_S = 0.03, 0.1
+_OUTPUT_S, _PATIENT_S = 0.03, 0.05
 _BATCH_MESSAGES = 256
 
 

@@ -85,7 +85,7 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
     Raises :class:`StoreError` naming the file when anything of the run is missing, altered, another user's or a link.
     """
     paths = RunPaths.of(store, run)
-    head = _survey(store, paths, exported_by)
+    head, manifest = _survey(store, paths, exported_by)
     raw = msgspec.json.encode(head)
     proof = proof_of(raw, secret).encode()
     blobs = BlobStore(store / "blobs")
@@ -94,7 +94,9 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
         yield from _member(HEAD_FILE, len(raw), iter([raw]))
         yield from _member(PROOF_FILE, len(proof), iter([proof]))
         for number, file in enumerate(head.files):
-            yield from _member(f"run/{number:06}", file.bytes, _checked(paths.folder / file.path, file))
+            path = paths.folder / file.path
+            content = iter([manifest]) if path == paths.manifest else _checked(path, file)
+            yield from _member(f"run/{number:06}", file.bytes, content)
         for blob in head.blobs:
             yield from _member(f"blobs/{blob.digest}", blob.bytes, _checked(blobs.path_of(blob.digest), blob))
         yield bytes(2 * tarfile.BLOCKSIZE)
@@ -103,23 +105,27 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
     return head
 
 
-def _survey(store: Path, paths: RunPaths, exported_by: str) -> BundleHead:
+def _survey(store: Path, paths: RunPaths, exported_by: str) -> tuple[BundleHead, bytes]:
+    """What the bundle has, and the manifest: what is learnt of a run late is written into it when the run is over."""
     if paths.folder.is_symlink():
         raise StoreError(f"{paths.folder} is a symbolic link: not exported", mend="export it where it really is")
     manifest = read_manifest(paths)
     if not RunState.of(manifest["state"]).is_terminal:
         raise StoreError(f"the run is {manifest['state']}: not exported", mend="wait until it is over")
     check_graphs(paths, manifest)
-    files, left_out = [], []
+    files, left_out, content = [], [], b""
     for path in _walk(paths.folder):
         relative = path.relative_to(paths.folder).as_posix()
         if not _KEPT.fullmatch(relative) or not stat.S_ISREG(path.lstat().st_mode):
             left_out.append(relative)
+        elif path == paths.manifest:
+            content = b"".join(_pieces(path))
+            files.append(BundledFile(relative, len(content), blake3(content).hexdigest()))
         else:
             files.append(_described(path, relative))
     blobs = {digest: size for graph, _ in graphs_of(paths.folder) for digest, size in blobs_of(graph)}
     described = [BundledBlob(digest, size) for digest, size in sorted(blobs.items())]
-    return BundleHead(BUNDLE_VERSION, paths.folder.name, exported_by, files, described, left_out)
+    return BundleHead(BUNDLE_VERSION, paths.folder.name, exported_by, files, described, left_out), content
 
 
 def check_graphs(paths: RunPaths, manifest: dict[str, object]) -> None:
