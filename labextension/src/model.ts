@@ -2,12 +2,17 @@ import { VDomModel } from '@jupyterlab/ui-components';
 import { Poll } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 import { ApiError, IApi } from './api';
-import { IKernelsDocument, IRunRow, isTerminal } from './documents';
+import {
+  IClusterStatus,
+  IKernelsDocument,
+  IRunRow,
+  isTerminal
+} from './documents';
 import { UtilizationHistory } from './history';
 import { ISnapshot, NOTHING, Situation, takeSnapshot } from './snapshot';
 
 const RUNS_SHOWN = 50;
-const RUNS_STALE_S = 30;
+const RUNS_STALE_S = 10;
 const BUSY_INTERVAL_MS = 1000;
 const LONGEST_BACKOFF_MS = 60_000;
 const LEAST_GAP_MS = 200;
@@ -151,7 +156,7 @@ export class GpuModel extends VDomModel {
     try {
       const status = await this._api.status();
       const kernels = status.gpus.length > 0 ? await this._askKernels() : null;
-      await this._askRuns(status.cluster?.runs.map(r => r.run + r.state) ?? []);
+      await this._askRuns(traces(status.cluster));
       if (!this.isDisposed) {
         const now = this._now();
         this._show(
@@ -279,6 +284,13 @@ export class GpuModel extends VDomModel {
   private _isLooking = false;
   private _again = false;
   private _nudge: ReturnType<typeof setTimeout> | null = null;
+}
+
+/** What tells that my runs are others than before. A short one was never active, but its GPU may be kept. */
+function traces(cluster: IClusterStatus | null | undefined): string[] {
+  const active = cluster?.runs.map(row => row.run + row.state) ?? [];
+  const cards = cluster?.nodes.flatMap(node => node.gpus) ?? [];
+  return [...active, ...cards.flatMap(card => card.run ?? [])];
 }
 
 /** What to show when the server did not answer, or refused. What was known stays, unless we may not see it. */

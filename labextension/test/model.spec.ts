@@ -79,6 +79,17 @@ describe('GpuModel', () => {
     expect(model.snapshot.hosts).toEqual([]);
   });
 
+  it('asks for runs when a GPU is kept after one that it never saw active', async () => {
+    const asked = () => api.calls.filter(call => call === 'runs').length;
+    api.answer = status([gpu(0)]);
+    await model.refresh();
+    expect(asked()).toBe(1);
+    api.answer = status([gpu(0, { state: 'warm', run: 'short' })]);
+    await model.refresh();
+    await model.refresh();
+    expect(asked()).toBe(2);
+  });
+
   it('asks for runs only when a run changed', async () => {
     const mine = run('r1');
     api.rows = [mine];
