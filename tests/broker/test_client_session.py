@@ -171,9 +171,9 @@ def test_the_payload_may_be_some_mebibytes(gateway: GatewayBed, open_session) ->
 def test_a_forked_child_does_not_keep_the_connection_open(gateway: GatewayBed, until) -> None:
     """The kernel is killed while a child that it forked lives on: its socket must be seen to close."""
     asked = request("hold", "forking")
-    kernel = start_kernel(gateway, asked, and_then="child = os.fork()\nprint(child or 'child', flush=True)")
+    kernel = start_kernel(gateway, asked, and_then="child = os.fork()\nos.write(1, b'%d\\n' % child)")
     told = {kernel.stdout.readline().strip() for _ in range(2)}
-    (child,) = (int(word) for word in told - {b"child"})
+    (child,) = (int(word) for word in told - {b"0"})
     kernel.kill()
     kernel.wait()
     with gateway.rest() as client:

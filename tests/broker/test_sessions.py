@@ -118,6 +118,7 @@ def test_a_slow_client_misses_nothing_and_costs_no_memory(gateway: GatewayBed, u
         with gateway.rest() as client:
             pid = client.health().pid
             before = _resident_bytes(pid)
+            until(lambda: asked.run in [row.run for row in client.runs().runs], "it is submitted")
             until(lambda: client.run(asked.run).state == "succeeded", "the run's end")
             grown = _resident_bytes(pid) - before
         assert grown < 40 << 20
