@@ -44,7 +44,8 @@ def run(*, quick: bool) -> Report:
             with kernel(cluster.work) as notebook:
                 _ranks(notebook, 2)  # the first ones fill caches
                 ours = report.add("all_ranks_first_statement", _ranks(notebook, count))
-                report.add("last_rank_to_lease_gone", _gone(cluster, count))
+                report.add("last_rank_to_lease_gone", _gone(cluster, count, "released_s"))
+                report.add("last_statement_to_lease_gone", _gone(cluster, count, "ended_s"))
             _against_ray_train(cluster, report, ours, 1 if quick else 2)
         finally:
             second.kill()
@@ -69,10 +70,10 @@ def _ranks(notebook: Kernel, count: int) -> list[float]:
     return found
 
 
-def _gone(cluster: Bed, count: int) -> list[float]:
-    """From the end of the last rank's processes to the lease's."""
+def _gone(cluster: Bed, count: int, since: str) -> list[float]:
+    """To the lease's end: from that of the last rank's processes, or of its last statement (gathering is in it)."""
     runs: list[dict[str, Any]] = cluster.manifests(count)
-    return [(run["gone_at"] - run["outcome"]["released_s"]) * 1000 for run in runs]
+    return [(run["gone_at"] - run["outcome"][since]) * 1000 for run in runs]
 
 
 def _against_ray_train(cluster: Bed, report: Report, ours: float, count: int) -> None:

@@ -16,7 +16,7 @@ import ray
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
 from ..core.messages import decode
-from ..core.node_messages import NodeInfo, RunWaits
+from ..core.node_messages import NodeInfo, RunFollows, RunWaits
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
@@ -85,6 +85,8 @@ class Gateway:
                 record.wake()
             elif isinstance(message, RunWaits):
                 self._broker.lifecycle.on_waits(record, message.waits_for)
+            elif isinstance(message, RunFollows):
+                self._broker.lifecycle.on_follows(message)
             else:
                 self._broker.lifecycle.on_phase(record, message)
 

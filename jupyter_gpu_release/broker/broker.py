@@ -94,7 +94,7 @@ class Broker:
 
     # -------------------------------------------------------------------------------------- submit
     async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:
-        """Take a run in; returns once it is committed. The same request again is the same run."""
+        """Take a run in; :meth:`committed` says when it is safe. The same request again is the same run."""
         known = self._known(caller, request)
         if known is not None:
             return known
@@ -106,9 +106,11 @@ class Broker:
         record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
-        self.lifecycle.queue.add(record)
-        self.lifecycle.queue.serve()
-        await self._committed(record)
+        queue = self.lifecycle.queue
+        # behind another call of its function it is not the next one: no need to decide about each of many
+        decide = queue.serve_soon if queue.has_more_of(record) else queue.serve
+        queue.add(record)
+        decide()
         for source in {used.run for used in request.used if is_run_id(used.run)}:
             self.keeping.note_reuse(source)
         return record
@@ -162,7 +164,8 @@ class Broker:
             kernel=request.kernel,
         )  # fmt: skip
 
-    async def _committed(self, record: RunRecord) -> None:
+    async def committed(self, record: RunRecord) -> None:
+        """Return once the ledger has a run that was taken in; else it did not happen."""
         try:
             if record.committed is not None:
                 await asyncio.shield(record.committed)

@@ -7,7 +7,7 @@ import asyncio
 from ..core.documents import DOCUMENT_VERSION, NodeCheck, NodeChecks
 from ..errors import ClusterError
 from .broker import Broker
-from .nodes import Node
+from .node_facts import Node
 
 _PROBE_S = 20.0
 

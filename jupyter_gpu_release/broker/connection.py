@@ -28,9 +28,11 @@ from ..core.session_messages import (
 )
 from ..errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
 from .access import Act
+from .background import BackgroundWork
 from .broker import Broker
 from .follow import Follower
 from .lifecycle import INTERRUPTED
+from .runs import RunRecord
 from .sessions import Session
 from .tokens import Caller
 
@@ -54,7 +56,8 @@ class SessionConnection:
         self._answers: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
-        self._said_bye = False
+        self._said_bye = self._is_detached = False
+        self._spawn = BackgroundWork().spawn
         self._fault: GpuReleaseError | None = None
 
     async def serve(self) -> None:
@@ -149,26 +152,42 @@ class SessionConnection:
             if isinstance(message, Submit):
                 await self._submit(message)
             elif isinstance(message, Signal):
-                await self._signal(message)
+                self._signal(message)
             elif isinstance(message, Detach):
                 await self._broker.detach(self._caller, run)
             elif isinstance(message, Subscribe):
                 self._subscribe(message)
         except GpuReleaseError as error:
-            self._answer(encode(Refused(run, error.code, error.message, error.mend)))
+            self._refuse(run, error)
 
     async def _submit(self, message: Submit) -> None:
         assert self._session is not None
         request = msgspec.structs.replace(message.request, session=self._session.session)
         record = await self._broker.submit(self._caller, request)
+        self._spawn(self._accept(record))  # many in a row are committed together
+
+    async def _accept(self, record: RunRecord) -> None:
+        try:
+            await self._broker.committed(record)
+        except GpuReleaseError as error:
+            self._refuse(record.run, error)
+            return
         view = self._broker.visible(self._caller, record.view)
         self._answer(encode(Accepted(view)))
-        self._follow(Follower(self._broker, self._caller, record, 0, view.seq))
+        if not self._is_detached:
+            self._follow(Follower(self._broker, self._caller, record, 0, view.seq))
 
-    async def _signal(self, message: Signal) -> None:
+    def _refuse(self, run: str, error: GpuReleaseError) -> None:
+        self._answer(encode(Refused(run, error.code, error.message, error.mend)))
+
+    def _signal(self, message: Signal) -> None:
         record = self._broker.run_for(self._caller, message.run, Act.CHANGE)
+        if message.id in record.signals:
+            return
+        record.signals |= {message.id} - {""}
         reason = INTERRUPTED if message.signal == "interrupt" else "killed"
-        await self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill")
+        # a node that is slow to answer must not keep this session from being heard
+        self._spawn(self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
 
     def _subscribe(self, message: Subscribe) -> None:
         try:
@@ -176,7 +195,7 @@ class SessionConnection:
             if message.adopt and self._session is not None:
                 self._broker.adopt(self._caller, self._session.session, message.run)
         except GpuReleaseError as error:
-            self._answer(encode(Refused(message.run, error.code, error.message, error.mend)))
+            self._refuse(message.run, error)
             return
         self._follow(Follower(self._broker, self._caller, record, message.after))
 
@@ -234,6 +253,7 @@ class SessionConnection:
 
     # ------------------------------------------------------------------------------------------ end
     def _detach(self) -> None:
+        self._is_detached = True
         for run in list(self._followers):
             self._unfollow(run)
         if self._session is not None:

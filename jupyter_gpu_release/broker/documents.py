@@ -33,7 +33,7 @@ from .access import shown_run
 from .broker import Broker
 from .leases import Lease
 from .listing import Summary, newest_runs, newest_views, summary_of
-from .nodes import Node
+from .node_facts import Node
 from .progress import progress_of
 from .runs import RunRecord
 from .tokens import Caller

@@ -44,6 +44,12 @@ def final_reason(outcome: Outcome, cancelled: str) -> str:
     return text[:300]
 
 
+def gone_facts(outcome: Outcome, at_s: float) -> dict[str, float | None]:
+    """When a run's GPUs were free or another run's, and the milliseconds from its last statement to that."""
+    release_ms = None if outcome.ended_s is None else max(0.0, (at_s - outcome.ended_s) * 1000)
+    return {"gone_at": at_s, "release_ms": release_ms}
+
+
 def unstarted(error: GpuReleaseError) -> Outcome:
     """The outcome of a run that ended before its cell began, by ``error``."""
     status = {RunCancelledError: "interrupted", RunFailedError: "timeout", RunLostError: "lost"}.get(

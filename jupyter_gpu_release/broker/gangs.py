@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from typing import Any
 
 from ..core.messages import RunRequest
 from ..core.node_messages import GangOrder, JoinOrder, Member, StartOrder
 from ..core.resources import ResourceAsk
 from ..errors import ClusterError, OptionError
 from .leases import Lease
-from .nodes import NodeTable
+from .nodes import Asked, NodeTable
 from .runs import RunRecord
 
 log = logging.getLogger(__name__)
@@ -22,9 +21,6 @@ START_S = 30.0
 #: ranks whose leader is gone are killed at once; a node that has not done so after this is in trouble
 _LEAVE_S = 5.0
 _SECRET_BYTES = 32
-
-#: what was asked of a node's agent
-Asked = tuple[str, Any]
 
 
 def check_gang(ask: ResourceAsk) -> None:
@@ -52,20 +48,22 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ask.ranks // ask.nodes) for slot in lease.slots]
     return GangOrder(
         members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
-        evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s,
+        evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s, is_gang=request.is_gang or ask.ranks > 1,
     )  # fmt: skip
 
 
-def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) -> StartOrder:
-    """What the first node of a granted run is to do."""
+def start_order(
+    record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, *, promised: bool = False
+) -> StartOrder:
+    """What the first node of a granted run is to do, or of one that is ``promised`` a lease like this one."""
     request, first = record.request, lease.slots[0]
     return StartOrder(
         run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
-        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
+        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids and not promised else None, simulated=record.view.simulated,
         ranks=request.ask.ranks // request.ask.nodes, memory_bytes=request.ask.memory_bytes or 0,
         cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
-        gang=gang_order(request, lease, nodes), series=bool(request.series), stays=record.is_followed,
-        after=record.after,
+        gang=gang_order(request, lease, nodes), series=record.series, stays=record.is_followed,
+        after=record.after, promised=promised, ordinal=record.ordinal,
     )  # fmt: skip
 
 
@@ -80,14 +78,14 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Asked
             join = JoinOrder(
                 order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
             )
-            joins.append((slot.node, nodes.join(slot.node, join)))
-    return [(leader.node, nodes.start(leader.node, order)), *joins]
+            joins.append(nodes.join(slot.node, join))
+    return [nodes.start(leader.node, order), *joins]
 
 
 async def accepted(nodes: NodeTable, asked: list[Asked]) -> None:
     """Return when every node has its order; raises :class:`ClusterError` for one that does not answer."""
-    for node, answer in asked:
-        await nodes.answer(node, answer, START_S)
+    for order in asked:
+        await nodes.answer(order, START_S)
 
 
 async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:

@@ -9,27 +9,31 @@ from functools import partial
 from typing import Any
 
 from ..core.messages import Outcome, PersistWait
-from ..core.node_messages import RunPhase
+from ..core.node_messages import RunFollows, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Grant
 from . import gangs, ledger
 from . import leases as ray_leases
 from .background import BackgroundWork
-from .endings import final_reason, final_state, lost, lost_results, merged, unstarted
+from .endings import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from .finished import FinishedRuns
+from .holding import Holding
 from .journal import Journal
 from .leases import Lease, LeaseTable, group_name
 from .manifests import Manifests
 from .nodes import NodeTable
+from .promises import Promises
 from .queue import RunQueue
 from .runs import PHASES, RunRecord, RunTable, Told
+from .starting import Starting
 from .succession import Succession
 from .warm import WarmLeases
 
 log = logging.getLogger(__name__)
 #: why a run is cancelled whose own cell was interrupted
 INTERRUPTED = "interrupted"
+_AGENT_DIED = "the node agent died when it was next in line: whether it began is unknown"
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
 #: followers that are further behind than this after a run's end read from its log
@@ -53,7 +57,12 @@ class Lifecycle:
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
-        self._succession = Succession(self.queue, runs, leases, nodes)
+        self.holding = Holding(runs, nodes, journal)
+        self.promises = Promises(self.queue, runs, leases, nodes, manifests, self.spawn)
+        self.promises.on_begun, self.promises.on_cancelled = self.on_follows, self._on_cancelled
+        self.promises.on_dead = lambda node, living: self.spawn(self.forget_promises(node, _AGENT_DIED, living))
+        self._succession = Succession(self.queue, runs, leases, nodes, self.promises)
+        self._starting = Starting(nodes, manifests, self.holding, self._succession)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -64,24 +73,18 @@ class Lifecycle:
             self._start_on(record, self.leases.add(Lease(group_name(record.run), record.run, grant.placement)))
 
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
-        record.lease = lease
         granted_at = time.time()
-        nodes = [found for slot in lease.slots if (found := self.nodes.find(slot.node)) is not None]
-        hosts = [node.host for node in nodes]
-        lease.incarnation = nodes[0].info.incarnation if nodes and nodes[0].info is not None else ""
+        recorded = self.holding.hold(record, lease)
         # threads write this down while we wait for Ray
-        written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), self.record_lease(lease)]
+        written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
         if not lease.gpu_ids:
             ray_leases.begin(lease, self.nodes.runtime)
         record.starting = self.spawn(self._start(record, lease, written))
-        self.runs.change(
-            record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts,
-            on_kept=on_kept, **(self._accelerators(lease) if lease.gpu_ids else {}),
-        )  # fmt: skip
+        self.holding.to_starting(record, lease, granted_at, on_kept=on_kept)
 
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
-            await self._order_and_grant(record, lease, written)
+            await self._starting.carry_out(record, lease, written)
         except ClusterError as error:
             await self._after_failed_start(record, lease, error)
         except GpuReleaseError as error:
@@ -91,49 +94,14 @@ class Lifecycle:
             await self._end_unstarted(record, ClusterError(f"the gateway could not start the run: {error!r}"))
         else:
             record.drop_payload()
+            self.promises.renew_soon()
             if record.interrupts:
-                await self._signal(record, "interrupt" if record.interrupts == 1 else "kill")
+                await self._signal(record)
 
     async def _end_unstarted(self, record: RunRecord, error: GpuReleaseError) -> None:
         record.outcome = unstarted(error)
         record.releasing = asyncio.current_task()
         await self.end_lease(record)
-
-    async def _order_and_grant(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
-        """The node gets its order while Ray makes the lease; the cell runs when both are there."""
-        try:
-            try:
-                for done in [*written, *([record.committed] if record.committed else [])]:
-                    await done
-                if record.cancelled:
-                    raise RunCancelledError(record.cancelled)
-                self._succession.look_ahead(record)
-                order = gangs.start_order(record, lease, self.nodes, self._manifests.folder(record.run))
-                ordered = await gangs.start(self.nodes, lease, order)
-            finally:
-                if not lease.gpu_ids:
-                    await ray_leases.finish(lease)
-            if order.gpu_ids is None:
-                self._note_accelerators(record, lease)
-            await gangs.accepted(self.nodes, ordered)
-            await gangs.grant(self.nodes, lease, order)
-        except GpuReleaseError:
-            gangs.abandon(self.nodes, lease, record.run)
-            await self._succession.let_go(record.after, lease)
-            raise
-
-    def _note_accelerators(self, record: RunRecord, lease: Lease) -> None:
-        """In the ledger and in the view; a quick cell may have ended before its gateway knows them."""
-        if record.lease is lease:
-            self._journal.later(lease.name, partial(ledger.put_lease, lease=lease.stored()))
-            self.runs.change(record, told=Told.SOON, **self._accelerators(lease))
-
-    def _accelerators(self, lease: Lease) -> dict[str, Any]:
-        """What the view says of a lease's GPUs."""
-        found = self.nodes.find(lease.slots[0].node)
-        cards = found.info.gpus if found is not None and found.info is not None else []
-        ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        return {"gpu_ids": ids, "gpu_name": cards[0].name if cards and ids else ""}
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
         """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""
@@ -153,6 +121,34 @@ class Lifecycle:
         await self._free(lease)  # its next lease has the same name
         await asyncio.sleep(_AGAIN_S)
         self.queue.resume(record)
+
+    def on_follows(self, message: RunFollows) -> None:
+        """A node has begun a call that was promised, on the lease of the run ``after``; repeated words do nothing."""
+        record = self.runs.get(message.run)
+        if record is None or record.lease is not None or record.state is not RunState.QUEUED:
+            return
+        if message.after in self.queue:  # that one's own word is on its way, with this one behind it
+            return
+        node = self.promises.begun(record)
+        lease = self._succession.taken_over(message)
+        if lease is None:
+            self.nodes.abandon(node, record.run)
+            record.outcome = lost(f"its node began it when run {message.after} held no GPUs any more")
+            record.phase = PHASES["final"]
+            self._finish(record)
+            return
+        self.holding.hold(record, lease)
+        self.holding.to_starting(record, lease, message.at_s)
+        record.drop_payload()
+        self._succession.look_again(record)
+        if record.interrupts:
+            self.spawn(self._signal(record))
+
+    async def forget_promises(self, node: str, why: str, living: str = "") -> None:
+        """A node, or its agent before the ``living`` one, is gone. What may have begun there is not begun again."""
+        for record in await self.promises.forget(node, living):
+            await self.lose(record, why)
+        self.queue.serve()
 
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
@@ -206,14 +202,16 @@ class Lifecycle:
         self._to_releasing(record)
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
         kept = self.warm.keep(record, lease) if lease is not None and not silent else None
-        handed = lease is not None and not kept and not silent and await self._hand_over(record, lease)
+        handed = record.handed_at is not None
+        if lease is not None and not kept and not silent:
+            handed = await self._hand_over(record, lease)
         if lease is not None and not kept and not handed:
             await self._free(lease, silent)
-        now_s = time.time()
         outcome = record.outcome or Outcome(status="lost")
-        release_ms = None if outcome.ended_s is None else max(0.0, (now_s - outcome.ended_s) * 1000)
-        also = self.warm.written(lease) if lease is not None and kept else None
-        gone: dict[str, Any] = {"gone_at": now_s, "release_ms": release_ms, "kept": kept, "also": also} if lease else {}
+        gone: dict[str, Any] = {}
+        if lease is not None or handed:
+            also = self.warm.written(lease) if lease is not None and kept else None
+            gone = {**gone_facts(outcome, record.handed_at or time.time()), "kept": kept, "also": also}
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
             self._finish(record, **gone)
         else:
@@ -222,6 +220,9 @@ class Lifecycle:
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
+        starting = record.starting
+        if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
+            await asyncio.wait({starting})  # it ended before Ray's word of them came here
         successor = await self._succession.next_on(lease, record)
         if successor is None:
             return False
@@ -256,26 +257,29 @@ class Lifecycle:
         if record.state.is_terminal or record.phase >= PHASES["released"]:
             return
         record.is_given_up |= kill or reason != INTERRUPTED
-        if record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED):
-            self.queue.remove(record)
+        waits = record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED)
+        if waits and self.queue.is_promised(record.run):
+            record.cancelled = record.cancelled or reason
+            waits = await self.promises.is_given_back(record)
+        if waits:
             record.cancelled = reason
-            record.outcome = unstarted(RunCancelledError(reason))
-            self._finish(record)
+            self._on_cancelled(record)
             self.queue.serve()
             return
         record.interrupts += 1
         record.cancelled = record.cancelled or reason
         if record.accepted:
-            await self._signal(record, "kill" if kill or record.interrupts > 1 else "interrupt")
+            await self._signal(record, kill=kill)
 
-    async def _signal(self, record: RunRecord, name: str) -> None:
-        lease = record.lease
-        if lease is None:
-            return
-        try:
-            await self.nodes.call(lease.slots[0].node, "signal", record.run, name, "interrupted")
-        except ClusterError as error:
-            log.warning("run %s: %s", record.run, error.message)
+    def _on_cancelled(self, record: RunRecord) -> None:
+        self.queue.remove(record)
+        record.outcome = unstarted(RunCancelledError(record.cancelled))
+        self._finish(record)
+
+    async def _signal(self, record: RunRecord, *, kill: bool = False) -> None:
+        if record.lease is not None:
+            name = "kill" if kill or record.interrupts > 1 else "interrupt"
+            await self.nodes.signal(record.lease.slots[0].node, record.run, name)
 
     async def lose(self, record: RunRecord, reason: str) -> None:
         """The run's process, agent, node or cluster is gone."""
@@ -292,9 +296,3 @@ class Lifecycle:
             record.releasing = self.spawn(self.end_lease(record))
         elif record.state is RunState.PERSISTING:
             self._finish(record)
-
-    # ------------------------------------------------------------------------------------- shared
-    def record_lease(self, lease: Lease) -> asyncio.Future[None]:
-        """Commit what the lease is now."""
-        stored = lease.stored()
-        return self._journal.put(partial(ledger.put_lease, lease=stored), replaces=lease.name)

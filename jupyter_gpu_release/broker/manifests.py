@@ -20,6 +20,8 @@ from ..storage.runs import create_run_folder, read_manifest, require_store, writ
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written
 _DEBOUNCE_S = 1.0
+#: a store that has not answered after this does not
+_LOOK_S = 5.0
 #: between tries while the store refuses
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -68,6 +70,13 @@ class Manifests:
     def folder(self, run: str) -> str:
         """The run's folder as the nodes see it."""
         return str(RunPaths.of(self._store, run).folder)
+
+    async def may_have_begun(self, run: str) -> bool:
+        """Whether a call that was promised may have begun: it has left a mark, or the store does not say."""
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(RunPaths.of(self._store, run).begun.exists), _LOOK_S)
+        except (OSError, TimeoutError):
+            return True
 
     def has_values(self, run: str, outcome: Outcome | None) -> bool:
         """Whether the values that ``outcome`` speaks of are on the store."""

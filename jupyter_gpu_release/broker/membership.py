@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 
 import ray
 
@@ -13,12 +15,14 @@ from ..core.run import RunState
 from ..errors import ClusterError
 from .broker import Broker
 from .gangs import tell_leader
-from .nodes import Node
+from .node_facts import Node
 from .persisting import save_inline
 from .runs import RunRecord
 
 log = logging.getLogger(__name__)
 _HELLO_S = 3.0
+#: for Ray to tell the gateway where an agent lives now, and how often we look
+_CALLABLE_S, _AGAIN_S = 10.0, 0.02
 
 
 def take_in(broker: Broker, info: NodeInfo) -> None:
@@ -33,38 +37,60 @@ def take_in(broker: Broker, info: NodeInfo) -> None:
 
 
 async def on_node_up(broker: Broker, info: NodeInfo) -> None:
-    """An agent introduces itself: the runs of its earlier incarnation are lost."""
+    """An agent introduces itself. Raises :class:`ClusterError` when it cannot be called: it is to say it again."""
     if broker.nodes.find(info.node) is None:
         broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
     node = broker.nodes.find(info.node)
     if node is None:
         log.warning("an agent on node %s, which Ray does not know", info.node)
-        return
+    elif await _is_callable(broker, info):
+        await _take_up(broker, node, info)
+
+
+async def _is_callable(broker: Broker, info: NodeInfo) -> bool:
+    """Return True once calls reach this very agent; False when another one has taken its place.
+
+    Of an agent's new life Ray tells us a moment later than the agent does, and calls fail until then.
+    """
+    deadline = time.monotonic() + _CALLABLE_S
+    while True:
+        try:
+            answering = decode(await broker.nodes.call(info.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+        except ClusterError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return answering.incarnation == info.incarnation
+
+
+async def _take_up(broker: Broker, node: Node, info: NodeInfo) -> None:
+    """An agent is there: its earlier life's runs are lost. Raises :class:`ClusterError` when it is gone again."""
     restarted = node.info is not None and node.info.incarnation != info.incarnation
+    forgotten = await _forgotten(broker, node, restarted=restarted)
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
     take_in(broker, info)
-    await _lose_forgotten(broker, node, restarted=restarted)
-    broker.lifecycle.queue.serve()
+    for record in forgotten:
+        if not await save_inline(broker, record, node.node):
+            await broker.lifecycle.lose(record, _agent_died(node))
+    await broker.lifecycle.forget_promises(node.node, _agent_died(node), info.incarnation)
 
 
-async def _lose_forgotten(broker: Broker, node: Node, *, restarted: bool) -> None:
+async def _forgotten(broker: Broker, node: Node, *, restarted: bool) -> list[RunRecord]:
     """Runs that a restarted agent does not know (it may have been given new ones already).
 
-    A new one is asked for results only: those of an earlier cluster are in its spool.
+    A new one is asked for results only: those of an earlier cluster are in its spool. Raises :class:`ClusterError`
+    when it does not answer: then it is unknown.
     """
     accepted = [record for record in _runs_on(broker, node.node) if record.accepted]
     if not restarted:
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
-    if not accepted:
-        return
-    try:
-        known = {run.run for run in await broker.nodes.runs(node.node)}
-    except ClusterError as error:
-        log.warning("%s", error.message)
-        known = set()
-    for record in accepted:
-        if record.run not in known and not await save_inline(broker, record, node.node):
-            await broker.lifecycle.lose(record, f"the node agent on {node.host} died, and the cell with it")
+    known = {run.run for run in await broker.nodes.runs(node.node)} if accepted else set()
+    return [record for record in accepted if record.run not in known]
+
+
+def _agent_died(node: Node) -> str:
+    return f"the node agent on {node.host} died, and the cell with it"
 
 
 def _runs_on(broker: Broker, node: str) -> list[RunRecord]:
@@ -95,21 +121,27 @@ async def refresh(broker: Broker) -> None:
         for record in _runs_on(broker, node.node):
             if record.accepted:
                 await broker.lifecycle.lose(record, f"the node {node.host} is gone")
+        await broker.lifecycle.forget_promises(node.node, f"the node {node.host} is gone")
     await broker.nodes.ensure_agents()
     await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.alive() if node.agent is not None))
 
 
 async def _check_agent(broker: Broker, node: Node) -> None:
+    before = node.info
     try:
         info = decode(await broker.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
     except ClusterError as error:
         if node.problem != error.message:
             log.warning("%s", error.message)
-        broker.nodes.note_silent(node.node, error.message)
+        if node.info is before:  # else another one has come meanwhile, and this was the end of the one before
+            broker.nodes.note_silent(node.node, error.message)
         return
-    if node.info is None:
-        return  # it will introduce itself when it is warm
-    if node.info.incarnation != info.incarnation:
-        await on_node_up(broker, info)
-    else:
+    if node.info is None or node.info is not before:
+        return  # it will introduce itself when it is warm, or has done so meanwhile
+    with contextlib.suppress(ClusterError):  # at the next look
+        if node.info.incarnation != info.incarnation:
+            await _take_up(broker, node, info)
+            return
+        if not node.reachable:  # what it was promised may have been granted elsewhere: by an earlier gateway, say
+            await broker.lifecycle.promises.take_all_back(node.node)
         node.info, node.reachable, node.problem = info, True, ""

@@ -8,7 +8,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -16,39 +16,25 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..core.config import GatewayConfig
 from ..core.messages import Event, decode, encode
-from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, StartOrder
+from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeRun, RunFollows, StartOrder
 from ..core.provenance import Environment
-from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import NodeState
 from .joining import first_line
 from .leases import LeaseTable
+from .node_facts import Node, node_of, state_of
 
 log = logging.getLogger(__name__)
 _CALL_S = 10.0
 
 
-@dataclass
-class Node:
-    """One node of the cluster; ``info`` is None until its agent has introduced itself."""
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a node's agent, in the life that this had then."""
 
     node: str
-    host: str
-    gpus: int
-    cpus: int
-    memory_bytes: int
-    accelerator: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    alive: bool = True
-    agent: Any = None
-    #: the agent was there before this gateway, so it must be asked who it is
-    adopted: bool = False
-    info: NodeInfo | None = None
-    #: False while its agent does not answer (it is being restarted)
-    reachable: bool = True
-    #: why it has no working agent, in words
-    problem: str = ""
-    known_imports: set[str] = field(default_factory=set)
+    life: str
+    answer: Any
 
 
 class NodeTable:
@@ -89,7 +75,7 @@ class NodeTable:
         for entry in entries:
             known = self._nodes.get(entry["NodeID"])
             if known is None and entry["Alive"]:
-                self._nodes[entry["NodeID"]] = _node_of(entry)
+                self._nodes[entry["NodeID"]] = node_of(entry)
             elif known is not None and known.alive and not entry["Alive"]:
                 known.alive = False
                 died.append(known)
@@ -99,7 +85,7 @@ class NodeTable:
 
     def states(self, leases: LeaseTable) -> tuple[NodeState, ...]:
         """The nodes as the scheduling policy sees them."""
-        return tuple(_state_of(node, leases) for node in self.alive())
+        return tuple(state_of(node, leases) for node in self.alive())
 
     # ------------------------------------------------------------------------------------------ agents
     async def ensure_agents(self) -> None:
@@ -144,36 +130,68 @@ class NodeTable:
 
     async def call(self, node: str, method: str, *arguments: Any, timeout_s: float = _CALL_S) -> Any:
         """Call a method of a node's agent; raises :class:`ClusterError` when it cannot be reached in time."""
-        return await self.answer(node, getattr(self.agent_of(node), method).remote(*arguments), timeout_s)
+        return await self.answer(self._ask(node, method, *arguments), timeout_s)
 
-    async def answer(self, node: str, asked: Any, timeout_s: float = _CALL_S) -> Any:
-        """Await what was asked of a node's agent; raises :class:`ClusterError` when it does not come in time."""
+    def _ask(self, node: str, method: str, *arguments: Any) -> Asked:
+        agent = self.agent_of(node)
+        return Asked(node, self._life(node), getattr(agent, method).remote(*arguments))
+
+    async def answer(self, asked: Asked, timeout_s: float = _CALL_S) -> Any:
+        """Await what was asked of a node's agent; raises :class:`ClusterError` when it does not come in time.
+
+        An agent that Ray cannot reach takes no runs until it is heard of again: each would be lost.
+        """
+        node = asked.node
         try:
-            return await asyncio.wait_for(_awaited(asked), timeout_s)
+            return await asyncio.wait_for(_awaited(asked.answer), timeout_s)
         except TimeoutError as error:
             raise ClusterError(f"the agent of node {node[:8]} did not answer within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
+            problem = f"the agent of node {node[:8]} failed: {first_line(error)}"
             if isinstance(error, ray.exceptions.ActorDiedError):
                 self._nodes[node].agent = None  # made anew at the next look
-            raise ClusterError(f"the agent of node {node[:8]} failed: {first_line(error)}") from error
+            if isinstance(error, ray.exceptions.RayActorError) and self._life(node) == asked.life:
+                self.note_silent(node, problem)
+            raise ClusterError(problem) from error
 
-    def start(self, node: str, order: StartOrder) -> Any:
+    def _life(self, node: str) -> str:
+        info = self._nodes[node].info
+        return info.incarnation if info is not None else ""
+
+    def start(self, node: str, order: StartOrder) -> Asked:
         """Have a node start a run, once it knows the accelerators; await it with :meth:`answer`."""
-        return self.agent_of(node).start.remote(encode(order))
+        return self._ask(node, "start", encode(order))
 
     def note_silent(self, node: str, problem: str) -> None:
         """A node's agent does not answer: it takes no runs until it does."""
         if (found := self._nodes.get(node)) is not None:
             found.reachable, found.problem = False, problem
 
-    def join(self, node: str, order: JoinOrder) -> Any:
+    def join(self, node: str, order: JoinOrder) -> Asked:
         """Have a node lend ranks to a gang; await it with :meth:`answer`."""
-        return self.agent_of(node).join.remote(encode(order))
+        return self._ask(node, "join", encode(order))
 
     def abandon(self, node: str, run: str) -> None:
         """A run's lease came to nothing: the node forgets it, or ends it if it has begun."""
         with contextlib.suppress(ClusterError):
             self.agent_of(node).abandon.remote(run)
+
+    async def signal(self, node: str, run: str, name: str) -> None:
+        """``interrupt`` or ``kill`` a run on its first node; one whose agent does not answer is lost anyway."""
+        try:
+            await self.call(node, "signal", run, name, "interrupted")
+        except ClusterError as error:
+            log.warning("run %s: %s", run, error.message)
+
+    async def promise(self, node: str, orders: list[StartOrder]) -> str:
+        """Have a node begin these by itself, each on what a call of the same function leaves; the agent's life."""
+        life: str = await self.call(node, "promise", encode(orders))
+        return life
+
+    async def withdraw(self, node: str, runs: list[str] | None) -> tuple[str, list[RunFollows]]:
+        """Take back what was promised (all for None): the life of the answering agent, and what it has begun."""
+        life, begun = await self.call(node, "withdraw", runs)
+        return life, decode(begun, list[RunFollows])
 
     def ask_to_stay(self, node: str, run: str) -> None:
         """Another call of the function of ``run`` waits: its process may stay for it."""
@@ -205,7 +223,10 @@ class NodeTable:
         return decode(await self.call(node, "gpus", timeout_s=2.0), list[GpuInfo])
 
     async def missing_imports(self, names: list[str]) -> list[str]:
-        """Which of these top-level packages no node has (what a node was found to have is remembered)."""
+        """Which of these top-level packages no node has (what a node was found to have is remembered).
+
+        A node that does not answer may have them all.
+        """
         nodes = self.ready()
         if not names or not nodes:
             return []
@@ -214,9 +235,13 @@ class NodeTable:
 
     async def _missing_on(self, node: Node, names: list[str]) -> list[str]:
         unknown = [name for name in names if name not in node.known_imports]
-        if not unknown:
+        if not unknown or not node.reachable:
             return []
-        missing: list[str] = await self.call(node.node, "missing_imports", unknown, timeout_s=5.0)
+        try:
+            missing: list[str] = await self.call(node.node, "missing_imports", unknown, timeout_s=5.0)
+        except ClusterError as error:
+            log.warning("%s", error.message)
+            return []
         node.known_imports.update(set(unknown) - set(missing))
         return missing
 
@@ -234,35 +259,3 @@ def runtime_env(config: GatewayConfig) -> dict[str, Any]:
 
 async def _awaited(reference: Any) -> Any:
     return await reference
-
-
-def _node_of(entry: dict[str, Any]) -> Node:
-    resources = entry["Resources"]
-    accelerator = next((name[17:] for name in resources if name.startswith("accelerator_type:")), "")
-    return Node(
-        node=entry["NodeID"], host=entry["NodeManagerHostname"], gpus=int(resources.get("GPU", 0)),
-        cpus=int(resources.get("CPU", 0)), memory_bytes=int(resources.get("memory", 0)), accelerator=accelerator,
-        labels=dict(entry.get("Labels") or {}),
-    )  # fmt: skip
-
-
-def _problem(node: Node) -> str:
-    if node.info is None:
-        return f"the node agent on {node.host} is still starting"
-    return "" if node.reachable else f"the node agent on {node.host} is being restarted"
-
-
-def _state_of(node: Node, leases: LeaseTable) -> NodeState:
-    held = leases.held(node.node)
-    cards = node.info.gpus if node.info is not None else []
-    memories = [card.memory_bytes for card in cards if card.memory_bytes]
-    return NodeState(
-        node=node.node, host=node.host, gpus_total=node.gpus,
-        gpus_free=max(0, node.gpus - held.gpus - leases.external.get(node.node, 0)),
-        cpus_total=node.cpus, cpus_free=max(0, node.cpus - held.cpus),
-        gpus_coming=leases.held(node.node, LeaseState.RELEASING).gpus,
-        memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
-        gpu_name=(cards[0].name if cards else "") or node.accelerator,
-        gpu_memory_bytes=min(memories, default=0), labels=node.labels,
-        schedulable=node.info is not None and node.reachable, reason=_problem(node),
-    )  # fmt: skip

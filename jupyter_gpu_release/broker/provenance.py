@@ -21,7 +21,8 @@ from . import kinship
 from .access import Act, Caller, may
 from .journal import Journal
 from .manifests import Manifests
-from .nodes import Node, NodeTable
+from .node_facts import Node
+from .nodes import NodeTable
 from .runs import PHASES, RunRecord
 
 log = logging.getLogger(__name__)

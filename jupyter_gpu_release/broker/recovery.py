@@ -8,7 +8,7 @@ import logging
 import os
 import pwd
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -92,7 +92,8 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
     await broker.nodes.ensure_agents()
     groups = await asyncio.to_thread(living_groups)
-    on_nodes, silent = await _ask_agents(broker)
+    on_nodes, hosts, silent = await _ask_agents(broker)
+    _pass_leases_on(broker, remembered, on_nodes)
     for stored_lease, kept in remembered.kept:
         _adopt_warm(broker, stored_lease, kept, groups, fresh=remembered.fresh)
     for record in remembered.runs:
@@ -104,7 +105,7 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         elif remembered.fresh:
             await broker.lifecycle.lose(record, "the cluster was started anew")
         elif known is not None:
-            await _go_on(broker, record, lease, known)
+            await _go_on(broker, record, lease, known, hosts[record.run])
         else:
             unbegun = stored is None or (lease is not None and _same_agent(broker, lease, silent))
             await _without_agent(broker, record, lease, unbegun=unbegun)
@@ -113,12 +114,32 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
     await end_strangers(broker)
 
 
-async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], set[str]]:
-    """Runs that agents know, and the nodes whose agents did not answer."""
+def _pass_leases_on(broker: Broker, remembered: Remembered, on_nodes: dict[str, NodeRun]) -> None:
+    """Calls that nodes began by themselves, while nobody heard it, hold the leases of those that they followed."""
+    followed_by = {known.follows: known for known in on_nodes.values() if known.follows}
+    for stored in list(remembered.leases.values()):
+        last = stored.run
+        while (follower := followed_by.get(last)) is not None:
+            if (record := broker.runs.get(last)) is not None:
+                record.handed_at = _began_s(follower)
+            last = follower.run
+        if last != stored.run:
+            del remembered.leases[stored.run]
+            passed = remembered.leases[last] = replace(stored, run=last)
+            broker.journal.put(partial(ledger.put_lease, lease=passed))
+
+
+def _began_s(known: NodeRun) -> float:
+    return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
+
+
+async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], dict[str, str], set[str]]:
+    """Runs that agents know, the hosts of these, and the nodes whose agents did not answer."""
     nodes = [node for node in broker.nodes.alive() if node.adopted]
     answers = await asyncio.gather(*(_ask_agent(broker, node.node) for node in nodes))
     found = {run.run: run for answer in answers if answer is not None for run in answer}
-    return found, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
+    hosts = {run.run: node.host for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
+    return found, hosts, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
 async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
@@ -126,6 +147,7 @@ async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
     while True:
         try:
             info = decode(await broker.nodes.call(node, "hello"), NodeInfo)
+            await broker.nodes.withdraw(node, None)  # what was promised waits, and is decided about anew
             runs = await broker.nodes.runs(node)
         except ClusterError as error:
             log.warning("%s", error.message)
@@ -157,7 +179,7 @@ def _adopt_warm(
     broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
 
 
-async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun) -> None:
+async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun, host: str) -> None:
     """The agent has the run: catch up with its phase."""
     log.info("run %s goes on (%s)", record.run, known.phase)
     record.lease = lease
@@ -168,8 +190,9 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     if lease is not None and not record.view.gpu_ids:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
-    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
-        broker.runs.change(record, RunState.STARTING, granted_at=record.view.granted_at or time.time(), position=None)
+    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit, or begun by its node
+        began_s = max(_began_s(known), record.view.submitted_at)
+        broker.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[host])
     broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
     if known.waits_for is not None:
         broker.lifecycle.on_waits(record, known.waits_for)
@@ -185,7 +208,8 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
         if lease is not None:
             lifecycle.spawn(_give_back(broker, lease))
         broker.runs.change(record, RunState.QUEUED, granted_at=None, hosts=[], reason="the gateway was restarted")
-    if record.state in (RunState.SUBMITTED, RunState.QUEUED):
+    waits = record.state in (RunState.SUBMITTED, RunState.QUEUED)
+    if waits and not (record.series and await broker.manifests.may_have_begun(record.run)):
         lifecycle.queue.add(record)
     else:
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")

@@ -82,7 +82,9 @@ async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunVie
     except msgspec.MsgspecError as error:
         raise RequestError(f"the body is not a run request: {error}", mend="see /openapi.json") from error
     unattached = msgspec.structs.replace(asked, session="")  # no socket, so no kernel whose end could end it
-    return broker.visible(caller, (await broker.submit(caller, unattached)).view)
+    record = await broker.submit(caller, unattached)
+    await broker.committed(record)
+    return broker.visible(caller, record.view)
 
 
 async def list_runs(broker: Broker, caller: Caller, request: Request) -> Response:

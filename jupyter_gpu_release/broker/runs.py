@@ -58,9 +58,13 @@ class RunRecord(Waking):
         self.stays = False
         #: the run whose process it takes
         self.after = ""
+        #: when its node began the next call on its lease, with no word from here
+        self.handed_at: float | None = None
         #: node agents have accepted the order
         self.accepted = False
         self.interrupts = 0
+        #: ids of the signals that came from its session
+        self.signals: set[str] = set()
         #: why somebody cancelled it, in words
         self.cancelled = ""
         #: it was ended by more than an interrupt from its own cell, so its GPUs are not kept for the next one
@@ -84,11 +88,14 @@ class RunRecord(Waking):
         """The run's id."""
         return self.view.run
 
-    def is_of_series(self, other: RunRecord) -> bool:
-        """Whether both are calls of one function from one process, so that one may follow the other in its process."""
-        mine, others = self.request, other.request
-        same = mine.series == others.series and mine.session == others.session and self.view.user == other.view.user
-        return bool(mine.series) and same
+    @property
+    def series(self) -> str:
+        """The function that it calls, of one process of one user; empty where it must have a process of its own.
+
+        Calls of one may follow each other in one process.
+        """
+        request = self.request
+        return f"{self.view.user}/{request.session}/{request.series}" if request.series else ""
 
     @property
     def state(self) -> RunState:

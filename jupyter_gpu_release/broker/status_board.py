@@ -12,7 +12,8 @@ import time
 
 from ..core.node_messages import GpuInfo
 from ..errors import ClusterError
-from .nodes import Node, NodeTable
+from .node_facts import Node
+from .nodes import NodeTable
 from .tokens import Caller, TokenBook
 
 #: changes within this time are told together, and after one was told the next waits so long: at most 10 a second

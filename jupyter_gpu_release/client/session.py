@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +37,8 @@ from . import leaving
 from .discovery import Target
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .link import open_link, receive, send
+from .outbox import Outbox
+from .unheard import Unheard
 from .unreachable import WrongAddressError, unreachable
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "RunFeed"]
 
-HEARTBEAT_S = 3.0
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 1.0, 30.0
@@ -59,9 +60,9 @@ class GatewaySession:
         self.welcome: Welcome | None = None
         self._silence_s = silence_s
         self._feeds = FeedTable()
-        self._kept: list[Signal | Detach] = []
+        self._unheard = Unheard()
         self._lock = threading.Lock()
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outbox = Outbox(lambda: self._link)
         self._link: ClientConnection | None = None
         self._threads: list[threading.Thread] = []
         self._retry = threading.Event()
@@ -126,7 +127,7 @@ class GatewaySession:
         """
         feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
         self._add(feed)
-        self._outbox.put(encode(Submit(request)))
+        self._outbox.put(Submit(request))
         self._retry.set()
         return feed
 
@@ -137,12 +138,12 @@ class GatewaySession:
         """
         feed = RunFeed(run, None, after, self._subscribe, adopt=adopt)
         self._add(feed)
-        self._outbox.put(encode(Subscribe(run, after, adopt)))
+        self._outbox.put(Subscribe(run, after, adopt))
         return feed
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
         """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""
-        self._tell(Signal(run, signal))
+        self._tell(Signal(run, signal, secrets.token_hex(8)))
 
     def detach(self, run: str) -> None:
         """Let a run go on when this kernel ends; done once its view is ``detached``."""
@@ -157,7 +158,7 @@ class GatewaySession:
         if self._closed:
             return
         self._closed = True
-        self._outbox.put(encode(Bye()))
+        self._outbox.put(Bye())
         self._outbox.put(None)
         ended = GatewayUnavailableError(f"this notebook's session with the gateway {self.target.url} was ended")
         for feed in self._feeds.all():
@@ -172,7 +173,10 @@ class GatewaySession:
         with self._lock:
             if self._threads or self._closed:
                 return
-            for work, name in ((self._read_forever, "gpu-session-read"), (self._write_forever, "gpu-session-write")):
+            for work, name in (
+                (self._read_forever, "gpu-session-read"),
+                (self._outbox.write_forever, "gpu-session-write"),
+            ):
                 thread = threading.Thread(target=work, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -193,22 +197,6 @@ class GatewaySession:
                 self._retry.wait(delay_s * random.uniform(0.8, 1.2))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)
 
-    def _write_forever(self) -> None:
-        beat_at = time.monotonic() + HEARTBEAT_S
-        while True:
-            try:
-                data = self._outbox.get(timeout=max(0.0, beat_at - time.monotonic()))
-            except queue.Empty:
-                data = encode(Heartbeat(time.time()))
-                beat_at = time.monotonic() + HEARTBEAT_S
-            link = self._link
-            if data is None:
-                if link is not None:
-                    link.close()
-                return
-            if link is not None:
-                send(link, data)
-
     def _greet(self, link: ClientConnection) -> None:
         """Hello, Welcome, and everything that was not acknowledged once more."""
         resume = self._feeds.resume()
@@ -220,18 +208,15 @@ class GatewaySession:
             raise GatewayUnavailableError(f"the gateway {self.target.url} greeted with {type(answer).__name__}")
         self.welcome = answer
         self._link = link
-        with self._lock:
-            kept, self._kept = self._kept, []
         for feed in self._feeds.all():
             feed.on_reconnect()
             if self._lost_at is not None:
                 feed.put(ConnectionBack(time.monotonic() - self._lost_at))
             if feed.request is not None:
-                self._outbox.put(encode(Submit(feed.request)))
+                self._outbox.put(Submit(feed.request))
             elif feed.run not in resume or feed.adopt:
-                self._outbox.put(encode(Subscribe(feed.run, feed.last_event, feed.adopt)))
-        for message in kept:
-            self._outbox.put(encode(message))
+                self._outbox.put(Subscribe(feed.run, feed.last_event, feed.adopt))
+        self._send_unheard(again=True)
         self._lost_at = self._error = None
         self._settled.set()
 
@@ -249,6 +234,8 @@ class GatewaySession:
         if isinstance(message, Refused) and not message.run:
             raise from_code(message.code, message.message, message.mend)
         if isinstance(message, Heartbeat | Welcome):
+            if isinstance(message, Heartbeat):
+                self._unheard.heard(message)
             return
         run = message.view.run if isinstance(message, Accepted | Update) else message.run
         for feed in self._feeds.of(run):
@@ -279,11 +266,15 @@ class GatewaySession:
 
     def _tell(self, message: Signal | Detach) -> None:
         """Now, or after the reconnect when there is no connection."""
+        self._unheard.keep(message)
         if self._link is None:
-            self._kept.append(message)
             self._retry.set()
         else:
-            self._outbox.put(encode(message))
+            self._send_unheard()
+
+    def _send_unheard(self, *, again: bool = False) -> None:
+        for message in self._unheard.due(again=again):
+            self._outbox.put(message)
 
     def _add(self, feed: RunFeed) -> None:
         self._feeds.add(feed)
@@ -294,7 +285,7 @@ class GatewaySession:
         self._start()
 
     def _subscribe(self, run: str, after: int) -> None:
-        self._outbox.put(encode(Subscribe(run, after)))
+        self._outbox.put(Subscribe(run, after))
 
     def forget_in_fork(self) -> None:
         """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""

@@ -36,6 +36,8 @@ class CellFacts:
     installs: bool = False
     #: what it reads cannot be told from its tree alone (``exec``, ``globals()``)
     opaque: bool = False
+    #: names that its tree does not show (``import *``, magics)
+    binds_more: bool = False
 
 
 def parse_cell(

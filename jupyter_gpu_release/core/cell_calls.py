@@ -57,6 +57,7 @@ def look_at_call(flow: Flow, call: ast.Call) -> None:
         _read_text(flow, _texts(call))
     elif isinstance(call.func, ast.Attribute):
         if _is_shell(call.func.value):
+            facts.binds_more = True
             _shell_call(flow, call.func.attr, _texts(call))
         elif call.func.attr in ("query", "eval"):
             _hint(flow, {found for text in _texts(call) for found in _QUERY_NAME.findall(text)})

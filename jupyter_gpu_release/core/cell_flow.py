@@ -180,6 +180,7 @@ class Flow:
         self.facts.modules |= modules
         if not self._conditional:
             self.facts.imports |= {name.partition(".")[0] for name in modules}
+        self.facts.binds_more |= any(alias.name == "*" for alias in node.names)
         for name in imported_names(node):
             self.bind(name)
 

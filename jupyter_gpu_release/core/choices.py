@@ -35,6 +35,8 @@ class RunOptions:
     gather: tuple[str, ...] = ()
     #: give up on a rank that stays behind the others for longer
     rank_timeout_s: float | None = None
+    #: a number of ranks was given
+    is_gang: bool = False
     timeout_s: float | None = None
     wait_s: float | None = None
     on_disconnect: str = "continue"
@@ -66,15 +68,22 @@ def build_options(written: Written) -> RunOptions:
             raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
     gather = _names(written, "gather") or ()
     _check_gather(gather, out, skip)
+    ask, rank_timeout_s = _ask(written), _seconds(written, "rank-timeout", may_be_zero=False)
+    if rank_timeout_s is not None and ask.ranks == 1:
+        raise OptionError(
+            "--rank-timeout is for several ranks: it ends a gang in which one stays behind",
+            mend="write --timeout for a limit of the cell, or --ranks for a gang",
+        )
     keep_s, keep_auto = _keep(written)
     return RunOptions(
-        ask=_ask(written),
+        ask=ask,
         send=send,
         send_more=send_more,
         out=out,
         skip=skip,
         gather=gather,
-        rank_timeout_s=_seconds(written, "rank-timeout", may_be_zero=False),
+        rank_timeout_s=rank_timeout_s,
+        is_gang="ranks" in written,
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
         wait_s=_seconds(written, "wait", may_be_zero=True),
         on_disconnect=_one_of(written, "on-disconnect", ON_DISCONNECT),

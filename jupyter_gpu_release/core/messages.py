@@ -183,6 +183,8 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     on_disconnect: str = "continue"
     #: a rank that stays behind the others for longer than this hangs
     rank_timeout_s: float | None = None
+    #: a number of ranks was asked for, be it one: frameworks are told of their places
+    is_gang: bool = False
     #: the run goes on when the kernel that submitted it ends
     detach: bool = False
     #: seconds that its GPUs stay with the kernel afterwards; ``keep_auto``: while nobody waits for them

@@ -61,6 +61,8 @@ class GangOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     ps: int = 0
     evaluator: bool = False
     rank_timeout_s: float | None = None
+    #: frameworks are told of their places, also if there is one rank only
+    is_gang: bool = False
 
 
 class JoinOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,12 +99,16 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
-    #: a call of a function: its process may stay for another one, if this one leaves it as it was …
-    series: bool = False
+    #: the function that it calls: its process may stay for another call, if this one leaves it as it was …
+    series: str = ""
     #: … and one waits already
     stays: bool = False
     #: the run whose process has stayed for this one
     after: str = ""
+    #: the node begins it by itself, so that only its folder tells a later gateway that it was begun
+    promised: bool = False
+    #: of those that are promised the lowest begins first
+    ordinal: int = 0
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,7 +169,16 @@ class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
     waits_for: PersistWait
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits
+class RunFollows(msgspec.Struct, frozen=True, tag="follows"):
+    """A call that was promised has begun, in the process and with the GPUs of the run ``after``."""
+
+    run: str
+    after: str
+    at_s: float
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+
+
+NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -184,3 +199,5 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
     stays: bool = False
+    #: as in :class:`RunFollows`
+    follows: str = ""

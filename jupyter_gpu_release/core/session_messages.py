@@ -33,6 +33,8 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
     run: str
     signal: str = "interrupt"
+    #: the same one, sent again after a reconnect, counts once (a second interrupt kills)
+    id: str = ""
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach"):

@@ -35,7 +35,7 @@ class Contact:
     def add(self, launched: Launched[Any]) -> None:
         """Look after it until it is done."""
         self._open[launched.id] = launched
-        launched.add_done_callback(lambda _: self._open.pop(launched.id, None))
+        launched.when_done(lambda _: self._open.pop(launched.id, None))
 
     def lost(self, session: GatewaySession) -> None:
         """The gateway does not answer just now."""

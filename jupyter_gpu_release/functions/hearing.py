@@ -27,6 +27,8 @@ class Hearing:
         #: the gateway has committed the run, or refused it
         self.settled = threading.Event()
         self.refusal: GpuReleaseError | None = None
+        #: called, where nobody waits for the answer, when the gateway refuses the run
+        self.on_refused: Callable[[], None] = lambda: None
 
     def __call__(self, item: FeedItem) -> None:
         """Take one item in."""
@@ -47,6 +49,7 @@ class Hearing:
         """Before the run was committed it did not happen; after that the gateway does not know it any more."""
         if not self.settled.is_set():
             self.refusal = error
+            self.on_refused()
         elif isinstance(error, RunLostError) or error.code == "no_such_run":
             error = RunLostError(error.message, mend=error.mend)
         self._launched.give_up(error)

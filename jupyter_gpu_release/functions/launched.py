@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..client.failures import failure_of
@@ -15,6 +16,7 @@ from ..client.results import is_usable
 from ..core.messages import RunView
 from ..core.run import RunState
 from ..errors import GpuReleaseError, RunLostError
+from .callbacks import CALLBACKS, call_logged
 
 if TYPE_CHECKING:
     from .launcher import Launcher
@@ -84,6 +86,8 @@ class Launched(Future[T], Generic[T]):
 
     def logs(self) -> str:
         """What the function has printed so far (also after its end); of progress bars the last state."""
+        if self._view.state == RunState.SUBMITTED.word:  # the gateway may not know it yet
+            return ""
         return self._launcher.logs(self.id)
 
     def __repr__(self) -> str:
@@ -166,11 +170,26 @@ class Launched(Future[T], Generic[T]):
             with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
                 loop.call_soon_threadsafe(lambda: None if woken.done() else woken.set_result(None))
 
-        self.add_done_callback(wake)
+        self.when_done(wake)
         told = False
         while not woken.done():
             await asyncio.wait([woken], timeout=_LOOK_S)
             told = told or self._tells_of_silence("asyncio.wait_for(run, …)", 3)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Have ``fn(run)`` called when the run is over: at once if it is, else on a thread that is there for that.
+
+        It may launch and wait. What it raises is logged.
+        """
+        call = partial(fn, self)
+        if self.done():
+            call_logged(call)
+        else:
+            super().add_done_callback(lambda _: CALLBACKS.call(call))
+
+    def when_done(self, fn: Callable[[Future[T]], object]) -> None:
+        """As :meth:`add_done_callback`, on the session's own thread: for what neither waits nor takes long."""
+        super().add_done_callback(fn)
 
     # ------------------------------------------------------------------------------------------ end it
     def cancel(self) -> bool:

@@ -32,6 +32,7 @@ from ..sending.selection import Choice
 from ..sending.submission import Cell, Submission, choice_of, exported, find_store, make_submission
 from ..storage import codec, settings
 from ..storage.rebuild import Realm
+from .ahead import Ahead
 from .call import RESULT, Call
 from .contact import Contact, silence
 from .hearing import Hearing, Show
@@ -61,6 +62,7 @@ class Launcher(ABC):
         self._history = history
         self._contact = Contact()
         self._series = Series()
+        self._ahead = Ahead()
         #: values are collected one at a time: the namespace's bookkeeping is not made for more
         self._collecting = threading.Lock()
 
@@ -87,7 +89,7 @@ class Launcher(ABC):
 
     # --------------------------------------------------------------------------------------------- launch
     def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> Launched[Any]:
-        """Send one call; returns once the run is committed.
+        """Send one call; returns once the run is committed, or a call like it was.
 
         Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
         """
@@ -101,7 +103,22 @@ class Launcher(ABC):
         )  # fmt: skip
         find = partial(self._store, session)
         submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
-        return self._submit(session, submission, options.name or call.name, self.shower(live=stream))
+        launched, hearing = self._sent(session, submission, options.name or call.name, self.shower(live=stream))
+        kind = (session.session_id, cell.series, repr(options.ask))
+        alone = not cell.series or submission.paths is not None or not session.connected
+        try:
+            if alone or not self._ahead.may_go(kind, hearing, _ACCEPT_S):
+                self._await_answer(session, hearing)
+                self._ahead.note(kind)
+        except BaseException:  # nobody would know of the run
+            session.signal(submission.request.run, "kill")
+            raise
+        if hearing.refusal is not None:
+            submission.withdraw()
+            raise hearing.refusal
+        if submission.paths is not None:
+            launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
+        return launched
 
     def _prepare(self, call: Call, options: RunOptions) -> Prepared:
         found = choice_of(options)
@@ -119,27 +136,23 @@ class Launcher(ABC):
             warnings.warn(text, UserWarning, stacklevel=5)
         return prepared
 
-    def _submit(self, session: GatewaySession, submission: Submission, name: str, show: Show) -> Launched[Any]:
+    def _sent(
+        self, session: GatewaySession, submission: Submission, name: str, show: Show
+    ) -> tuple[Launched[Any], Hearing]:
         run = submission.request.run
         first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
         launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run), partial(silence, session))
         hearing = Hearing(launched, show, partial(self._contact.lost, session))
         self._contact.add(launched)
         session.submit(submission.request, hearing, while_unsent=submission.keep)
-        try:
-            if not hearing.settled.wait(_ACCEPT_S):
-                raise session.trouble or GatewayUnavailableError(
-                    f"the gateway {session.target.url} has not answered for {_ACCEPT_S:.0f} s", mend="try again"
-                )
-        except BaseException:  # nobody would know of the run
-            session.signal(run, "kill")
-            raise
-        if hearing.refusal is not None:
-            submission.withdraw()
-            raise hearing.refusal
-        if submission.paths is not None:
-            launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
-        return launched
+        return launched, hearing
+
+    @staticmethod
+    def _await_answer(session: GatewaySession, hearing: Hearing) -> None:
+        if not hearing.settled.wait(_ACCEPT_S):
+            raise session.trouble or GatewayUnavailableError(
+                f"the gateway {session.target.url} has not answered for {_ACCEPT_S:.0f} s", mend="try again"
+            )
 
     # --------------------------------------------------------------------------------------------- come back
     def value_of(self, view: RunView, name: str) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import platform
 import secrets
 import socket
@@ -12,28 +10,27 @@ import time
 from pathlib import Path
 
 import msgspec
-import psutil
 import ray
 
 from .. import __version__
 from ..core.messages import Outcome, decode, encode
-from ..core.node_messages import AgentConfig, GpuInfo, Granted, JoinOrder, NodeInfo, StartOrder, grant_socket
+from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, RunFollows, StartOrder
 from ..errors import ClusterError, GpuReleaseError
 from ..hardware.nvml import Nvml
 from ..storage.runs import probe_store
-from . import memory, process
+from . import memory, process, raylet
 from .adopted import AdoptedRun
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
-from .gpus import simulated_gpus
+from .gpus import counted, simulated_gpus
 from .keeping import Keeping
+from .lease_word import LeaseWord
 from .lending import Lending, Loans
 from .node_run import RunOnNode
 from .packages import Packages, missing
+from .promised import PromisedCalls
 from .reporter import Reporter
 from .where import Where
-
-_MOST_EARLY = 64
 
 
 class NodeAgent:
@@ -52,20 +49,19 @@ class NodeAgent:
         self._meter = UseMeter(self._nvml)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
-        #: accelerators that lease tasks told of before the order came
-        self._told_early: dict[str, list[str]] = {}
+        self._promised = PromisedCalls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._problem = ""
         self._packages = Packages()
-        self._gpu_total, self._cpu_total = _resources(self._node)
+        self._gpu_total, self._cpu_total = counted(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         self._where = Where(address=ray.util.get_node_ip_address())
         self._lending = Lending(self._where.address, self._gang_of)
         self._loans = Loans(self._servers, self._where.address)
-        self._watch_raylet()
+        raylet.watch(self._on_raylet_gone)
         self._adopt()
-        self._hear_lease_tasks()
+        self._lease_word = LeaseWord(self._config.runtime, self._node, self._on_told)
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
 
@@ -80,14 +76,16 @@ class NodeAgent:
         Ranks get ready at once; the cell begins when the run's accelerators are known.
         """
         order = decode(order_bytes, StartOrder)
-        if order.run in self._runs or order.run in self._ungranted:
+        self._promised.drop(order.run)
+        if order.run in self._runs:
             return
-        if not order.memory_bytes:
-            order = msgspec.structs.replace(order, memory_bytes=memory.share(order, self._gpu_total, self._cpu_total))
-        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
-        self._ungranted[order.run] = run
+        if order.run in self._ungranted:  # ordered by a gateway that died before it was granted
+            if order.gpu_ids is not None:
+                self._grant(order.run, order.gpu_ids)
+            return
+        run = self._ungranted[order.run] = self._made(order)
         self._spawn(self._carry_out(run))
-        ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
+        ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
         if ids is not None:
             self._grant(order.run, ids)
 
@@ -101,7 +99,7 @@ class NodeAgent:
 
     async def abandon(self, run: str) -> None:
         """The run's lease came to nothing: forget it; if it has begun, it is ended."""
-        self._told_early.pop(run, None)
+        self._lease_word.early(run)
         self._loans.abandon(run)
         found = self._ungranted.pop(run, None)
         if found is not None:
@@ -111,12 +109,27 @@ class NodeAgent:
 
     async def stay(self, run: str) -> None:
         """Another call of the function of ``run`` waits now."""
+        self._servers.put_off()
         if (found := self._gang_of(run)) is not None:
             found.gang.stay()
 
     async def let_go(self, run: str) -> None:
         """No further call follows ``run``: returns when the process that stayed after it is gone."""
         await self._servers.staying.let_go(run)
+
+    async def promise(self, orders: bytes) -> str:
+        """list[StartOrder]: each begins on what a call of the same function leaves. Returns which agent this is."""
+        self._servers.put_off()
+        for order in decode(orders, list[StartOrder]):
+            if self._gang_of(order.run) is None:
+                self._promised.add(order)
+        return self._incarnation
+
+    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
+        """Take promises back (all of them for None); list[RunFollows]: those of ``runs`` that have begun."""
+        self._promised.withdraw(runs)
+        known = [found for run in runs or () if (found := self._gang_of(run)) is not None]
+        return self._incarnation, encode([run.follows for run in known if run.follows is not None])
 
     async def listen(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
@@ -128,7 +141,7 @@ class NodeAgent:
         loan = self._loans.begin(order)
         if loan is not None:
             self._spawn(self._loans.carry_out(order.run, loan))
-            ids = order.gpu_ids if order.gpu_ids is not None else self._told_early.pop(order.run, None)
+            ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
             if ids is not None:
                 loan.grant(ids)
 
@@ -210,25 +223,11 @@ class NodeAgent:
         adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._keeping, self._reporter.tell)
         self._spawn(adopted.carry_out())
 
-    def _hear_lease_tasks(self) -> None:
-        """Lease tasks on this node tell their ids here, some hops sooner than through the gateway."""
-        path = Path(grant_socket(self._config.runtime, self._node))
-        path.unlink(missing_ok=True)
-        self._grants = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._grants.bind(str(path))
-        path.chmod(0o600)
-        asyncio.get_event_loop().add_reader(self._grants, self._on_told)
-
-    def _on_told(self) -> None:
-        with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
-            while True:
-                told = decode(self._grants.recv(1 << 16), Granted)
-                if self._loans.grant(told.run, told.gpu_ids):
-                    continue
-                if told.run in self._ungranted:
-                    self._grant(told.run, told.gpu_ids)
-                elif told.run not in self._runs:  # sooner than the order
-                    self._told_early = {**dict(list(self._told_early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
+    def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
+        if self._loans.grant(run, gpu_ids):
+            return True
+        self._grant(run, gpu_ids)
+        return run in self._runs
 
     def _grant(self, run: str, gpu_ids: list[str]) -> None:
         found = self._ungranted.pop(run, None)
@@ -236,13 +235,30 @@ class NodeAgent:
             self._runs[run] = found
             found.grant(gpu_ids)
 
+    def _made(self, order: StartOrder) -> RunOnNode:
+        if not order.memory_bytes:
+            order = msgspec.structs.replace(order, memory_bytes=memory.share(order, self._gpu_total, self._cpu_total))
+        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
+        run.on_left = self._follow
+        return run
+
+    def _follow(self, ended: RunOnNode) -> None:
+        """A call has left its GPUs: the next one that was promised begins at once."""
+        order = self._promised.next_after(ended.order)
+        if order is not None:
+            run = self._runs[order.run] = self._made(order)
+            run.follows = RunFollows(order.run, order.after, time.time(), order.gpu_ids or [])
+            self._reporter.tell(run.follows)
+            self._spawn(self._carry_out(run))
+
     def _gang_of(self, run: str) -> RunOnNode | None:
         found = self._ungranted.get(run) or self._runs.get(run)
         return found if isinstance(found, RunOnNode) else None
 
     async def _carry_out(self, run: RunOnNode) -> None:
         await run.carry_out()
-        self._ungranted.pop(run.order.run, None)
+        if self._ungranted.get(run.order.run) is run:  # else it was ordered anew meanwhile
+            del self._ungranted[run.order.run]
 
     async def _warm_up(self) -> None:
         try:
@@ -265,33 +281,12 @@ class NodeAgent:
     def _gpus(self) -> list[GpuInfo]:
         return simulated_gpus(self._gpu_total) if self._config.simulated else self._nvml.gpus()
 
-    def _watch_raylet(self) -> None:
-        """The raylet's end must be ours and our ranks': Ray alone does not see to that (measured: 75 s later alive)."""
-        loop = asyncio.get_event_loop()
-        raylet = os.pidfd_open(os.getppid())
-        loop.add_reader(raylet, self._on_raylet_gone)
-
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():
             run.signal("kill", "lost")
-        deadline = time.monotonic() + 2.0
-        me = psutil.Process()
-        spilling = frozenset(self._keeping.leave())
-        self._servers.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
-        psutil.wait_procs(me.children(recursive=True), timeout=max(0.0, deadline - time.monotonic()))
-        process.end_marked(process.NODE_MARKER, self._node, spare=spilling)
-        os._exit(1)
+        raylet.end_with_it(self._node, self._servers, self._keeping)
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.get_event_loop().create_task(work)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _resources(node: str) -> tuple[int, int]:
-    """GPUs and CPUs that Ray counts on this node."""
-    for entry in ray.nodes():
-        if entry["NodeID"] == node:
-            resources = entry["Resources"]
-            return int(resources.get("GPU", 0)), int(resources.get("CPU", 0)) or os.cpu_count() or 1
-    return 0, os.cpu_count() or 1

@@ -29,12 +29,15 @@ _SECRET = ("JUPYTER_GPU_TOKEN", "RAY_")
 #: Ray sets these for its own workers; cells shall have the machine's cores
 _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
-#: pairs that stand by: as many as the node has GPUs, at most this
-_MOST_STANDBY = 8
+#: pairs that stand by: one more than the node has GPUs (that of a run which just ended is replaced in a quiet moment),
+#: at most this
+_MOST_STANDBY = 9
 #: so long after the latest order the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
+#: and so long after calls were said to follow each other in their processes: no pair is wanted, and each costs 80 ms
+_REUSE_QUIET_S = 0.3
 
 
 class ForkServer:
@@ -98,7 +101,7 @@ class ForkServer:
 
     def _due_at(self) -> float:
         used_at = self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
-        return max(used_at, self._reused_at + _QUIET_S)
+        return max(used_at, self._reused_at + _REUSE_QUIET_S)
 
     async def _connect(self) -> Line:
         reader, writer = await asyncio.open_unix_connection(str(self.path), limit=1 << 20)
@@ -152,7 +155,7 @@ class ForkServers:
     def __init__(self, config: AgentConfig, node: str, *, gpus: int = 1) -> None:
         self._config = config
         self._node = node
-        self._standby = min(max(gpus, 1), _MOST_STANDBY)
+        self._standby = min(max(gpus, 1) + 1, _MOST_STANDBY)
         self._current: ForkServer | None = None
         self._retired: list[ForkServer] = []
         self._stamp: object = None
@@ -197,6 +200,11 @@ class ForkServers:
             return await server.take()
         server.put_off()
         return stayed
+
+    def put_off(self) -> None:
+        """Calls that wait will follow others in their processes."""
+        if self._current is not None:
+            self._current.put_off()
 
     def done_with(self, server: ForkServer, lines: Iterable[Line] = (), *, stays_after: str = "") -> None:
         """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""

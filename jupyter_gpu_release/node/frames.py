@@ -67,6 +67,8 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True):
     local_size: int = 1
     node: int = 0
     nodes: int = 1
+    #: of its node, where rank 0 runs on another one
+    address: str = ""
 
 
 class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +92,7 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     #: see :class:`StartOrder`
     series: bool = False
     stays: bool = False
+    promised: bool = False
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

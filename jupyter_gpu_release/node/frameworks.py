@@ -31,7 +31,8 @@ def gang_hints(error: str, ranks: int, gpus: int) -> list[str]:
         return []
     wanted = max(gpus, 2)
     text = "init_process_group() is for several processes, and this cell ran as one"
-    return [f"{text}: --gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"]
+    words = f"{text}: --gpus {wanted} --ranks {wanted} runs it as {wanted}, with RANK, WORLD_SIZE and MASTER_ADDR set"
+    return [words + (" (--ranks 1 sets them for one)" if gpus < 2 else "")]
 
 
 def gpu_touched() -> bool:

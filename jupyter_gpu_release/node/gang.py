@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -43,7 +43,8 @@ def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[S
         ranks=sum(other.role == RANK for other in seats), role=seat.role,
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        series=order.series and len(seats) == 1, stays=order.stays,
+        series=bool(order.series) and len(seats) == 1, stays=order.stays,
+        promised=order.promised,
     )  # fmt: skip
 
 
@@ -72,16 +73,33 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
     return msgspec.structs.replace(first, **changes)
 
 
-def stolen_port(outcome: Outcome, port: int, host: str) -> Outcome:
-    """Say what it means when rank 0 could not listen on the port that was kept for it."""
-    error = outcome.error
-    if not port or error is None or not _IN_USE.search(error.evalue) or str(port) not in error.evalue:
+def stolen_port(outcome: Outcome, seats: Sequence[Seat], master_port: int, taken: Collection[int]) -> Outcome:
+    """Say what it means when a process could not listen on a port that was kept for the gang.
+
+    ``taken``: those of them at which something listens although all processes of the gang have ended. The error alone
+    does not tell: torch's names the port, TensorFlow's and JAX's do not.
+    """
+    if outcome.error is None:
         return outcome
-    note = (
-        f"MASTER_PORT {port} was free when the ranks were started: something on {host} listens there now (a process "
+    text = outcome.error.evalue
+    named = {int(number) for number in re.findall(r"\d+", text)} if _IN_USE.search(text) else set()
+    notes = [
+        f"{name} was free when the ranks were started: something on {host} listens there now (a process "
         "group that was not destroyed, or another program); run the cell again for another port"
-    )
-    return msgspec.structs.replace(outcome, notes=[*outcome.notes, note])
+        for port, (name, host) in _kept_ports(seats, master_port).items()
+        if port in taken or port in named
+    ]
+    return msgspec.structs.replace(outcome, notes=[*outcome.notes, *notes]) if notes else outcome
+
+
+def _kept_ports(seats: Sequence[Seat], master_port: int) -> dict[int, tuple[str, str]]:
+    """What each port is for, and on which host."""
+    kept = {}
+    for seat in seats:
+        variables = "TF_CONFIG" if seat.index else "TF_CONFIG, JAX_COORDINATOR_ADDRESS"
+        kept[seat.port] = (f"the port {seat.port} of {seat.name(_ranks(seats))} ({variables})", seat.host)
+    kept[master_port] = (f"MASTER_PORT {master_port}", seats[0].host)
+    return {port: found for port, found in kept.items() if port}
 
 
 def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:

@@ -63,6 +63,7 @@ class GangRun:
         self._watcher = watcher
         self._address = address if order.gang.members else "127.0.0.1"
         self._seats = gang.seats_of(order, host)
+        self._is_gang = order.gang.is_gang or len(self._seats) > 1
         self._ranks = sum(seat.role == RANK for seat in self._seats)
         self._lines: dict[int, SeatLine] = {}
         self._changed = asyncio.Event()
@@ -78,7 +79,7 @@ class GangRun:
         """From the order to the end of all processes; None when the lease was not granted."""
         server = await servers.get(fresh=self._order.fresh)
         mine = [seat for seat in self._seats if seat.node == 0]
-        with HeldPorts(self._address, len(mine) + 1 if len(self._seats) > 1 else 0) as ports:
+        with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
             try:
                 for number, seat in enumerate(mine):
                     await self._connect(servers, server, replace(seat, address=self._address, port=ports.nth(number)))
@@ -89,7 +90,7 @@ class GangRun:
                     return await self._incomplete()
                 self._go(gpu_ids, ports.nth(len(mine)))
                 outcome = await self._until_ended()
-                return gang.stolen_port(outcome, ports.nth(len(mine)), self._seats[0].host)
+                return gang.stolen_port(outcome, self._seats, ports.nth(len(mine)), ports.taken())
             finally:
                 lines = [(line.reader, line.writer) for line in self._lines.values()]
                 servers.done_with(server, lines, stays_after=self._order.run if self.stays else "")
@@ -141,12 +142,13 @@ class GangRun:
     def _go(self, gpu_ids: list[str], master_port: int) -> None:
         """All or none: nobody begins before everybody is there."""
         self._is_going = True
-        complete = Gang(self._seats, master_port)
+        complete = Gang(self._seats, master_port, self._is_gang)
         for line in self._lines.values():
             seat = line.seat
             ids = (gpu_ids if seat.node == 0 else line.gpu_ids) if seat.role == RANK else []
             share = gang.shares(ids, seat.local_size)[seat.local]
-            go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes)
+            address = seat.address if seat.node else ""
+            go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes, address)
             line.send(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
@@ -283,6 +285,11 @@ class GangRun:
     def _tell_all(self, command: Command) -> None:
         for line in self._running():
             line.send(Kind.SIGNAL, encode(command))
+
+    @property
+    def is_given_up(self) -> bool:
+        """The gateway has ended it, or its lease: what it held is not to be passed on from here."""
+        return self._signalled is not None and self._signalled.status == "lost"
 
     def lose(self, node: str) -> None:
         """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""

@@ -1,7 +1,7 @@
 """``--gather``: values of all ranks come together on rank 0, as lists, before its names go home.
 
-Ranks on rank 0's node hand theirs over in memory, so the GPUs are free before anything is written; large values of
-other nodes' ranks come through the store, which is what all nodes have in common.
+All hand theirs over from memory to memory, so the GPUs are free before anything is written. Only what cannot go that
+way (memory for a copy is short, nothing can listen) comes through the store.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from ..core.messages import INLINE_LIMIT_BYTES, Graph, decode, encode
-from ..errors import CannotSendError, RankError
+from ..errors import CannotSendError, ClusterError, RankError
 from ..storage import codec
 from ..storage.graph_file import open_graph, write_graph
 from ..storage.layout import RunPaths
+from .far_graph import Offer, Offered, fetch
 from .memory_graph import InMemory, put, take
 from .rank_channel import RankChannel
 
@@ -29,21 +30,28 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
     graph: Graph = Graph()
     memory: InMemory | None = None
+    offered: Offered | None = None
     missing: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def pack_part(
-    names: Sequence[str], namespace: Mapping[str, Any], realm: codec.Realm, paths: RunPaths, rank: int, *, near: bool
-) -> Part:
-    """This rank's values. Large ones stay in memory (``near``: on rank 0's node), or go into the run's folder."""
+    names: Sequence[str], namespace: Mapping[str, Any], realm: codec.Realm, paths: RunPaths, rank: int, address: str,
+    held: contextlib.ExitStack,
+) -> Part:  # fmt: skip
+    """This rank's values. Large ones stay in its memory, for as long as ``held`` does.
+
+    ``address``: of this node, for rank 0 on another one; "" on rank 0's own.
+    """
     missing = {name: _NO_SUCH_NAME for name in names if name not in namespace}
     dump = codec.dump({name: namespace[name] for name in names if name not in missing}, realm)
     missing |= {name: f"{type(error).__name__}: {error}" for name, error in dump.failed.items()}
     if dump.total_bytes <= INLINE_LIMIT_BYTES:
         return Part(Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers]), missing=missing)
-    if near:
-        with contextlib.suppress(OSError):  # too little memory for a copy
+    with contextlib.suppress(OSError):
+        if not address:
             return Part(memory=put(dump.stream, dump.buffers), missing=missing)
+        offer = held.enter_context(Offer(dump.stream, dump.buffers, address))
+        return Part(offered=offer.offered, missing=missing)
     file = f"gather-{rank}.graph"
     digest = write_graph(paths.folder / file, dump.stream, dump.buffers)
     return Part(Graph(file=file, digest=digest), missing=missing)
@@ -56,22 +64,27 @@ def gather(
     paths: RunPaths,
     channel: RankChannel,
     rank: int,
-    *,
-    near: bool,
+    address: str,
 ) -> None:
     """Send this rank's values; on rank 0 wait for the others' and bind each name to the list of all.
 
     Raises :class:`CannotSendError` naming rank and name, on rank 0, for what could not be sent; the other names are
-    bound all the same. Raises :class:`RankError` when a rank has ended without sending.
+    bound all the same. Raises :class:`RankError` when a rank has ended without sending, :class:`ClusterError` when
+    what one has does not reach rank 0.
     """
-    part = Part() if rank == 0 else pack_part(names, namespace, realm, paths, rank, near=near)
-    reply = channel.meet("gather", 0, encode(part), None)
-    parts = [decode(data, Part) for data in reply.parts]
-    try:
-        opened = [_open(part, number, paths) for number, part in enumerate(parts) if number]
-    finally:
-        with contextlib.suppress(RankError):  # whoever is gone by now has handed its values over
-            channel.meet("gather", 0, b"", None)  # what lies in another rank's memory ends with that one
+    with contextlib.ExitStack() as held:
+        part = Part() if rank == 0 else pack_part(names, namespace, realm, paths, rank, address, held)
+        reply = channel.meet("gather", 0, encode(part), None)
+        parts = [decode(data, Part) for data in reply.parts]
+        problem = None
+        try:
+            opened = [_open(part, number, paths) for number, part in enumerate(parts) if number]
+        except ClusterError as error:
+            problem = error
+        finally:
+            all_there = _meet_again(channel)  # what lies in another rank's memory ends with that one
+        if problem is not None:
+            raise problem if all_there else RankError(problem.message)
     if rank:
         return
     loaded = [dict(codec.load(stream, buffers, realm).values) for stream, buffers in opened]
@@ -82,6 +95,14 @@ def gather(
         if not lacking[name]:
             namespace[name] = [namespace[name], *(values[name] for values in loaded)]
     _raise_for({name: found for name, found in lacking.items() if found}, len(parts))
+
+
+def _meet_again(channel: RankChannel) -> bool:
+    try:
+        channel.meet("gather", 0, b"", None)
+    except RankError:  # whoever is gone by now has handed its values over, or the run fails for its reason
+        return False
+    return True
 
 
 def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
@@ -99,11 +120,15 @@ def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
 
 
 def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]:
-    if part.memory is not None:
-        try:
+    try:
+        if part.memory is not None:
             return take(part.memory)
-        except OSError as error:
-            raise RankError(f"rank {rank}'s values cannot be read from its memory: {error}") from error
+        if part.offered is not None:
+            return fetch(part.offered)
+    except OSError as error:
+        mend = "let the cluster's nodes reach each other on all ports, which collectives need as well"
+        text = f"rank {rank}'s values cannot be read from its memory: {error}"
+        raise ClusterError(text, mend=mend if part.offered is not None else "") from error
     graph = part.graph
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]

@@ -26,10 +26,10 @@ class InMemory(msgspec.Struct, frozen=True):
 
 def put(stream: bytes, buffers: Sequence[Any]) -> InMemory:
     """Copy a graph into memory that lives as long as this process; raises ``OSError`` when there is too little."""
-    views = [memoryview(part).cast("B") for part in (stream, *buffers)]
+    views = views_of(stream, buffers)
     descriptor = os.memfd_create("jgr-graph", os.MFD_CLOEXEC)
     try:
-        for view, (begin, _) in zip(views, pairwise(_places(list(map(len, views)))), strict=True):
+        for view, (begin, _) in zip(views, pairwise(places(list(map(len, views)))), strict=True):
             _write_all(descriptor, view, begin)
     except OSError:
         os.close(descriptor)
@@ -39,19 +39,24 @@ def put(stream: bytes, buffers: Sequence[Any]) -> InMemory:
 
 def take(where: InMemory) -> tuple[bytes, list[memoryview]]:
     """Stream and buffers (writable, of this process alone); raises ``OSError`` when their process is gone."""
-    places = _places(where.lengths)
+    begins = places(where.lengths)
     with open(f"/proc/{where.pid}/fd/{where.descriptor}", "rb") as file:
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    stream, *buffers = [whole[begin : begin + length] for begin, length in zip(places, where.lengths, strict=False)]
+    stream, *buffers = [whole[begin : begin + length] for begin, length in zip(begins, where.lengths, strict=False)]
     return bytes(stream), buffers
 
 
-def _places(lengths: Sequence[int]) -> list[int]:
+def views_of(stream: bytes, buffers: Sequence[Any]) -> list[memoryview]:
+    """The bytes of a graph, as they follow each other."""
+    return [memoryview(part).cast("B") for part in (stream, *buffers)]
+
+
+def places(lengths: Sequence[int]) -> list[int]:
     """Where each part begins, aligned, and the end."""
-    places = [0]
+    found = [0]
     for length in lengths:
-        places.append(-(-(places[-1] + length) // _ALIGNMENT) * _ALIGNMENT)
-    return places
+        found.append(-(-(found[-1] + length) // _ALIGNMENT) * _ALIGNMENT)
+    return found
 
 
 def _write_all(descriptor: int, view: memoryview, at: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.messages import Event, Outcome, PersistWait
-from ..core.node_messages import NodeMessage, NodeRun, RunPhase, RunWaits, StartOrder
+from ..core.node_messages import NodeMessage, NodeRun, RunFollows, RunPhase, RunWaits, StartOrder
 from ..errors import GpuReleaseError
 from ..storage.layout import RunPaths
 from . import process
@@ -53,12 +53,18 @@ class RunOnNode:
         self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell)
         self.gang = GangRun(order, keeping.order, self, where.host, where.address)
         self._at_s = time.time()
+        #: how it began, where that was promised
+        self.follows: RunFollows | None = None
+        #: called when its GPUs are free (one process may be left, idle), before anybody is told
+        self.on_left: Callable[[RunOnNode], None] = lambda run: None
 
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
+        follows = self.follows.after if self.follows is not None else ""
         return NodeRun(
-            self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for, self.gang.stays
-        )
+            self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for, self.gang.stays,
+            follows,
+        )  # fmt: skip
 
     def events(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
@@ -101,6 +107,8 @@ class RunOnNode:
             outcome = died_outcome("died", "NodeError", f"the rank could not be started: {error}")
         if outcome is None:
             return False
+        if not self.gang.is_given_up:
+            self.on_left(self)
         await self._released(outcome)
         return True
 

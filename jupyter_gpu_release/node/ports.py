@@ -36,6 +36,10 @@ class HeldPorts:
         number: int = held.getsockname()[1]
         return number
 
+    def taken(self) -> set[int]:
+        """Those at which something listens; to be asked once their owners have ended, since it means to listen, too."""
+        return {number for number, held in zip(self.numbers, self._sockets, strict=True) if not _may_listen(held)}
+
     def close(self) -> None:
         """Let go of all."""
         while self._sockets:
@@ -46,3 +50,11 @@ class HeldPorts:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _may_listen(held: socket.socket) -> bool:
+    try:
+        held.listen(0)
+    except OSError:
+        return False
+    return True

@@ -14,7 +14,7 @@ import msgspec
 
 from ..core import raised
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
-from ..core.ranks import ranks, take_place
+from ..core.ranks import take_place
 from ..core.surroundings import Surroundings, enter
 from ..errors import GpuReleaseError, RankError, StoreError
 from ..storage import tracking
@@ -88,11 +88,14 @@ class Rank:
         problem = self._enter(payload) if early else None
         go = self._await_grant()
         self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
+        self._address = go.address
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
         workplace.take_gpus(go.gpu_ids, simulated=self._order.simulated)
         workplace.take_seat(go, payload)
+        if self._order.promised:
+            self._leave_mark()
         take_place(place_of(self._order, go, self._channel, lambda: self._values.realm))
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
@@ -108,6 +111,13 @@ class Rank:
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
         return None
+
+    def _leave_mark(self) -> None:
+        """Nobody but this node knows yet that the call begins; whoever asks later must not begin it again."""
+        try:
+            RunPaths(Path(self._order.folder)).begun.touch(mode=0o600)
+        except OSError as error:
+            raise StoreError(f"the run's folder on the store cannot be written: {error.strerror}") from error
 
     def _await_grant(self) -> Go:
         frame = frames.receive(self._sock)
@@ -158,7 +168,7 @@ class Rank:
         paths = RunPaths(Path(self._order.folder))
         try:
             names, rank = self._shell.user_ns, self._order.rank
-            gather(payload.gather, names, self._values.realm, paths, self._channel, rank, near=ranks.node == 0)
+            gather(payload.gather, names, self._values.realm, paths, self._channel, rank, self._address)
         except RankError as error:  # the run fails for that rank's reason, not for this one
             self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
         except GpuReleaseError as error:

@@ -16,6 +16,7 @@ from typing import NoReturn
 from ..core.messages import decode, encode
 from . import frames, process
 from .frames import Kind, RankOrder
+from .interrupts import strike_again_where_dropped
 from .leftovers import Leftovers
 from .loop import CellLoop
 from .output import Outlet, OutStream, keep_order_with_subprocesses
@@ -36,6 +37,7 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         process.die_with_parent(lines.supervisor, signal.SIGKILL)
         show_on_signal(lines.stack)
         signal.set_wakeup_fd(-1)
+        strike_again_where_dropped()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
             Path("/proc/self/oom_score_adj").write_text("900")
@@ -81,6 +83,7 @@ def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: 
         if leftovers is None or not wanted or leftovers.put_away(on_gpu=rank.has_device):
             _leave(outlet)
             return
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came too late: it is not the next call's
         outlet.frame(Kind.READY)
 
 

@@ -40,6 +40,8 @@ class Gang:
 
     seats: Sequence[Seat]
     master_port: int = 0
+    #: one process that asked to be a gang (``--ranks 1``)
+    is_asked: bool = False
 
     @property
     def ranks(self) -> int:
@@ -54,7 +56,7 @@ class Gang:
 
 def environment(gang: Gang, seat: Seat) -> dict[str, str]:
     """Variables for the process at ``seat``; none for a cell that is no gang."""
-    if len(gang.seats) < 2:
+    if len(gang.seats) < 2 and not gang.is_asked:
         return {}
     found = {"TF_CONFIG": json.dumps(_tf_config(gang, seat))}
     if seat.role == RANK:

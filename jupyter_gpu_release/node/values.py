@@ -18,6 +18,7 @@ from ..core.ranks import ranks
 from ..storage import ambient, codec, settings
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
+from ..storage.group_reducers import unwrapped
 from ..storage.rebuild import Realm
 from ..storage.views import is_partial_view
 from . import frameworks
@@ -138,9 +139,9 @@ class RankValues:
         else:
             dump = codec.dump(_views_last(values), self._realm, facts=lambda *_: facts)
         notes += self._left_out(values, dump.failed)
-        notes += [f"`{name}` came back detached from its computation graph" for name in dump.detached]
+        notes += dump.notes("came back")
         results = [
-            ValueInfo(name, _type_name(values[name]), dump.sizes[name])
+            ValueInfo(name, _type_name(unwrapped(values[name])), dump.sizes[name])
             for name in names
             if name in dump.sizes and not _is_import(values[name])
         ]

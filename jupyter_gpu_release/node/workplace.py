@@ -59,13 +59,16 @@ def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
 
 
 def limit_threads(order: RankOrder) -> None:
-    """With ``--cpus`` the frameworks use that many threads; a CPU stage (no GPU) has no more cores than it reserved."""
-    if not order.cpus:
+    """The frameworks use as many threads as ``--cpus`` says; a CPU stage (no GPU) has no more cores than it reserved.
+
+    Processes of a gang share a node's cores evenly, also without ``--cpus``: with all cores for each they would be in
+    each other's way.
+    """
+    if not order.cpus and order.sharers == 1:
         return
-    is_cpu_stage = order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS")
-    cpus = order.cpus / order.ranks if is_cpu_stage else order.cpus
-    cores.use_threads(max(1, int(cpus)))
-    if is_cpu_stage:
+    cpus = (order.cpus or len(os.sched_getaffinity(0))) / order.sharers
+    cores.use_threads(max(1, int(cpus)), quickly=not order.cpus)
+    if order.cpus and order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS"):
         cores.keep_to(cpus)
 
 

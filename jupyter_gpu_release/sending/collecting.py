@@ -18,6 +18,7 @@ from ..storage import codec
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import refuse_torn
 from ..storage.rebuild import Realm
+from .gatherable import check_gather
 from .modules import LocalModules
 from .origins import ResultOrigins, used_inputs
 from .selection import Awaits, Choice, Selection, placeholder
@@ -116,6 +117,7 @@ class Collector:
         )
         self._refuse_failures(dump.failed, selection, labels or {})
         refuse_torn(dump.buffers)
+        check_gather(choice.gather, facts, selection.sent, dump.codes)
         prepared = self._prepared(facts, choice, selection, dump)
         prepared.ambient = ambient
         prepared.call_by(labels or {})
@@ -143,7 +145,7 @@ class Collector:
         known = dump.modules | imported_in(dump.codes)
         shipped, local, notes = self._modules.ship(facts.modules | known, added)
         sent = _sent(selection, dump)
-        notes += [f"`{name}` was sent detached from its computation graph" for name in dump.detached]
+        notes += dump.notes("was sent")
         return Prepared(
             out=choice.out,
             skip=choice.skip,

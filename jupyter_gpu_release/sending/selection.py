@@ -20,13 +20,14 @@ from .placing import follow_placement, is_device_choice
 @dataclass(frozen=True)
 class Choice:
     """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
-    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``.
+    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``.
     """
 
     include: list[str] | None = None
     include_more: list[str] = field(default_factory=list)
     out: list[str] | None = None
     skip: list[str] = field(default_factory=list)
+    gather: list[str] = field(default_factory=list)
 
     @classmethod
     def of(

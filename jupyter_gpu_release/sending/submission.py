@@ -83,6 +83,7 @@ def choice_of(options: RunOptions) -> Choice:
         include_more=list(options.send_more),
         out=None if options.out is None else list(options.out),
         skip=list(options.skip),
+        gather=list(options.gather),
     )
 
 
@@ -165,7 +166,7 @@ def _request(
         code=cell.text or cell.body, imports=prepared.imports, name=options.name or cell.function,
         notebook=place.notebook, cell=place.cell, kernel=place.kernel,
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
-        rank_timeout_s=options.rank_timeout_s, detach=options.detach, keep_s=options.keep_s,
+        rank_timeout_s=options.rank_timeout_s, is_gang=options.is_gang, detach=options.detach, keep_s=options.keep_s,
         keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
         used=prepared.used, packages=prepared.packages, series=cell.series,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},

@@ -46,8 +46,8 @@ class Dump:
     #: name → where it is written: start and end in the stream, first and last of its buffers
     spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
-    #: names in which a tensor was detached
-    detached: list[str] = field(default_factory=list)
+    #: name → how it travels otherwise than it was ("detached from its computation graph"), each said once
+    remarks: dict[str, list[str]] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
     codes: list[types.CodeType] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
@@ -58,6 +58,10 @@ class Dump:
     def total_bytes(self) -> int:
         """Stream and buffers."""
         return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+    def notes(self, went: str) -> list[str]:
+        """The remarks as sentences for the receipt; ``went``: "was sent" or "came back"."""
+        return [f"`{name}` {went} {remark}" for name, remarks in self.remarks.items() for remark in remarks]
 
 
 def dump(
@@ -175,7 +179,7 @@ class _Writer:
         self._dump.sizes[name] = self._file.tell() - before[0] + added
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
         if self._pickler.remarks:
-            self._dump.detached.append(name)
+            self._dump.remarks[name] = list(dict.fromkeys(self._pickler.remarks))
 
     def _value(self, name: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) and _is_importable(value):

@@ -20,6 +20,11 @@ def lookup(kind: type) -> Any:
 
 def reduce_array(pickler: Any, array: Any) -> Any:
     """An array that stands for one on a device, a view on another array, or a plain one."""
+    reduced = _reduce_plain(pickler, array)
+    return _reduce_times(array) if reduced is NotImplemented and array.dtype.kind in "mM" else reduced
+
+
+def _reduce_plain(pickler: Any, array: Any) -> Any:
     mark = devices.mark_of(array)
     if mark is not None:
         flat = np.ascontiguousarray(array)
@@ -39,6 +44,24 @@ def reduce_array(pickler: Any, array: Any) -> Any:
     pickler.memory_travels(id(root))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _reduce_times(array: Any) -> Any:
+    """Dates and durations, which numpy copies into the stream (Python's buffers have no type for them): as numbers."""
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        return NotImplemented
+    flat = (array if flags.c_contiguous else array.T).reshape(-1).view("i8")
+    order = "C" if flags.c_contiguous else "F"
+    return rebuild_times, (pickle.PickleBuffer(flat), array.dtype, array.shape, order, flags.writeable)
+
+
+def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: bool) -> Any:
+    """Dates or durations over the memory of their numbers."""
+    memory = bytearray(numbers) if writeable and memoryview(numbers).readonly else numbers
+    times: Any = np.ndarray(shape, dtype, buffer=memory, order="C" if order == "C" else "F")
+    times.flags.writeable = writeable
+    return times
 
 
 def memory_root(array: Any) -> Any:

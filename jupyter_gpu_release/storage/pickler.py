@@ -19,7 +19,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-from . import exceptions, rebuild, std_reducers
+from . import exceptions, group_reducers, rebuild, std_reducers
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .rebuild import Realm
 
@@ -48,7 +48,7 @@ class GraphPickler(cloudpickle.Pickler):
         self.modules: set[str] = set()
         #: what functions by value import when called (code objects)
         self.codes: list[types.CodeType] = []
-        #: sentences about the value being written
+        #: how the value being written travels otherwise than it is
         self.remarks: list[str] = []
         #: owners of memory that the stream refers to by id, kept alive until the dump ends
         self.keep: list[Any] = []
@@ -213,8 +213,8 @@ def without_gc() -> Iterator[None]:
 
 
 def is_refused(value: Any) -> bool:
-    """Whether things of this type never travel, whatever is in them."""
-    return _cached_reducer(type(value)) in std_reducers.REFUSING
+    """Whether such things never travel, whatever is in them."""
+    return _cached_reducer(type(value)) in std_reducers.REFUSING or group_reducers.is_flat(value)
 
 
 def _find_reducer(kind: type) -> Reducer | None:

@@ -10,7 +10,7 @@ import types
 import weakref
 from typing import Any
 
-from . import missing, rebuild
+from . import group_reducers, missing, rebuild
 
 
 def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
@@ -98,7 +98,7 @@ def _numpy(kind: type) -> Any:
 def _torch(kind: type) -> Any:
     from . import torch_reducers
 
-    return torch_reducers.lookup(kind)
+    return group_reducers.lookup(kind) or torch_reducers.lookup(kind)
 
 
 def _pandas(kind: type) -> Any:
@@ -146,4 +146,4 @@ LIBRARIES = {
 }  # fmt: skip
 
 #: reducers that only refuse: what is inside such a thing is of no interest
-REFUSING = frozenset({refuse_file, refuse_progress_bar})
+REFUSING = group_reducers.REFUSING | {refuse_file, refuse_progress_bar}

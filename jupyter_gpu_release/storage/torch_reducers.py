@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from . import devices
+from . import devices, group_reducers
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
+DETACHED = "detached from its computation graph"
 #: torch's mark on a ``step`` that a scheduler has replaced
 _WRAPPED = "_wrapped_by_lr_sched"
 
@@ -39,8 +40,10 @@ def _is_plain(kind: Any) -> bool:
 
 def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     """A strided tensor as a view on its storage; other layouts go torch's own way, from host memory."""
+    if group_reducers.is_flat(tensor):
+        return group_reducers.refuse_flat(pickler, tensor)
     if tensor.grad_fn is not None:
-        pickler.remarks.append("detached")
+        pickler.remarks.append(DETACHED)
         tensor = _kept(pickler, tensor.detach())
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return _reduce_unusual(pickler, tensor)
@@ -49,6 +52,8 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     if pickler.compact and tensor.device.type != "cpu":
         return _digest_reduce(pickler, tensor)
     storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+    if tensor.numel() and not storage.nbytes():
+        raise pickle.PicklingError("its memory was let go (FSDP does that to what its module wraps)")
     if _is_small_view(pickler, tensor, storage):
         compact = _kept(pickler, tensor.detach().clone())
         storage, offset = compact.untyped_storage(), 0

@@ -150,3 +150,13 @@ class Run:
 
     def phase(self, name: str) -> RunPhase | None:
         return next((m for m in self.messages if isinstance(m, RunPhase) and m.phase == name), None)
+
+
+def said(run: Run) -> dict[int, str]:
+    """What each process printed."""
+    texts: dict[int, str] = {}
+    for event in run.events:
+        if event.kind == "stream":
+            rank = int(event.data.get("rank", 0))
+            texts[rank] = texts.get(rank, "") + event.data["text"]
+    return texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -26,12 +27,23 @@ sys.argv[0] = "ray"
 scripts.main()
 """
 
+#: Ray's workers would have process groups of their own, and when the raylet dies the system wakes the stopped ones of
+#: such a group and ends them (SIGCONT and SIGHUP to orphaned groups): nobody would be silent
+_ONE_GROUP = {"RAY_process_group_cleanup_enabled": "0"}
+
 
 class SecondNode:
     """``ray start --address`` with the environment of the cluster's own head."""
 
     def __init__(self, ready: Ready, gpus: int) -> None:
         self.connection = ready.connection
+        self.raylet = self._start(gpus)
+
+    def start_anew(self, gpus: int) -> None:
+        """Another node in the place of one that was killed."""
+        self.raylet = self._start(gpus)
+
+    def _start(self, gpus: int) -> int:
         before = set(self._raylets())
         head = next(pid for pid in cluster_processes(self.connection.cluster) if "gcs_server" in _command(pid))
         command = [
@@ -41,13 +53,14 @@ class SecondNode:
         ]  # fmt: skip
         done = subprocess.run(
             command,
-            env=_environment(head),
+            env={**_environment(head), **_ONE_GROUP},
             capture_output=True,
             text=True,
             timeout=90,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        (self.raylet,) = set(self._raylets()) - before
+        (raylet,) = set(self._raylets()) - before
+        return raylet
 
     def _raylets(self) -> list[int]:
         return [pid for pid in cluster_processes(self.connection.cluster) if "raylet/raylet" in _command(pid)]
@@ -65,11 +78,29 @@ class SecondNode:
 
     def kill(self) -> None:
         """SIGKILL the raylet and everything below it, as a node that loses its power."""
+        if not psutil.pid_exists(self.raylet):
+            return
         raylet = psutil.Process(self.raylet)
         victims = [raylet, *raylet.children(recursive=True)]
         for victim in victims:
             victim.kill()
         psutil.wait_procs(victims, timeout=10)
+
+    def fall_silent(self) -> list[psutil.Process]:
+        """As a node whose cable is pulled: the raylet is gone and nobody else says a word, but no connection ends.
+
+        Returns the processes that are stopped; whoever calls this must kill them.
+        """
+        raylet = psutil.Process(self.raylet)
+        stopped: set[psutil.Process] = set()
+        while new := set(raylet.children(recursive=True)) - stopped:
+            for process in new:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()
+                    stopped.add(process)
+        raylet.kill()
+        raylet.wait(10)
+        return list(stopped)
 
 
 def _command(pid: int) -> str:

@@ -163,6 +163,9 @@ class StandInAgent:
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 
+    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
+        return self._incarnation, encode([])
+
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs:
             self._runs[run].signalled = name

@@ -16,6 +16,8 @@ from ray_bed import GatewayBed, request, start_kernel
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
+from jupyter_gpu_release.core.messages import RunRequest
+from jupyter_gpu_release.core.session_messages import Signal
 from jupyter_gpu_release.errors import AuthenticationError, NoSuchRunError, from_code
 
 
@@ -87,6 +89,13 @@ def relayed(gateway: GatewayBed, relay: Relay) -> Iterator[GatewaySession]:
     session.close()
 
 
+def running(session: GatewaySession, script: str) -> tuple[RunRequest, Reading]:
+    asked = request(script, "relayed")
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    return asked, reading
+
+
 def test_cut_connections_cost_no_event(gateway: GatewayBed, relay: Relay, relayed: GatewaySession) -> None:
     asked = request("trickle 500\nhold\ntrickle 300", "relayed")  # it must not end before the last cut
     reading = Reading(relayed.submit(asked))
@@ -129,9 +138,7 @@ def test_a_submission_that_was_swallowed_is_sent_again(
 def test_an_interrupt_without_a_connection_is_delivered_later(
     gateway: GatewayBed, relay: Relay, relayed: GatewaySession
 ) -> None:
-    asked = request("hold", "relayed")
-    reading = Reading(relayed.submit(asked))
-    reading.state("running")
+    asked, reading = running(relayed, "hold")
     relay.swallow = True
     reading.until(lambda item: isinstance(item, ConnectionLost))
     relayed.signal(asked.run)
@@ -139,6 +146,28 @@ def test_an_interrupt_without_a_connection_is_delivered_later(
     end = reading.end()
     assert end.state == "cancelled"
     assert end.outcome.notes == ["signal interrupt"]
+
+
+def test_an_interrupt_that_was_swallowed_is_sent_again_and_counts_once(
+    gateway: GatewayBed, relay: Relay, relayed: GatewaySession
+) -> None:
+    """A second one would kill."""
+    asked, reading = running(relayed, "hold")
+    relay.swallow = True
+    relayed.signal(asked.run)  # nobody knows yet that the connection is gone
+    reading.until(lambda item: isinstance(item, ConnectionLost))
+    relay.swallow = False
+    end = reading.end()
+    assert (end.state, end.outcome.notes) == ("cancelled", ["signal interrupt"])
+
+    asked, reading = running(relayed, "stubborn")
+    for _ in range(3):
+        relayed._tell(Signal(asked.run, "interrupt", "the same"))
+    assert Reading(relayed.submit(request("print 1", "relayed"))).end().state == "succeeded"
+    with gateway.rest() as client:
+        assert client.run(asked.run).state == "running"
+    relayed.signal(asked.run)
+    assert reading.end().state == "cancelled"
 
 
 def test_a_wrong_token_is_final(gateway: GatewayBed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from jupyter_gpu_release.core.provenance import Environment
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.layout import RunPaths
-from jupyter_gpu_release.storage.runs import make_store, read_manifest
+from jupyter_gpu_release.storage.runs import create_run_folder, make_store, read_manifest
 
 
 def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +73,22 @@ async def _until_tried(manifests: Manifests, run: str) -> None:
     loop = asyncio.get_running_loop()
     manifests._write_now = write  # type: ignore[method-assign]
     await asyncio.wait_for(refused.wait(), 10)
+
+
+def test_a_mark_says_that_a_call_may_have_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As does a store that gives no answer."""
+    monkeypatch.setattr(module, "_LOOK_S", 0.05)
+    store, run = tmp_path / "store", run_id(1)
+    make_store(store)
+    create_run_folder(store, run)
+    mark = RunPaths.of(store, run).begun
+
+    async def look() -> list[bool]:
+        manifests = Manifests(store)
+        found = [await manifests.may_have_begun(run)]
+        mark.touch()
+        found.append(await manifests.may_have_begun(run))
+        monkeypatch.setattr(Path, "exists", lambda _: time.sleep(0.2))
+        return [*found, await manifests.may_have_begun(run)]
+
+    assert asyncio.run(look()) == [False, True, True]

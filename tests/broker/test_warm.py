@@ -207,6 +207,20 @@ def test_a_killed_agent_costs_the_kept_gpus_nothing(gateway: GatewayBed, open_se
     assert status(gateway).gpus.free == 4
 
 
+def test_an_agent_that_is_gone_takes_one_run_with_it_at_most(gateway: GatewayBed, open_session: Open, until) -> None:
+    """Whether the one that was sent to it has begun is unknown; those behind it are not sent."""
+    session = open_session("agent-gone")
+    end(session, gpus=4, keep_s=60.0)
+    lives = gateway.log().count("is up, incarnation")
+    gateway.kill_agent()
+    readings = [Reading(session.submit(request("print 1", session.session_id, 4))) for _ in range(5)]
+    states = [reading.end().state for reading in readings]
+    assert states[1:] == ["succeeded"] * 4
+    assert states[0] in ("lost", "succeeded")
+    until(lambda: gateway.log().count("is up, incarnation") > lives, "the agent's next life")
+    until(lambda: status(gateway).gpus.free == 4, "all GPUs are free")
+
+
 def test_who_may_release_and_extend(team: Team) -> None:
     session = GatewaySession(team.bed.target, "s-kept")
     session.connect()

@@ -61,6 +61,8 @@ def test_no_gpu_is_a_cpu_stage():
         ("--gpus 3 --ranks 2", "cannot be divided"),
         ("--gpus 1 --ranks 2", "ask for --gpus 2"),
         ("--ranks 0", "not a number of processes"),
+        ("--rank-timeout 5m", "write --timeout"),
+        ("--gpus 2 --ranks 1 --rank-timeout 5m", "for several ranks"),
         ("--gpus h100:2 --gpu-type a100", "name two cards"),
         ("--gpus 0 --gpu-type a100", "has no card"),
         ("--gpus 0 --min-gpu-memory 4GiB", "has no card"),

@@ -81,6 +81,12 @@ facts["mapped"] = [int(array[-1]), gpu_release.load(big.id)["result"]["array"].s
 facts["used"] = launch(lambda a: int(a.sum() % 1000), array).result()
 facts["ranks"] = launch(lambda: int(os.environ["RANK"]), gpus=2, ranks=2, gather=True).result()
 launch(lambda: print("shown live"), stream=True).result()
+chained = concurrent.futures.Future()
+def then(run):
+    after, beside_it = launch(pow, run.result(), 2), launch(len, "abc")
+    chained.set_result([after.result(30), beside_it.result(30)])
+launch(waits, 4).add_done_callback(then)
+facts["chained"] = chained.result(60)
 print(json.dumps(facts))
 """
 
@@ -105,6 +111,7 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert "`api_token` looks like a secret and was held back: send='api_token' sends it" in err
     assert found["sent"] == "s3cret"
     assert found["ranks"] == [0, 1]
+    assert found["chained"] == [25, 3]  # a callback may launch and wait
     assert found["mapped"] == [(1 << 20) - 1, [1 << 20]]
     assert found["used"] == sum(range(1 << 20)) % 1000
 

@@ -6,11 +6,15 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from functions_bed import StartScript
 
+from jupyter_gpu_release.cli.processes import cluster_processes
+from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.core.choices import RunOptions
 from jupyter_gpu_release.core.resources import ResourceAsk
@@ -61,6 +65,91 @@ def test_the_gateway_dies_between_calls(start: StartScript, gateway: GatewayClie
     assert len(answers) == 13
     until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
     assert all(process.is_gone(pid) for pid in {stranger, *(pid for pid, *_ in answers)})
+
+
+#: each call leaves a line in a file before it works
+_ONCE = """
+def once(n):
+    with open("began", "a") as file:
+        file.write(f"{{n}}\\n")
+    {works}
+    return n
+
+runs = [launch(once, n) for n in range({count})]
+"""
+_ENDS = """
+print(json.dumps([type(run.exception()).__name__ if run.exception() else run.result() for run in runs]))
+"""
+
+
+def _began(folder: Path) -> list[int]:
+    path = folder / "began"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def test_no_call_is_made_twice_when_the_gateway_dies(
+    start: StartScript, gateway: GatewayClient, until: Until, tmp_path: Path
+) -> None:
+    """Its node goes on with what was promised; the next gateway finds that out."""
+    script = start(_ONCE.format(works="time.sleep(0.2)", count=24) + _ENDS)
+    until(lambda: len(_began(tmp_path)) > 6, "calls follow each other")
+    os.kill(gateway.health().pid, signal.SIGKILL)
+    ends, _ = script.end(120)
+    assert ends == list(range(24))
+    assert sorted(_began(tmp_path)) == ends
+    until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
+
+
+def test_no_call_is_made_twice_when_the_node_agent_dies(
+    start: StartScript, gateway: GatewayClient, cluster: Ready, until: Until, tmp_path: Path
+) -> None:
+    """What had begun is lost, whoever knew of it; what was only promised waits again."""
+    script = start(_ONCE.format(works="time.sleep(0.3)", count=24) + _ENDS)
+    until(lambda: len(_began(tmp_path)) > 6, "calls follow each other")
+    [agent] = [p for p in _processes(cluster) if p.name().startswith("ray::NodeAgent")]
+    agent.kill()
+    ends, _ = script.end(120)
+    began = _began(tmp_path)
+    assert len(began) == len(set(began))
+    lost = [n for n, end in enumerate(ends) if end == "RunLostError"]
+    assert 0 < len(lost) <= 8
+    assert [end for end in ends if end != "RunLostError"] == [n for n in range(24) if n not in lost]
+    until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
+
+
+def _processes(cluster: Ready) -> list[psutil.Process]:
+    return [psutil.Process(pid) for pid in cluster_processes(cluster.connection.cluster)]
+
+
+def test_a_promised_call_can_be_cancelled(start: StartScript, tmp_path: Path) -> None:
+    """The next four are promised while four work: what is cancelled does not begin, those behind them do."""
+    script = start(
+        _ONCE.format(works="while not os.path.exists('go'): time.sleep(0.02)", count=12)
+        + "while not os.path.exists('began') or len(open('began').read().split()) < 4:\n    time.sleep(0.01)\n"
+        # the folder of a run that waits is made when it is promised
+        "folders = [os.path.join(os.environ['JUPYTER_GPU_HOME'], 'store', 'runs', run.id) for run in runs[4:8]]\n"
+        "while not all(map(os.path.isdir, folders)):\n    time.sleep(0.01)\n"
+        "for run in runs[4:8]:\n    run.cancel()\n"
+        "for run in runs[4:8]:\n    run.exception()\n"
+        "open('go', 'w').close()\n" + _ENDS
+    )
+    ends, _ = script.end(120)
+    assert ends == [0, 1, 2, 3, *["RunCancelledError"] * 4, 8, 9, 10, 11]
+    assert sorted(_began(tmp_path)) == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_a_call_that_came_between_is_not_overtaken(start: StartScript) -> None:
+    """The policy's order holds, though calls behind it could follow in processes that are there."""
+    facts, _ = start(
+        _ONCE.format(works="time.sleep(0.2)", count=8)
+        + "between = launch(lambda: os.getpid())\n"
+        + "later = [launch(once, n) for n in range(8)]\n"
+        + "between.result()\n"
+        + "for run in later:\n    run.result()\n"
+        + "print(json.dumps([between.view.granted_at, [run.view.granted_at for run in later]]))"
+    ).end(120)
+    granted_at, later = facts
+    assert granted_at <= min(later)
 
 
 def _train(x: int) -> int:

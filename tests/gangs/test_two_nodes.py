@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 from fault_bed import Cluster
 from kernel_bed import Notebook, Shown
@@ -12,8 +17,10 @@ from second_node import SecondNode
 
 from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.node.process import kill_each
 
 pytestmark = pytest.mark.timeout(480)  # the cluster of its own: 15 s, minutes on a machine that is busy
+Until = Callable[[Callable[[], object], str], None]
 #: the head has more, so that what takes all of the second node's is led by that one: it can die
 _ON_HEAD, _ON_SECOND = 3, 2
 _GANG = "%%gpu_train --gpus 4 --ranks 4 --nodes 2 "
@@ -25,6 +32,16 @@ _LONG = (
     "while ranks.rank == 0 and not pathlib.Path('stop').exists():\n"
     "    n += 1\n    print('tick', n, flush=True)\n    time.sleep(0.05)\n"
     "ranks.barrier()\nmine = [ranks.rank, os.environ['CUDA_VISIBLE_DEVICES']]\n"
+)
+#: ranks 0 to 2 leave a sign when they stand in the collective that rank 3 never joins
+_COLLECTIVE = (
+    "import pathlib, sys, threading, time, torch, torch.distributed as dist\n" + _WHO + "me = threading.get_ident()\n"
+    "def watch():\n    while sys._current_frames()[me].f_code.co_name != 'all_reduce':\n        time.sleep(0.01)\n"
+    "    pathlib.Path(f'{sign}-{ranks.rank}').touch()\n"
+    "pids = [ranks.broadcast(os.getpid(), src=rank) for rank in range(4)]\nprint('pids', *pids, flush=True)\n"
+    "dist.init_process_group('gloo')\nkept = torch.ones(2)\ndist.all_reduce(kept)\n"
+    "if ranks.rank == 3:\n    time.sleep(1000)\n"
+    "threading.Thread(target=watch, daemon=True).start()\ndist.all_reduce(torch.ones(2))"
 )
 
 
@@ -97,13 +114,56 @@ def test_ranks_know_their_places_and_meet_over_nodes(notebook: Notebook) -> None
     ]  # fmt: skip
 
 
-def test_an_interrupt_and_a_failure_reach_every_node(notebook: Notebook, cluster: Cluster) -> None:
+def test_large_values_of_all_nodes_come_together_and_the_gpus_free_without_a_store(
+    notebook: Notebook, cluster: Cluster, until: Until
+) -> None:
+    store = Path(cluster.connection.store)
+    away = store.with_name("store-away")
+    cell = notebook.begin(
+        _GANG + "--gather large\n" + _WHO + "import torch\nlarge = torch.full((1_000_000,), float(ranks.rank))\n"
+        f"ranks.barrier()\nif ranks.rank == 0:\n    os.rename({str(store)!r}, {str(away)!r})\nranks.barrier()"
+    )
+    try:
+        until(away.exists, "the cell has taken the store away")
+        until(lambda: cluster.status()["gpus"]["held"] == 0, "its GPUs are free")
+        assert cluster.last_run()["state"] == "persisting"
+    finally:
+        away.rename(store)
+    assert notebook.end(cell).status == "ok"
+    assert notebook.value("[float(tensor.sum()) for tensor in large]") == [0.0, 1e6, 2e6, 3e6]
+
+
+def test_a_failure_reaches_every_node(notebook: Notebook, cluster: Cluster) -> None:
     failed = notebook.run(_GANG + "\nimport time\n" + _WHO + "if ranks.rank == 3:\n    1 / 0\ntime.sleep(1000)")
     assert re.search(r"in rank 3 on \S+:[\s\S]*ZeroDivisionError", failed.traceback), failed.traceback
-    cell, pids = _begin(notebook)
-    notebook.interrupt()
-    assert "KeyboardInterrupt" in notebook.end(cell, 30).traceback
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("interrupt", "KeyboardInterrupt"),
+        ("kill", r"rank 2 on \S+: the cell's process was killed \(SIGKILL\)"),  # on the node that lends
+    ],
+)
+def test_an_end_inside_a_collective_frees_both_nodes_and_keeps_rank_0s_names(
+    notebook: Notebook, cluster: Cluster, until: Until, end: str, words: str
+) -> None:
+    """None of the ranks inside reacts to an interrupt, for they are in C."""
+    cell = notebook.begin(f"{_GANG}\nsign = {end!r}\n{_COLLECTIVE}")
+    until(lambda: len(list(notebook.folder.glob(f"{end}-*"))) == 3, "ranks of both nodes are inside")
+    pids = _pids(notebook.until(_pids))
+    assert len(cluster.placement_groups()) == 1
+    began_s = time.time()
+    if end == "interrupt":
+        notebook.interrupt()
+    else:
+        os.kill(pids[2], signal.SIGKILL)
+    ended = notebook.end(cell, 30)
     cluster.assert_nothing_is_held(*pids)
+    print(f"{end}: the GPUs were free after {cluster.last_run()['gone_at'] - began_s:.2f} s")
+    assert re.search(words, ended.traceback), ended.traceback
+    # They come from rank 0 itself, which is killed, and its names lost, when its grace (4 s) is over: no clock needed.
+    assert notebook.value("[kept.tolist(), sign]") == [[4.0, 4.0], end]
 
 
 def test_asks_that_the_nodes_cannot_meet_are_refused_in_words(notebook: Notebook) -> None:
@@ -155,7 +215,7 @@ def test_the_agent_of_a_node_that_lends_dies(notebook: Notebook, cluster: Cluste
 
 
 def test_the_node_that_leads_dies(notebook: Notebook, cluster: Cluster, second: SecondNode) -> None:
-    """Last: it does not come back."""
+    """It does not come back."""
     cell, pids = _begin(notebook)
     second.kill()
     ended = notebook.end(cell, 60)
@@ -163,3 +223,25 @@ def test_the_node_that_leads_dies(notebook: Notebook, cluster: Cluster, second: 
     assert "is gone" in ended.traceback
     cluster.assert_nothing_is_held(*pids)
     assert notebook.ok("%%gpu_train --gpus 2\nagain = 2").status == "ok"
+
+
+def test_a_node_that_lends_falls_silent(notebook: Notebook, cluster: Cluster, second: SecondNode, until: Until) -> None:
+    """No connection ends: the leader hears of it from the gateway, and that from Ray, or never."""
+    second.kill()  # when this test runs alone
+    until(lambda: cluster.status()["gpus"]["total"] == _ON_HEAD, "the node of before is known to be gone")
+    second.start_anew(_ON_HEAD + 1)  # has more than the head, so that leads
+    second.wait_until_up(_ON_HEAD + _ON_HEAD + 1)
+    cell, pids = _begin(notebook)
+    [agent] = [found for found in cluster.find("ray::NodeAgent") if second.raylet == found.ppid()]
+    silent, began_s = second.fall_silent(), time.time()
+    try:
+        ended = notebook.end(cell)
+        print(f"silence: the cell ended after {time.time() - began_s:.2f} s")
+        stopped = {process.pid for process in silent if process.is_running() and process.status() == "stopped"}
+        assert {agent.pid, *pids[2:]} <= stopped
+    finally:
+        kill_each(process.pid for process in silent)
+        psutil.wait_procs(silent, timeout=10)
+    assert re.search("the node .* is gone, or its agent is", ended.traceback), ended.traceback
+    cluster.assert_nothing_is_held(*pids)
+    assert notebook.ok(f"%%gpu_train --gpus {_ON_HEAD}\nagain = 3").status == "ok"

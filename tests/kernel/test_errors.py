@@ -109,6 +109,7 @@ def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: Fa
         ("%%gpu_train --gpus 6 --ranks 3 --nodes 2\n1", "cannot be spread evenly"),
         ("%%gpu_train --gpus 2 --nodes 2\n1", "one process runs on one node"),
         ("%%gpu_train --gpus 2 --ranks 2 --gather x --skip x\n1", "in --gather and in --skip"),
+        ("%%gpu_train --gpus 2 --ranks 2 --gather loses\nlosses = 1", "did you mean losses?"),
         ("%%gpu_train --gpu 2\n1", "did you mean --gpus?"),
         ("%%gpu_train --gpus 0.5\n1", "GPUs are leased whole"),
         ("%%gpu_train --gpus -1\n1", "not a number of GPUs"),

@@ -173,6 +173,32 @@ def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:
         assert "killed" not in run.outcome.error.evalue
 
 
+def test_an_interrupt_in_a_callback_that_drops_it_strikes_again(node: Node) -> None:
+    """Python ignores exceptions in those; each import statement ends with one."""
+    run = node.start(
+        "import time, weakref\nclass Thing: pass\n"
+        "thing = Thing()\nwatch = weakref.ref(thing, lambda _: (print('in it', flush=True), time.sleep(2)))\n"
+        "del thing\nprint('after it')\ntime.sleep(100)"
+    )
+    run.wait_for(lambda run: "in it" in run.text())
+    run.signal("interrupt")
+    assert run.wait(20) == run.outcome
+    assert run.outcome.error is not None
+    assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
+    assert "killed" not in run.outcome.error.evalue
+
+
+def test_no_thread_of_ours_takes_an_interrupt_from_the_cell(node: Node) -> None:
+    """One that does leaves the cell asleep, or has it raised where IPython swallows it."""
+    source = (
+        "import os, pathlib, re\nme = str(os.getpid())\n"
+        "for task in pathlib.Path('/proc/self/task').iterdir():\n"
+        "    blocked = int(re.search(r'SigBlk:\\s*(\\w+)', (task / 'status').read_text())[1], 16)\n"
+        "    print('main' if task.name == me else 'other', bool(blocked & 1 << 1))"
+    )
+    assert set(node.run(source).text().split("\n")) - {""} == {"main False", "other True"}
+
+
 def test_the_timeout_interrupts_and_salvages_nothing_less(node: Node) -> None:
     outcome = node.run("import time\nkept = 5\ntime.sleep(100)", timeout_s=0.3).outcome
     assert outcome.status == "timeout"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from node_bed import Node
+from node_bed import Node, said
 
 _LOOK = """
 import json, os, time, torch
@@ -30,3 +30,18 @@ def test_stages_side_by_side_have_cores_of_their_own(node: Node, until: Callable
     assert len(two) == 1
     assert one != two
     assert all_of_them == sorted(os.sched_getaffinity(0))  # a GPU cell reserves none
+
+
+@pytest.mark.parametrize(("facts", "confined"), [({"gpu_ids": [], "gpus": 0, "cpus": 2.0}, True), ({"gpus": 2}, False)])
+def test_ranks_share_the_cores_of_their_node(node: Node, facts: dict[str, Any], confined: bool):
+    """Those of ``--cpus``, else all: with all for each they would be in each other's way."""
+    cores = 2 if confined else len(os.sched_getaffinity(0))
+    if not confined:
+        facts = facts | {"gpu_ids": ["0", "1"]}
+    run = node.run(_LOOK, ranks=2, **facts)
+    assert run.outcome.error is None
+    found = [json.loads(text) for text in said(run).values()]
+    assert [(threads, variable) for _, threads, variable in found] == [
+        (max(1, cores // 2), str(max(1, cores // 2)))
+    ] * 2
+    assert {len(own) for own, _, _ in found} == {1 if confined else cores}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
-from node_bed import Node, Run
+from node_bed import Node, said
 
 from jupyter_gpu_release.core.messages import Graph
 from jupyter_gpu_release.core.node_messages import GangOrder
@@ -24,17 +29,8 @@ from jupyter_gpu_release.storage.graph_file import open_graph, write_graph
 from jupyter_gpu_release.storage.rebuild import Realm
 from jupyter_gpu_release.storage.runs import create_run_folder
 
+UntilTrue = Callable[[Callable[[], object], str], None]
 TWO: dict[str, Any] = {"ranks": 2, "gpu_ids": ["0", "1"]}
-
-
-def said(run: Run) -> dict[int, str]:
-    """What each process printed."""
-    texts: dict[int, str] = {}
-    for event in run.events:
-        if event.kind == "stream":
-            rank = int(event.data.get("rank", 0))
-            texts[rank] = texts.get(rank, "") + event.data["text"]
-    return texts
 
 
 def test_parameter_servers_serve_until_the_ranks_have_ended(node: Node) -> None:
@@ -59,6 +55,20 @@ def test_parameter_servers_serve_until_the_ranks_have_ended(node: Node) -> None:
     assert json.loads(lines[1][1]) == ["1", "1", "rank"]
     assert json.loads(lines[3][1]) == [None, "", "ps"]
     assert {event.data.get("who") for event in run.events if event.data.get("rank") == 3} == {"ps 1"}
+
+
+def test_one_rank_that_was_asked_for_is_a_gang_of_one(node: Node) -> None:
+    """As with torchrun: the same cell runs on one GPU and on eight."""
+    source = (
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "total = torch.ones(1)\ndist.all_reduce(total)\nprint(dist.get_world_size(), total.item())\n"
+        "dist.destroy_process_group()"
+    )
+    run = node.run(source, gang=GangOrder(is_gang=True))
+    assert run.outcome.error is None, run.outcome.error
+    assert said(run) == {0: "1 1.0\n"}
+    alone = node.run("import os; print('RANK' in os.environ, 'TF_CONFIG' in os.environ)")
+    assert said(alone) == {0: "False False\n"}
 
 
 def test_ranks_meet_and_wait_for_each_other(node: Node) -> None:
@@ -146,16 +156,30 @@ def test_a_process_group_in_one_process_gets_the_hint(node: Node) -> None:
     assert any("--gpus 2 --ranks 2 runs it as 2" in note for note in outcome.notes), outcome
 
 
-def test_a_rank_that_dies_before_it_begins_ends_the_gang(node: Node) -> None:
-    run = node.start("raise SystemExit", env={"PYTHONHASHSEED": "0"}, ranks=2, gpu_ids=None)
-    run.wait_for(lambda run: len(run.on_node.gang._lines) == 2)
-    victims = [pid for pid in process.descendants_of(os.getpid()) if b"fork_server" in process.command_of(pid)]
-    assert victims
-    lines = run.on_node.gang._lines
-    node.loop.call_soon_threadsafe(lines[1].writer.close)  # its supervisor kills the rank
-    node.loop.call_soon_threadsafe(run.on_node.grant, ["0", "1"])
+def test_a_rank_killed_before_it_begins_ends_the_gang(node: Node, tmp_path: Path, until: UntilTrue) -> None:
+    """Between its order and ``GO``: it stands in the cell's folder already."""
+    place = tmp_path.resolve()
+    run = node.start("import time\ntime.sleep(1000)", workdir=str(place), gpu_ids=None, ranks=3)
+    until(lambda: len(_ranks_in(place)) == 3, "the ranks in their folder")
+    ranks = _ranks_in(place)
+    gang = [*ranks, *(psutil.Process(rank).ppid() for rank in ranks)]
+    os.kill(ranks[1], signal.SIGKILL)
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0", "1", "2"])
     outcome = run.wait(15)
-    assert outcome.status == "died"
+    assert (outcome.status, outcome.error is not None) == ("died", True)
+    words = rf"rank [012] on {socket.gethostname()}: the cell's process was killed \(SIGKILL\)"
+    assert re.match(words, outcome.error.evalue if outcome.error else ""), outcome.error
+    until(lambda: all(map(process.is_gone, gang)), f"the end of {gang}")
+
+
+def _ranks_in(folder: Path) -> list[int]:
+    """Ranks that have entered the folder of their cell."""
+    found = []
+    for pid in process.descendants_of(os.getpid()):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cwd").readlink() == folder:
+                found.append(pid)
+    return found
 
 
 def test_a_rank_killed_after_its_last_word_spoils_nothing(node: Node) -> None:
@@ -255,19 +279,46 @@ def test_what_cannot_be_gathered_names_the_rank(node: Node, cell: str, words: st
     assert "other" in [value.name for value in outcome.results]
 
 
-def test_a_port_is_kept_for_the_ranks_and_a_stolen_one_is_said_so(node: Node) -> None:
+_THIEF = (
+    "import socket, sys\nat = '127.0.0.1', int(sys.argv[1])\n"
+    "try:\n    socket.socket().bind(at)\nexcept OSError as error:\n    print(error.strerror)\n"
+    "thief = socket.socket()\nthief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+    "thief.bind(at)\nthief.listen()\nprint('listens', flush=True)\nsys.stdin.read()"
+)
+
+
+@pytest.mark.parametrize(
+    ("rank", "port", "serve", "words"),
+    [
+        (0, "os.environ['MASTER_PORT']", "import torch.distributed as dist; dist.init_process_group('gloo')",
+         "MASTER_PORT {port} was free"),
+        (1, "json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][1].split(':')[1]",
+         "await asyncio.start_server(print, '127.0.0.1', int(port))",
+         "the port {port} of rank 1 (TF_CONFIG) was free"),
+        (0, "os.environ['JAX_COORDINATOR_ADDRESS'].split(':')[1]",  # JAX's and TensorFlow's errors name no port
+         "try:\n        socket.create_server(('127.0.0.1', int(port)))\n"
+         "    except OSError:\n        raise RuntimeError('UNKNOWN: Failed to start RPC server') from None",
+         "the port {port} of rank 0 (TF_CONFIG, JAX_COORDINATOR_ADDRESS) was free"),
+    ],
+    ids=["torch", "tensorflow", "jax"],
+)  # fmt: skip
+def test_a_port_is_kept_for_the_ranks_and_a_stolen_one_is_said_so(
+    node: Node, tmp_path: Path, rank: int, port: str, serve: str, words: str
+) -> None:
     source = (
-        "import os, socket\nfrom jupyter_gpu_release import ranks\nport = int(os.environ['MASTER_PORT'])\n"
-        "if ranks.rank == 0:\n"
-        "    thief = socket.socket()\n    try:\n        thief.bind(('127.0.0.1', port))\n"
-        "    except OSError as error:\n        print(error.strerror)\n"
-        "    thief = socket.socket(); thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
-        "    thief.bind(('127.0.0.1', port)); thief.listen()\n"
-        "ranks.barrier()\nimport torch.distributed as dist\n"
-        "if ranks.rank == 0:\n    dist.init_process_group('gloo')\nelse:\n    ranks.barrier()"
+        "import asyncio, json, os, socket, time\nfrom jupyter_gpu_release import ranks\n"
+        f"port = {port}\nif ranks.rank == {rank}:\n    print(port, flush=True)\n"
+        f"    while not os.path.exists('stolen'):\n        time.sleep(0.01)\n    {serve}\nelse:\n    ranks.barrier()"
     )
-    run = node.run(source, **TWO)
-    assert said(run)[0].startswith("Address already in use")
-    assert run.outcome.error is not None
-    assert "EADDRINUSE" in run.outcome.error.evalue
-    assert any("MASTER_PORT" in note for note in run.outcome.notes)
+    run = node.start(source, workdir=str(tmp_path), **TWO)
+    run.wait_for(lambda run: said(run).get(rank, "").endswith("\n"))
+    number = said(run)[rank].strip()
+    command = [sys.executable, "-I", "-S", "-c", _THIEF, number]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as thief:
+        assert thief.stdout is not None
+        assert [thief.stdout.readline(), thief.stdout.readline()] == ["Address already in use\n", "listens\n"]
+        (tmp_path / "stolen").touch()
+        outcome = run.wait(30)
+    assert outcome.status == "error"
+    assert [note for note in outcome.notes if words.format(port=number) in note], outcome
+    assert sum("listens there now" in note for note in outcome.notes) == 1

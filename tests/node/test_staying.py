@@ -24,7 +24,7 @@ def _stays(run: Run) -> bool:
 
 def _call(node: Node, source: str = _PID, after: Run | None = None, **options: object) -> Run:
     options = {"stays": True, **options}
-    return node.run(source, out=["result"], series=True, after=after.order.run if after else "", **options)
+    return node.run(source, out=["result"], series="f", after=after.order.run if after else "", **options)
 
 
 def _pid(run: Run) -> int:
@@ -111,6 +111,17 @@ def test_one_that_is_killed_while_it_waits_is_replaced(node: Node, until: Until,
     _let_go(node, second)
 
 
+def test_an_interrupt_that_came_too_late_is_not_the_next_calls(node: Node) -> None:
+    late = (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\nos.kill(os.getpid(), signal.SIGINT)"
+    )
+    first = _call(node, f"{_PID}\n{late}")
+    assert (first.outcome.status, _stays(first)) == ("ok", True)
+    second = _call(node, after=first)
+    assert (second.outcome.status, _pid(second)) == ("ok", _pid(first))
+    _let_go(node, second)
+
+
 def test_limits_and_interrupts_are_the_next_calls_own(node: Node) -> None:
     first = _call(node, timeout_s=60.0)
     late = _call(node, f"{_PID}\nimport time\nbegan = time.time()\ntime.sleep(30)", after=first, timeout_s=0.3)
@@ -143,7 +154,7 @@ def test_one_hears_of_the_next_call_while_it_works(node: Node, tmp_path: Path) -
     go = tmp_path / "go"
     wait = f"{_PID}\nimport time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
     for is_early in (True, False):
-        run = node.start(wait, out=["result"], series=True)
+        run = node.start(wait, out=["result"], series="f")
         if not is_early:
             run.wait_for(lambda run: run.phase("running"))
         node.loop.call_soon_threadsafe(run.on_node.gang.stay)

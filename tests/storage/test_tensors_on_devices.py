@@ -132,7 +132,9 @@ def test_a_fingerprint_of_a_device_tensor_moves_no_data() -> None:
 def test_detaching_is_remarked() -> None:
     weight = torch.ones(2, requires_grad=True)
     dump = codec.dump({"w": weight, "loss": weight.sum(), "deep": {"l": [weight * 2]}}, Realm({}, at_home=False))
-    assert dump.detached == ["loss", "deep"]
+    assert dump.notes("came back") == [
+        f"`{name}` came back detached from its computation graph" for name in ("loss", "deep")
+    ]
 
 
 def test_cuda_seed_follows_manual_seed_and_else_the_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,28 @@ def test_kinds_of_tensors(nb: Notebook) -> None:
     assert nb.ns["back"]["script"](torch.ones(1, 2)).shape == (1, 2)
 
 
+def test_a_model_that_each_gang_wraps_again_stays_one_model(nb: Notebook) -> None:
+    """It leaves as a module, is wrapped in the cell, comes back as a module; what held it here holds the new one."""
+    nb.cell(
+        "import torch\nnet = torch.nn.Linear(2, 1)\nmodel = net\nopt = torch.optim.Adam(net.parameters())\nkept = [net]"
+    )
+    gang = (
+        "import torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "model = DistributedDataParallel(model)\nmodel(torch.ones(1, 2)).sum().backward()\nopt.step()"
+    )
+    for steps in (1, 2):
+        trip = nb.ok(gang)
+        ns = nb.ns
+        assert type(ns["model"]) is torch.nn.Linear
+        assert ns["model"] is ns["net"] is ns["kept"][0]
+        assert ns["opt"].param_groups[0]["params"][0] is ns["net"].weight
+        assert ns["opt"].state[ns["net"].weight]["step"] == steps
+        assert [note for note in trip.notes if "Distributed" in note] == [
+            "`model` came back without DistributedDataParallel around its module (wrap it again in the next gang)"
+        ]
+
+
 def test_large_values_are_mapped_and_stay_writable(nb: Notebook) -> None:
     nb.cell("import torch, numpy as np\nbig = torch.zeros(1 << 20)\nright = np.zeros(1 << 18)")
     trip = nb.ok("made = big + 1\nhuge = np.ones(1 << 20)\nright[5] = 1", through_files=True)
