@@ -164,12 +164,22 @@ class GatewaySession:
         for feed in self._feeds.all():
             feed.put(ConnectionLost(ended, final=True))
         self._retry.set()
-        for thread in self._threads:
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(timeout_s)
 
     # --------------------------------------------------------------------------------------- threads
     def _start(self) -> None:
+        """In a thread of its own, which no KeyboardInterrupt strikes: both threads begin, or none."""
+        if self._threads or self._closed:
+            return
+        starter = threading.Thread(target=self._start_both, name="gpu-session-start", daemon=True)
+        starter.start()
+        starter.join()
+
+    def _start_both(self) -> None:
         with self._lock:
             if self._threads or self._closed:
                 return
@@ -178,8 +188,8 @@ class GatewaySession:
                 (self._outbox.write_forever, "gpu-session-write"),
             ):
                 thread = threading.Thread(target=work, name=name, daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)
 
     def _read_forever(self) -> None:
         delay_s = _FIRST_DELAY_S

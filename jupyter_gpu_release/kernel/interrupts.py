@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -31,3 +33,12 @@ class Interrupts:
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Context in which an interrupt waits until the end: for imports, of which a broken one can do harm later."""
+    with Interrupts() as interrupts:
+        yield
+    if interrupts.count:
+        raise KeyboardInterrupt

@@ -10,6 +10,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from ..core.options import OPTIONS
 from ..errors import GpuReleaseError, OptionError
+from .interrupts import held
 
 if TYPE_CHECKING:
     from .notebook import Notebook
@@ -26,6 +27,8 @@ def _in_our_words(magic: _Magic) -> _Magic:
     @wraps(magic)
     def call(*args: Any, **keywords: Any) -> Any:
         try:
+            with held():
+                _import_all()
             return magic(*args, **keywords)
         except GpuReleaseError as error:
             shown: BaseException = error
@@ -36,6 +39,11 @@ def _in_our_words(magic: _Magic) -> _Magic:
         raise in_our_words(shown)
 
     return cast(_Magic, call)
+
+
+def _import_all() -> None:
+    """What the magics import when they are first used."""
+    from . import commands, keeping, notebook, run_commands  # noqa: F401
 
 
 @magics_class
@@ -50,7 +58,8 @@ class GpuMagics(Magics):
     def notebook(self) -> Notebook:
         """This kernel's side; made (and its modules imported) when it is first needed."""
         if self._notebook is None:
-            from .notebook import Notebook
+            with held():
+                from .notebook import Notebook
 
             self._notebook = Notebook(self.shell)
         return self._notebook

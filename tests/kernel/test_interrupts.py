@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu_release.core.messages import ErrorInfo, Graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel_outputs import Kernel, Outputs
     from script_gateway import FakeGateway, FakeRun
 
@@ -150,3 +152,22 @@ def test_the_kernels_own_handler_is_back_afterwards(kernel: Kernel, gateway: Fak
         pass
     kernel.manager.interrupt_kernel()
     assert kernel.finish(message).error["ename"] == "KeyboardInterrupt"
+
+
+def test_an_interrupt_does_not_break_an_import(
+    make_kernel: Callable[[dict[str, str]], Kernel], environment: dict[str, str]
+) -> None:
+    """Python 3.11 makes a RuntimeError of one that strikes while a class is made; the module is there by half then."""
+    kernel = make_kernel(environment)
+    kernel.run(
+        "%load_ext jupyter_gpu_release\nimport dataclasses, os, signal, sys\n"
+        "original = dataclasses.Field.__set_name__\n"
+        "def strike(field, owner, name):\n"
+        "    if owner.__name__ == 'Realm':\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return original(field, owner, name)\n"
+        "dataclasses.Field.__set_name__ = strike"
+    )
+    outputs = kernel.run("%gpu_status")
+    assert outputs.reply["ename"] == "KeyboardInterrupt"
+    assert kernel.value("'jupyter_gpu_release.kernel.run_commands' in sys.modules") == "True"
