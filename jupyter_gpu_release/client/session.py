@@ -126,8 +126,12 @@ class GatewaySession:
         ``while_unsent`` is called there, too, every few seconds without a connection until the gateway has the request.
         """
         feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
-        self._add(feed)
-        self._outbox.put(Submit(request))
+        try:
+            self._add(feed)
+            self._outbox.put(Submit(request))
+        except BaseException:  # an interrupt: nobody will hear of it, so a reconnect must not send it
+            self._feeds.drop(feed)
+            raise
         self._retry.set()
         return feed
 

@@ -103,10 +103,11 @@ class Launcher(ABC):
         )  # fmt: skip
         find = partial(self._store, session)
         submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
-        launched, hearing = self._sent(session, submission, options.name or call.name, self.shower(live=stream))
+        show = self.shower(live=stream)
         kind = (session.session_id, cell.series, repr(options.ask))
         alone = not cell.series or submission.paths is not None or not session.connected
         try:
+            launched, hearing = self._sent(session, submission, options.name or call.name, show)
             if alone or not self._ahead.may_go(kind, hearing, _ACCEPT_S):
                 self._await_answer(session, hearing)
                 self._ahead.note(kind)

@@ -44,12 +44,13 @@ class _StrikesAt:
         return self._trace
 
 
-def _threads() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("gpu-session"))
+def _new_threads(before: set[threading.Thread]) -> list[str]:
+    return sorted(thread.name for thread in set(threading.enumerate()) - before)
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_an_interrupt_at_any_line_leaves_no_half_session(goes_on: bool) -> None:
+    before = set(threading.enumerate())
     line, has_struck = 0, True
     while has_struck:
         session = GatewaySession(Target(f"http://127.0.0.1:{free_port()}", "t"), "s")
@@ -59,11 +60,11 @@ def test_an_interrupt_at_any_line_leaves_no_half_session(goes_on: bool) -> None:
         if goes_on:
             with pytest.raises(GatewayUnavailableError):
                 session.connect(0.0)
-            assert _threads() == ["gpu-session-read", "gpu-session-write"], line
+            assert _new_threads(before) == ["gpu-session-read", "gpu-session-write"], line
         session.close()
         deadline = time.monotonic() + 10
-        while _threads() and time.monotonic() < deadline:
+        while _new_threads(before) and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert not _threads(), line
+        assert not _new_threads(before), line
         line += 1
     assert line > 8
