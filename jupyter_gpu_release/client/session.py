@@ -38,6 +38,7 @@ from .discovery import Target
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .link import open_link, receive, send
 from .outbox import Outbox
+from .together import Together
 from .unheard import Unheard
 from .unreachable import WrongAddressError, unreachable
 
@@ -61,10 +62,11 @@ class GatewaySession:
         self._silence_s = silence_s
         self._feeds = FeedTable()
         self._unheard = Unheard()
-        self._lock = threading.Lock()
         self._outbox = Outbox(lambda: self._link)
         self._link: ClientConnection | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads = Together(
+            {"gpu-session-read": self._read_forever, "gpu-session-write": self._outbox.write_forever}
+        )
         self._retry = threading.Event()
         self._settled = threading.Event()
         self._error: GpuReleaseError | None = None
@@ -84,7 +86,7 @@ class GatewaySession:
 
         Raises the gateway's refusal, or :class:`GatewayUnavailableError` after ``timeout_s``.
         """
-        self._start()
+        self._threads.begin()
         self._retry.set()
         deadline = time.monotonic() + timeout_s
         while not (self._settled.wait(min(1.0, max(0.0, deadline - time.monotonic())))):
@@ -168,33 +170,9 @@ class GatewaySession:
         for feed in self._feeds.all():
             feed.put(ConnectionLost(ended, final=True))
         self._retry.set()
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
+        self._threads.end(timeout_s)
 
     # --------------------------------------------------------------------------------------- threads
-    def _start(self) -> None:
-        """In a thread of its own, which no KeyboardInterrupt strikes: both threads begin, or none."""
-        if self._threads or self._closed:
-            return
-        starter = threading.Thread(target=self._start_both, name="gpu-session-start", daemon=True)
-        starter.start()
-        starter.join()
-
-    def _start_both(self) -> None:
-        with self._lock:
-            if self._threads or self._closed:
-                return
-            for work, name in (
-                (self._read_forever, "gpu-session-read"),
-                (self._outbox.write_forever, "gpu-session-write"),
-            ):
-                thread = threading.Thread(target=work, name=name, daemon=True)
-                thread.start()
-                self._threads.append(thread)
-
     def _read_forever(self) -> None:
         delay_s = _FIRST_DELAY_S
         while not self._over():
@@ -296,7 +274,7 @@ class GatewaySession:
             feed.put(ConnectionLost(self._error, final=True))
         elif self._lost_at is not None and self._error is not None:
             feed.put(ConnectionLost(self._error))
-        self._start()
+        self._threads.begin()
 
     def _subscribe(self, run: str, after: int) -> None:
         self._outbox.put(Subscribe(run, after))
