@@ -193,17 +193,30 @@ def _describe(process: psutil.Process) -> str:
         return str(process.pid)
 
 
+def _holds(condition: Callable[[], object], *, is_last: bool) -> bool:
+    try:
+        return bool(condition())
+    except Exception:
+        if is_last:
+            raise
+        return False
+
+
 UntilTrue = Callable[[Callable[[], object], str], None]
 
 
 @pytest.fixture(scope="session")
 def until() -> UntilTrue:
-    """``until(condition, "what is waited for")``: waits for it, at most 60 s, and fails when it does not come."""
+    """``until(condition, "what is waited for")``: waits for it, at most 60 s, and fails when it does not come.
+
+    A condition that raises does not hold yet: the file, process or row that it looks at may come, or go, meanwhile.
+    """
 
     def wait(condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, f"waited 60 s for: {what}"
+        deadline, is_last = time.monotonic() + 60, False
+        while not _holds(condition, is_last=is_last):
+            assert not is_last, f"waited 60 s for: {what}"
             time.sleep(0.02)
+            is_last = time.monotonic() > deadline
 
     return wait

@@ -175,13 +175,8 @@ def test_a_disk_that_is_full_then_read_only_holds_no_gpu(cluster: Cluster, open_
         assert notebook.value("[int(table[-1]), len(table)]") == [(1 << 21) - 1, 1 << 21]
         until(lambda: _shown_run(cluster, run["run"])["state"] == "succeeded", "the run has succeeded")
         manifest = values.with_name("manifest.json")
-        until(lambda: _state_in(manifest) == "succeeded", "the manifest says so, too")
+        until(lambda: json.loads(manifest.read_bytes())["state"] == "succeeded", "the manifest says so, too")
         assert cluster.cli("attach", run["run"]).count("made") == 1
-
-
-def _state_in(manifest: Path) -> str:
-    """Empty: it could not be written yet."""
-    return str(json.loads(manifest.read_bytes())["state"]) if manifest.exists() else ""
 
 
 def _remounted(store: Path, options: str) -> bool:
