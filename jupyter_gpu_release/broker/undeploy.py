@@ -63,8 +63,14 @@ def _remove_folders(runtime: str) -> None:
 def _remove_by_value() -> Any:
     def remove(folder: str) -> None:
         import shutil
+        import time
+        from pathlib import Path
 
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(100):  # the agent that was just killed, and what is below it, may still make files
+            shutil.rmtree(folder, ignore_errors=True)
+            if not Path(folder).exists():
+                break
+            time.sleep(0.05)
 
     remove.__module__ = "__main__"  # sent as code: the node need not have this package any more
     return remove

@@ -74,12 +74,12 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
     agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``; results that are not
     durable yet are waited for while they are being written to the node's own disk.
     """
-    total = 0
+    ended: set[int] = set()  # one that takes long to die is found again
     for attempt in range(4):
         found = _members(cluster, keeper_pid, runtime)
         if not found:
             break
-        total += len(found)
+        ended.update(process.pid for process in found)
         daemons = [process for process in found if _is_ray_daemon(process)]
         others = [process for process in found if process not in daemons]
         _signal(daemons, "kill")
@@ -87,7 +87,7 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
         _wait_spilled([process for process in others if _keeps_results(process)])
         _signal(_wait_gone(others, grace_s if attempt == 0 else 0.0), "kill")
         _wait_gone(found, _KILL_WAIT_S)
-    return total
+    return len(ended)
 
 
 def keeps_results(cluster: str) -> bool:

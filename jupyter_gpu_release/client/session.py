@@ -49,7 +49,10 @@ __all__ = ["ConnectionBack", "ConnectionLost", "FeedItem", "GatewaySession", "Ru
 
 #: no word from the gateway for so long: the connection is taken for dead
 SILENCE_S = 15.0
-_FIRST_DELAY_S, _LONGEST_DELAY_S, _LONGEST_IDLE_DELAY_S = 0.05, 1.0, 30.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+#: between tries of a kernel without runs: well below the gateway's reconnect grace (30 s), after which what it keeps
+#: there is given up
+_LONGEST_IDLE_DELAY_S = 8.0
 
 
 class GatewaySession:

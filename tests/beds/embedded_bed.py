@@ -24,13 +24,13 @@ def members(connection: Connection) -> list[psutil.Process]:
 
 
 def named(name: str, pids: Iterable[int]) -> list[psutil.Process]:
-    """Those of ``pids`` that bear this name and live."""
-    found = []
+    """Those of ``pids`` that bear this name and live, but for what they have just forked: it bears it for a moment."""
+    found = {}
     for process in _living(pids):
         with contextlib.suppress(psutil.NoSuchProcess):  # gone while we look
             if process.name() == name:
-                found.append(process)
-    return found
+                found[process.pid] = process.ppid(), process
+    return [process for parent, process in found.values() if parent not in found]
 
 
 def _living(pids: Iterable[int]) -> Iterator[psutil.Process]:

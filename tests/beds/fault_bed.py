@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -45,8 +46,9 @@ class Cluster:
         victims = self.find(words)
         assert victims, f"no process with {words!r} in {[p.cmdline() for p in self.find('')]}"
         for victim in victims:
-            victim.kill()
-        psutil.wait_procs(victims, timeout=10)
+            with contextlib.suppress(psutil.NoSuchProcess):  # with one of them, or by itself
+                victim.kill()
+        wait_dead(victims)
 
     def kill_all(self) -> None:
         """SIGKILL everything at once, the keeper first."""
@@ -61,7 +63,7 @@ class Cluster:
         """Run the command line against this cluster."""
         environment = {**os.environ, "JUPYTER_GPU_HOME": str(self.home)}
         command = [sys.executable, "-m", "jupyter_gpu_release.cli", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=180)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -75,7 +77,8 @@ class Cluster:
         return document
 
     def _document(self, path: str) -> dict[str, Any]:
-        with GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file))) as gateway:
+        token = read_secret(Path(self.connection.token_file))
+        with GatewayClient(self.connection.url, token, timeout_s=60) as gateway:
             return gateway.document(path)
 
     def placement_groups(self) -> list[str]:
@@ -98,7 +101,7 @@ class Cluster:
 
     def assert_nothing_is_held(self, *pids: int) -> None:
         """No GPU, no placement group, no process of a cell (waits: the broker reconciles every few s)."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while (left := self._held(pids)) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert left == []
@@ -108,6 +111,14 @@ class Cluster:
         held = [f"GPUs: {status}"] if status["gpus"]["held"] else []
         held += [f"process {pid}" for pid in {*filter(_lives, pids), *_run_processes(self.connection.cluster)}]
         return held + [f"group {name}" for name in self.placement_groups()]
+
+
+def wait_dead(victims: list[psutil.Process]) -> None:
+    """Until none of them lives; who collects them is not looked at."""
+    deadline = time.monotonic() + 60
+    while left := [victim for victim in victims if _lives(victim.pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 def _lives(pid: int) -> bool:

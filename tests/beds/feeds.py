@@ -10,7 +10,7 @@ from jupyter_gpu_release.core.messages import RunView
 from jupyter_gpu_release.core.run import RunState
 from jupyter_gpu_release.core.session_messages import Accepted, Events, Refused, Update
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 class Reading:

@@ -32,6 +32,10 @@ class Shown:
         streams = [m["content"] for m in self.messages if m["msg_type"] == "stream"]
         return "".join(content["text"] for content in streams if content["name"] == name)
 
+    def lines(self) -> list[str]:
+        """The whole lines of its standard output: of the last one a part may be under way."""
+        return self.text().split("\n")[:-1]
+
     def displays(self, mime: str = "text/plain") -> list[Any]:
         kinds = ("display_data", "update_display_data", "execute_result")
         data = [m["content"]["data"] for m in self.messages if m["msg_type"] in kinds]
@@ -53,13 +57,13 @@ class Notebook:
         if load:
             assert self.run("%load_ext jupyter_gpu_release").status == "ok"
 
-    def run(self, code: str, limit_s: float = 120, **options: Any) -> Shown:
+    def run(self, code: str, limit_s: float = 180, **options: Any) -> Shown:
         """Run one cell to its end."""
         messages: list[dict[str, Any]] = []
         reply = self.client.execute_interactive(code, timeout=limit_s, output_hook=messages.append, **options)
         return Shown(reply["content"], messages)
 
-    def ok(self, code: str, limit_s: float = 120) -> Shown:
+    def ok(self, code: str, limit_s: float = 180) -> Shown:
         """Run one cell that must succeed."""
         shown = self.run(code, limit_s)
         assert shown.status == "ok", shown.traceback
@@ -68,7 +72,7 @@ class Notebook:
     def value(self, expression: str) -> Any:
         """A JSON-able value from the kernel's namespace."""
         wanted = {"value": f"__import__('json').dumps({expression})"}
-        reply = self.client.execute_interactive("", user_expressions=wanted, timeout=60, output_hook=lambda _: None)
+        reply = self.client.execute_interactive("", user_expressions=wanted, timeout=180, output_hook=lambda _: None)
         answer = reply["content"]["user_expressions"]["value"]
         assert answer["status"] == "ok", answer
         return json.loads(eval(answer["data"]["text/plain"]))
@@ -78,7 +82,7 @@ class Notebook:
         self._messages: list[dict[str, Any]] = []
         return str(self.client.execute(code, **options))
 
-    def until(self, predicate: Any, limit_s: float = 60) -> Shown:
+    def until(self, predicate: Any, limit_s: float = 180) -> Shown:
         """Collect output of the cell begun until ``predicate(shown)`` holds."""
         deadline = time.monotonic() + limit_s
         while True:
@@ -92,7 +96,7 @@ class Notebook:
                 if type(error).__name__ != "Empty":
                     raise
 
-    def end(self, message_id: str, limit_s: float = 60) -> Shown:
+    def end(self, message_id: str, limit_s: float = 180) -> Shown:
         """The reply and all output of the cell begun."""
         reply = self.client.get_shell_msg(timeout=limit_s)
         while reply["parent_header"].get("msg_id") != message_id:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-_ANSWERS_WITHIN_S = 30.0
+#: a busy machine takes long to import the extension; a kernel that a test left busy need not be waited for so long
+_BEGINS_WITHIN_S, _ENDS_WITHIN_S = 120.0, 30.0
 
 
 class _Started(Protocol):
@@ -54,12 +55,12 @@ class KernelPool(Generic[K]):
         begin = _BEGIN.format(environment={**os.environ, **environment}, folder=str(folder))
         kernel = self._idle.pop() if self._idle else self._start(environment, folder)
         kernel.folder = folder
-        assert _does(kernel, begin)
+        assert _does(kernel, begin, _BEGINS_WITHIN_S)
         return kernel
 
     def give_back(self, kernel: K) -> None:
         """The test is over; nothing of its own stays."""
-        if kernel.manager.is_alive() and _does(kernel, _END.format(folder=str(kernel.folder))):
+        if kernel.manager.is_alive() and _does(kernel, _END.format(folder=str(kernel.folder)), _ENDS_WITHIN_S):
             self._idle.append(kernel)
         else:
             kernel.close()
@@ -69,8 +70,8 @@ class KernelPool(Generic[K]):
             self._idle.pop().close()
 
 
-def _does(kernel: _Started, code: str) -> bool:
+def _does(kernel: _Started, code: str, limit_s: float) -> bool:
     try:
-        return bool(kernel.run(code, _ANSWERS_WITHIN_S).reply["status"] == "ok")
+        return bool(kernel.run(code, limit_s).reply["status"] == "ok")
     except (queue.Empty, TimeoutError):
         return False

@@ -65,7 +65,7 @@ class RayBed:
             "--include-dashboard=false", "--dashboard-port=0", "--include-log-monitor=false", "--no-monitor",
             "--disable-usage-stats", "--labels=zone=test",
         ]  # fmt: skip
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return (self.folder / "ray" / "ray_current_cluster").read_text().strip()
 
@@ -138,7 +138,7 @@ class GatewayBed:
         path.write_bytes(msgspec.json.encode(self.config))
         done = subprocess.run(
             [sys.executable, "-m", "jupyter_gpu_release.broker.deploy", str(path)],
-            env=self.bed.environment | environment, capture_output=True, text=True, timeout=120,
+            env=self.bed.environment | environment, capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert done.stdout.strip(), done.stderr
         answer = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Deployed)

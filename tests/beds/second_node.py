@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import psutil
+from fault_bed import wait_dead
 
 from jupyter_gpu_release.cli.processes import cluster_processes
 from jupyter_gpu_release.client.autostart import Ready
@@ -56,25 +57,27 @@ class SecondNode:
             env={**_environment(head), **_ONE_GROUP},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         (raylet,) = set(self._raylets()) - before
         return raylet
 
     def _raylets(self) -> list[int]:
-        return [pid for pid in cluster_processes(self.connection.cluster) if "raylet/raylet" in _command(pid)]
+        """Without their children, which bear their names until they have begun their own program."""
+        found = [pid for pid in cluster_processes(self.connection.cluster) if "raylet/raylet" in _command(pid)]
+        return [pid for pid in found if _parent(pid) not in found]
 
     def wait_until_up(self, gpus: int) -> None:
         """Until the gateway sees this many GPUs, all on nodes whose agents take runs."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         with self._gateway() as client:
             while (health := client.health()).gpus_total < gpus or health.agents < health.nodes:
                 assert time.monotonic() < deadline, health
                 time.sleep(0.1)
 
     def _gateway(self) -> GatewayClient:
-        return GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file)))
+        return GatewayClient(self.connection.url, read_secret(Path(self.connection.token_file)), timeout_s=60)
 
     def kill(self) -> None:
         """SIGKILL the raylet and everything below it, as a node that loses its power."""
@@ -83,8 +86,9 @@ class SecondNode:
         raylet = psutil.Process(self.raylet)
         victims = [raylet, *raylet.children(recursive=True)]
         for victim in victims:
-            victim.kill()
-        psutil.wait_procs(victims, timeout=10)
+            with contextlib.suppress(psutil.NoSuchProcess):  # the raylet's death ended it first
+                victim.kill()
+        wait_dead(victims)
 
     def fall_silent(self) -> list[psutil.Process]:
         """As a node whose cable is pulled: the raylet is gone and nobody else says a word, but no connection ends.
@@ -99,7 +103,7 @@ class SecondNode:
                     process.suspend()
                     stopped.add(process)
         raylet.kill()
-        raylet.wait(10)
+        raylet.wait(60)
         return list(stopped)
 
 
@@ -108,6 +112,13 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
         return ""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _environment(pid: int) -> dict[str, str]:

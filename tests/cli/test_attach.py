@@ -15,6 +15,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
 
+pytestmark = pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]
 
 

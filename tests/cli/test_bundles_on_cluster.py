@@ -55,7 +55,7 @@ def test_a_real_run(
     target = find_gateway()
     assert target is not None
     session = GatewaySession(target, f"exports {len(cell)}")
-    session.connect(10.0)
+    session.connect(60.0)
     run = new_run_id()
     payload = encode(CellPayload(source=cell))
     try:

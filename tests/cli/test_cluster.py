@@ -22,6 +22,7 @@ from jupyter_gpu_release.client.autostart import Failed, Progress, Ready, StartL
 from jupyter_gpu_release.client.home import Connection, HomePaths, read_secret, write_secret
 from jupyter_gpu_release.errors import ClusterError, ImpossibleAskError, OptionError, StoreError
 
+pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]
 
 
@@ -47,6 +48,15 @@ def quick_home(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> HomePath
     return own_home
 
 
+@pytest.fixture
+def unready_home(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomePaths:
+    """A home whose cluster never becomes ready: however late it is stopped, that is during its start."""
+    (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("JUPYTER_GPU_PRELOAD", "never_ready")
+    return own_home
+
+
 def test_two_starts_at_once_start_one_and_stop_ends_it(
     quick_home: HomePaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,7 +70,7 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(
         )
     )  # fmt: skip
     both = [_cli("start", "--progress-json", home=quick_home) for _ in range(2)]
-    outputs = [process.communicate(timeout=120) for process in both]
+    outputs = [process.communicate(timeout=200) for process in both]
     lines = [[msgspec.json.decode(line, type=StartLine) for line in out.splitlines()] for out, _ in outputs]
     ends = [line[-1] for line in lines]
     assert [process.returncode for process in both] == [0, 0], outputs
@@ -97,8 +107,8 @@ def test_stop_after_the_keeper_was_killed(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home: HomePaths, until: Until) -> None:
-    process = _cli("start", "--simulated-gpus", "1", home=quick_home)
+def test_an_interrupted_start_leaves_nothing(number: signal.Signals, unready_home: HomePaths, until: Until) -> None:
+    process = _cli("start", "--simulated-gpus", "1", home=unready_home)
     cluster: set[str] = set()
 
     def ray_is_there() -> bool:
@@ -107,10 +117,10 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, quick_home:
 
     until(ray_is_there, "a raylet")
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 130
     assert [pid for marker in cluster - {""} for pid in cluster_processes(marker)] == []
-    assert not quick_home.connection.exists()
+    assert not unready_home.connection.exists()
 
 
 def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_keeper_ends_the_rest(
@@ -133,7 +143,7 @@ def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_keeper_ends_the_rest(
     assert list((quick_home.log / "ray-of-the-last-crash").glob("raylet*"))
 
 
-def test_a_keeper_killed_during_start_is_reported(quick_home: HomePaths, until: Until) -> None:
+def test_a_keeper_killed_during_start_is_reported(unready_home: HomePaths) -> None:
     told: list[str] = []
 
     def kill_keeper(text: str) -> None:
@@ -143,9 +153,9 @@ def test_a_keeper_killed_during_start_is_reported(quick_home: HomePaths, until: 
             max(keepers, key=psutil.Process.create_time).kill()  # not that of the session's cluster
 
     with pytest.raises(ClusterError, match="the start was stopped"):
-        start_embedded(home=quick_home, simulated=1, progress=kill_keeper)
+        start_embedded(home=unready_home, simulated=1, progress=kill_keeper)
     assert told
-    assert not quick_home.connection.exists()
+    assert not unready_home.connection.exists()
 
 
 def test_more_real_gpus_than_there_are(own_home: HomePaths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +179,7 @@ def test_a_store_that_cannot_be_made(own_home: HomePaths, tmp_path: Path) -> Non
 
 def test_failures_are_one_line_for_programs(own_home: HomePaths) -> None:
     process = _cli("start", "--progress-json", "--gpus", "640", home=own_home)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=180)
     assert process.returncode == 1
     (line,) = out.splitlines()
     failed = msgspec.json.decode(line, type=StartLine)

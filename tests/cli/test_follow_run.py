@@ -31,7 +31,7 @@ def _home(cluster: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
 def session(cluster: Ready) -> Iterator[GatewaySession]:
     connection = cluster.connection
     made = GatewaySession(Target(connection.url, read_secret(Path(connection.token_file))), "attaching")
-    made.connect(10.0)
+    made.connect(60.0)
     yield made
     made.close()
 
@@ -76,10 +76,10 @@ def test_a_live_run_is_followed_and_left_going_on(session: GatewaySession, tmp_p
     )
     assert [process.stdout.readline() for process in (leaver, stayer) if process.stdout] == ["begun\n"] * 2
     leaver.send_signal(signal.SIGINT)
-    assert f"{asked.run} goes on" in leaver.communicate(timeout=60)[1]
+    assert f"{asked.run} goes on" in leaver.communicate(timeout=180)[1]
     assert leaver.returncode == 130
     go.touch()
-    assert stayer.communicate(timeout=60)[0] == "ended\n"
+    assert stayer.communicate(timeout=180)[0] == "ended\n"
     assert stayer.returncode == 0
     assert reading.end().state == "succeeded"
 

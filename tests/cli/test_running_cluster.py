@@ -123,7 +123,7 @@ def session(cluster: Ready) -> Iterator[GatewaySession]:
     connection = cluster.connection
     target = Target(connection.url, read_secret(Path(connection.token_file)))
     session = GatewaySession(target, f"test-{secrets.token_hex(4)}")
-    session.connect()
+    session.connect(60.0)
     yield session
     session.close()
 
@@ -141,7 +141,7 @@ def test_a_run_is_seen_cancelled_and_shown(
     assert ask("status")["gpus"] == {"total": 4, "held": 3, "free": 1, "external": 0, "warm": 0}
     waiting = request("pass", "test", gpus=2)
     session.submit(waiting)
-    until(lambda: ask("status")["queue"], "the second run in the queue")
+    until(lambda: any(row["reason"] for row in ask("status")["queue"]), "the second run in the queue")
     (queued,) = ask("status")["queue"]
     assert (queued["run"], queued["position"], queued["gpus"]) == (waiting.run, 1, 2)
     assert queued["reason"]
@@ -152,10 +152,13 @@ def test_a_run_is_seen_cancelled_and_shown(
     assert waiting.run in people
     assert main(["cancel", asked.run]) == 0
     assert "is being ended" in capsys.readouterr().out
-    until(lambda: not ask("status")["runs"], "both runs to end")
+
+    def states() -> list[str]:
+        found = {run["run"]: run["state"] for run in ask("runs")["runs"]}
+        return [found[asked.run], found[waiting.run]]
+
+    until(lambda: states() == ["cancelled", "succeeded"], "both runs to end")
     assert ask("status")["gpus"]["held"] == 0
-    states = {run["run"]: run["state"] for run in ask("runs")["runs"]}
-    assert (states[asked.run], states[waiting.run]) == ("cancelled", "succeeded")
     (shown,) = ask("runs", "show", asked.run)["runs"]
     assert shown["name"] == "sleeper"
     assert shown["held_s"] > 0

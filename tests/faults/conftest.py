@@ -19,7 +19,8 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     """One for a module whose faults it survives."""
     home = HomePaths(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "4")
+        # two kernels are killed, the others must come back in time after the gateway was
+        patch.setenv("JUPYTER_GPU_RECONNECT_GRACE_S", "20")
         try:
             cluster = Cluster(start_embedded(home=home, simulated=4, progress=print))
             yield cluster

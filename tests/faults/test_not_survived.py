@@ -13,6 +13,7 @@ from kernel_bed import Notebook
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]
+pytestmark = pytest.mark.timeout(480)  # clusters of their own: 15 s, minutes on a machine that is busy
 _LONG = (
     "%%gpu_train\nimport subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     "print('go', flush=True)\ntime.sleep(1000)"
@@ -46,7 +47,7 @@ def driver(doomed: Cluster, short_patience: None) -> Iterator[subprocess.Popen[s
 def _begin(notebook: Notebook) -> str:
     notebook.ok("precious = [1, 2]")
     cell = notebook.begin(_LONG)
-    notebook.until(lambda shown: "go" in shown.text())
+    notebook.until(lambda shown: "go" in shown.lines())
     return cell
 
 
@@ -55,7 +56,7 @@ def test_the_raylet_alone_is_killed(doomed: Cluster, open_notebook: Open, until:
     notebook.ok("import time\nfrom jupyter_gpu_release import launch\nlaunched = launch(time.sleep, 1000)")
     cell = _begin(notebook)
     doomed.kill("raylet/raylet")
-    shown = notebook.end(cell, 90)
+    shown = notebook.end(cell)
     assert shown.status == "error"
     assert "jupyter gpu" in shown.traceback or "cluster" in shown.traceback
     shown = notebook.run("launched.result()")
@@ -71,11 +72,11 @@ def test_the_whole_cluster_is_killed_and_the_kernel_outlives_a_ray_driver(
     notebook = open_notebook(doomed)
     cell = _begin(notebook)
     doomed.kill_all()
-    shown = notebook.end(cell, 90)
+    shown = notebook.end(cell)
     assert shown.status == "error"
     assert "cluster" in shown.traceback
     until(lambda: not doomed.find(""), "nothing is left of the cluster")
-    assert driver.wait(100) != 0
+    assert driver.wait(180) != 0
     assert notebook.value("precious") == [1, 2]
     # the next cell starts a cluster anew, without a question
-    assert "3" in notebook.ok("%%gpu_train\nsum(precious)", 120).displays()
+    assert "3" in notebook.ok("%%gpu_train\nsum(precious)", 300).displays()

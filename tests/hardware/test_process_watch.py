@@ -20,7 +20,7 @@ Until = Callable[[Callable[[], object], str], None]
 def test_real_processes_that_start_and_end_are_seen(until: Until) -> None:
     watch = ProcessWatch()
     watch.look()
-    code = "import os, time\nif os.fork() == 0: time.sleep(100)\nprint(os.getpid(), flush=True); input()"
+    code = "import os, time\nif os.fork() == 0: time.sleep(1000)\nprint(os.getpid(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
