@@ -10,7 +10,8 @@ import time
 
 #: one that no library uses
 _SIGNAL = signal.SIGRTMIN + 7
-_WAIT_S, _LOOK_S = 1.0, 0.02
+#: it is ended anyway, and on a busy machine it may be slow to begin, and pause between two lines
+_WAIT_S, _LOOK_S = 8.0, 0.3
 _MOST_LINES = 40
 #: frames below the cell's own
 _MACHINERY = ("/jupyter_gpu_release/node/", "/IPython/core/", "/asyncio/", "<frozen runpy>")

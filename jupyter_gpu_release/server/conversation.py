@@ -29,6 +29,8 @@ class Conversation:
     own_sessions: set[str] = field(default_factory=set)
     #: the main shell answered since we listen: from then on silence means idle
     main_shell_answered: bool = False
+    #: something came over IOPub since then: what is begun from now on will be heard of
+    heard: bool = False
     #: requests begun and not ended: id → what it is
     open: dict[str, str] = field(default_factory=dict)
     #: when the last tracked request was begun or ended, or said something
@@ -51,6 +53,11 @@ class Conversation:
             self._status(content.get("execution_state", ""), request, what, parent.get("session", ""), now_s)
         elif what and what not in UNTRACKED and parent.get("session") not in self.own_sessions:
             self.last_activity_s = now_s
+        self.heard = True
+
+    def answered(self) -> None:
+        """The main shell answered. IOPub may be connected later than the shell: then this answer does not count."""
+        self.main_shell_answered = self.heard
 
     def _status(self, state: str, request: str, what: str, session: str, now_s: float) -> None:
         if state == "starting":
@@ -74,7 +81,7 @@ class Conversation:
         """A new process: what was open died with the old one."""
         self.open.clear()
         self.debugger = False
-        self.main_shell_answered = False
+        self.main_shell_answered = self.heard = False
         self.began_s = self.last_activity_s = now_s
 
     def busy(self) -> tuple[bool | None, str]:

@@ -84,8 +84,8 @@ class Watch:
         self._session.send(self._shell, "kernel_info_request")
 
     def _on_answer(self, _: Any) -> None:
-        self.conversation.main_shell_answered = True
-        self._close_shell()
+        self.conversation.answered()
+        self._close_shell()  # an answer that did not count is asked for again at the next look
 
     def _close_shell(self) -> None:
         shell, self._shell = self._shell, None

@@ -141,6 +141,20 @@ def test_a_conversation_counts_requests_not_states() -> None:
     assert (talk.busy()[0], talk.last_activity_s) == (False, 9.0)
 
 
+def test_an_answer_counts_once_what_is_begun_will_be_heard_of() -> None:
+    """IOPub may be connected later than the shell: a cell that is begun in between is not heard of."""
+    talk = Conversation(0.0)
+    talk.answered()
+    assert talk.busy()[0] is None
+    _say(talk, "busy", "1", 1.0, what="kernel_info_request")
+    assert talk.busy()[0] is None
+    talk.answered()
+    assert talk.busy()[0] is False
+    talk.restarted(2.0)
+    talk.answered()
+    assert talk.busy()[0] is None
+
+
 def test_tools_and_our_own_requests_are_nobodys_work() -> None:
     talk = Conversation(0.0, own_sessions={"ours"})
     talk.main_shell_answered = True
