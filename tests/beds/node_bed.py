@@ -88,7 +88,8 @@ class Node:
         run = options.pop("run", None) or new_run_id()
         paths = create_run_folder(self.store, run)
         payload = CellPayload(source=source, **{"count": 3, "workdir": str(self.store), **payload_fields})
-        options = {"gpu_ids": ["0"], "simulated": True, **options}
+        # on a busy machine nobody is killed for being slow to obey
+        options = {"gpu_ids": ["0"], "simulated": True, "grace_s": 60.0, **options}
         order = StartOrder(run=run, payload=encode(payload), folder=str(paths.folder), **options)
         return Run(self, order)
 
@@ -101,7 +102,7 @@ class Node:
         self.call(self._end())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
-        process.end_marked(process.CLUSTER_MARKER, self.marker)
+        process.end_marked(process.CLUSTER_MARKER, self.marker, wait_s=60.0)
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
@@ -124,12 +125,12 @@ class Run:
             self.messages.append(message)
             self.changed.notify_all()
 
-    def wait(self, limit_s: float = 60) -> Outcome:
+    def wait(self, limit_s: float = 90) -> Outcome:
         self.future.result(limit_s)
         assert self.on_node.outcome is not None
         return self.on_node.outcome
 
-    def wait_for(self, predicate: Callable[[Run], Any], limit_s: float = 30) -> None:
+    def wait_for(self, predicate: Callable[[Run], Any], limit_s: float = 60) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: predicate(self), limit_s), self.messages
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import live_settings
 from ports import free_port
 
 CONFIG = Path(__file__).parents[2] / "jupyter-config" / "server-config" / "jupyter_gpu_release.json"
 API = "/jupyter-gpu-release/api"
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class ServerBed:
@@ -37,7 +39,7 @@ class ServerBed:
                 "port": int(self.url.rsplit(":", 1)[1]), "port_retries": 0, "open_browser": False, "allow_root": True,
                 "root_dir": str(root), "log_level": "INFO", "ip": "127.0.0.1",
                 # what the installed data file does (test_enabled.py installs a wheel's)
-                "jpserver_extensions": {"jupyter_gpu_release": True, "jupyterlab": False},
+                "jpserver_extensions": {"jupyter_gpu_release": True, "live_settings": True, "jupyterlab": False},
             },
             "IdentityProvider": {"token": self.token},
         }  # fmt: skip
@@ -47,15 +49,17 @@ class ServerBed:
         self.environment = {
             **os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_DATA_DIR": str(folder / "data"),
             "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "IPYTHONDIR": str(folder / "ipython"),
-            "JUPYTER_GPU_HOME": str(folder / "gpu-home"), "PYTHONPATH": str(folder), **(environment or {}),
+            "JUPYTER_GPU_HOME": str(folder / "gpu-home"), **(environment or {}),
+            "PYTHONPATH": ":".join(filter(None, [str(folder), (environment or {}).get("PYTHONPATH")])),
         }  # fmt: skip
+        shutil.copy(live_settings.__file__, folder)
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jupyter_server"], cwd=root, env=self.environment, stdout=log,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self.http = httpx.Client(
-            base_url=self.url, headers={"Authorization": f"token {self.token}"}, trust_env=False, timeout=30
+            base_url=self.url, headers={"Authorization": f"token {self.token}"}, trust_env=False, timeout=LIMIT_S
         )
         try:
             self._wait_ready()
@@ -86,6 +90,11 @@ class ServerBed:
 
     def post(self, path: str, body: Any = None) -> httpx.Response:
         return self.http.post(f"{API}/{path}", json=body if body is not None else {})
+
+    def set(self, **settings: dict[str, Any]) -> None:
+        """Change settings of the running server: ``set(GpuCuller={"cull_idle_timeout": 3})``."""
+        answer = self.http.put(live_settings.PATH, json=settings)
+        assert answer.status_code == 204, (answer.status_code, answer.text, self.log()[-3000:])
 
     def start_kernel(self, path: str = "a.ipynb", name: str = "python3") -> str:
         """A session with a kernel of this kernelspec; returns the kernel's id."""

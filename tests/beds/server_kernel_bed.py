@@ -12,7 +12,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from nvml_bed import FakeCards
 from server_bed import ServerBed
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class ServerKernel:
@@ -52,11 +52,20 @@ class ServerKernel:
 
     def holds(self, used: int = 1000, share: int = 0) -> int:
         """Have it open the device, and NVML show it on card 0; returns its process id."""
+        pid = self.opens()
+        self.shows(pid, used, share)
+        return pid
+
+    def opens(self) -> int:
+        """Have it open the device; it holds nothing until it :meth:`shows`."""
         assert self.cards is not None
-        pid = int(self.run(f"{self.cards.open_device}\nimport os; answer = os.getpid()"))
+        return int(self.run(f"{self.cards.open_device}\nimport os; answer = os.getpid()"))
+
+    def shows(self, pid: int, used: int = 1000, share: int = 0) -> None:
+        """Have NVML show it on card 0."""
+        assert self.cards is not None
         self.cards.hold(pid, used, share)
         self._holder = pid
-        return pid
 
     def begin(self, code: str) -> str:
         """Send a cell and do not wait."""
@@ -87,6 +96,16 @@ def audit(bed: ServerBed) -> list[dict[str, Any]]:
     """The audit log of a server whose ``audit_log`` is in its folder."""
     path = bed.folder / "audit.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def nothing_before(deadline_s: float, bed: ServerBed, words: set[str]) -> None:
+    """None of these actions may come earlier than that (monotonic). A look that took longer tells nothing."""
+    while True:
+        done = [entry for entry in audit(bed) if entry.get("action") in words]
+        if time.monotonic() >= deadline_s:
+            return
+        assert not done, done
+        time.sleep(0.1)
 
 
 def never_for(seconds: float, bed: ServerBed, words: set[str], *subjects: str) -> None:

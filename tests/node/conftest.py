@@ -17,7 +17,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     made = Node(tmp_path_factory.mktemp("store"), [])
     yield made
     made.close()
-    assert process.end_marked(process.CLUSTER_MARKER, made.marker) == 0
+    assert process.end_marked(process.CLUSTER_MARKER, made.marker) == 0  # all were waited for
     assert not made.runtime.exists()
 
 

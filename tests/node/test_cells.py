@@ -126,7 +126,7 @@ def test_an_interrupt_reaches_the_cell(node: Node, source: str) -> None:
     run = node.start("print('go', flush=True)\n" + source)
     run.wait_for(lambda r: "go" in r.text())
     run.signal("interrupt")
-    outcome = run.wait(20)
+    outcome = run.wait()
     assert outcome.status == "interrupted"
     assert outcome.error is not None
     assert outcome.error.ename == "KeyboardInterrupt"
@@ -136,7 +136,7 @@ def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) ->
     run = node.start("!echo started; sleep 1000\nprint('next line')")
     run.wait_for(lambda r: "started" in r.text())
     run.signal("interrupt")
-    assert run.wait(20).status == "ok"  # IPython goes on after an interrupted `!command`
+    assert run.wait().status == "ok"  # IPython goes on after an interrupted `!command`
     assert run.text().split() == ["started", "^C", "next", "line"]
 
 
@@ -146,7 +146,7 @@ def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) ->
                      grace_s=0.3)  # fmt: skip
     run.wait_for(lambda r: "deaf" in r.text())
     run.signal("interrupt")
-    outcome = run.wait(20)
+    outcome = run.wait()
     assert outcome.status == "interrupted"
     assert outcome.error is not None
     assert "killed" in outcome.error.evalue
@@ -159,7 +159,7 @@ def test_a_second_interrupt_kills_at_once(node: Node) -> None:
     run.signal("interrupt")
     run.wait_for(lambda r: "no" in r.text())
     run.signal("interrupt")
-    assert run.wait(10).status == "interrupted"
+    assert run.wait().status == "interrupted"
 
 
 def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:
@@ -167,7 +167,7 @@ def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:
         run = node.start("import time\ntime.sleep(100)")
         run.wait_for(_running)
         run.signal("interrupt")
-        assert run.wait(10).error == run.outcome.error
+        assert run.wait().error == run.outcome.error
         assert run.outcome.error is not None
         assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
         assert "killed" not in run.outcome.error.evalue
@@ -182,7 +182,7 @@ def test_an_interrupt_in_a_callback_that_drops_it_strikes_again(node: Node) -> N
     )
     run.wait_for(lambda run: "in it" in run.text())
     run.signal("interrupt")
-    assert run.wait(20) == run.outcome
+    assert run.wait() == run.outcome
     assert run.outcome.error is not None
     assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
     assert "killed" not in run.outcome.error.evalue
@@ -228,7 +228,7 @@ def test_a_greedy_cell_dies_alone_with_a_clear_message(node: Node) -> None:
         f"import os, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.01)\nprint('well')"
     )
     bystander.wait_for(_running)
-    outcome = node.run("x = bytearray(1 << 30)", memory_bytes=256 << 20).outcome
+    outcome = node.run("x = bytearray(1 << 30)\nimport time; time.sleep(1000)", memory_bytes=256 << 20).outcome
     assert outcome.status == "memory"
     assert outcome.error is not None
     assert "--memory" in outcome.error.mend
@@ -268,7 +268,7 @@ def test_ranks_of_a_gang_get_their_own_gpu_and_address(node: Node) -> None:
 def test_a_failing_rank_ends_the_others_and_is_named(node: Node) -> None:
     run = node.start("import os, time\nif os.environ['RANK'] == '1':\n    1 / 0\ntime.sleep(1000)",
                      ranks=2, gpu_ids=["0", "1"])  # fmt: skip
-    outcome = run.wait(20)
+    outcome = run.wait()
     assert outcome.status == "error"
     assert outcome.error is not None
     assert outcome.error.ename == "ZeroDivisionError"
@@ -301,8 +301,8 @@ def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.
     run.wait_for(lambda r: r.text().endswith("\n"))
     pids = [int(word) for word in run.text().split()]
     other.loop.call_soon_threadsafe(other.servers.kill_all)
-    assert all(process.wait_until_gone(pid, 5) for pid in pids)
-    assert run.wait(10).status == "died"
+    assert all(process.wait_until_gone(pid, 60) for pid in pids)
+    assert run.wait().status == "died"
     other.close()
 
 
@@ -311,9 +311,9 @@ def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
     run.wait_for(lambda r: r.text().endswith("\n"))
     rank, child, supervisor = (int(word) for word in run.text().split())
     os.kill(supervisor, 9)
-    assert run.wait(10).status == "died"
-    assert process.wait_until_gone(rank, 5)
-    assert process.wait_until_gone(child, 5)
+    assert run.wait().status == "died"
+    assert process.wait_until_gone(rank, 60)
+    assert process.wait_until_gone(child, 60)
     assert node.run("print('still here')").text() == "still here\n"
 
 

@@ -17,7 +17,7 @@ def test_a_run_begins_only_when_its_gpus_are_told(node: Node) -> None:
     _others_come_and_go(node)
     assert not run.messages
     node.loop.call_soon_threadsafe(run.on_node.grant, ["7", "4"])
-    assert run.wait(20).status == "ok"
+    assert run.wait().status == "ok"
     assert run.text() == "7,4\n"
 
 
@@ -25,7 +25,7 @@ def test_a_run_whose_lease_came_to_nothing_ends_without_a_word(node: Node) -> No
     run = node.start("print(1)", gpus=1, gpu_ids=None)
     _others_come_and_go(node)
     node.loop.call_soon_threadsafe(run.on_node.abandon)
-    run.future.result(20)
+    run.future.result(60)
     assert (run.messages, run.on_node.outcome) == ([], None)
 
 
@@ -34,7 +34,7 @@ def test_what_is_wrong_with_the_place_is_said_when_the_run_is_granted(node: Node
     _others_come_and_go(node)
     assert not run.messages
     node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
-    outcome = run.wait(20)
+    outcome = run.wait()
     assert outcome.error is not None
     assert "/no/such/folder" in outcome.error.evalue
 
@@ -74,7 +74,7 @@ def test_a_rank_that_is_interrupted_before_its_cell_says_so(node: Node) -> None:
     run = node.start("print(1)", gpus=1, gpu_ids=None)
     run.signal("interrupt")
     node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
-    outcome = run.wait(20)
+    outcome = run.wait()
     assert (outcome.status, outcome.started_s, run.text()) == ("interrupted", None, "")
     assert outcome.error is not None
     assert "before its first statement" in outcome.error.evalue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -54,7 +55,8 @@ def test_a_store_that_comes_back_gets_the_results(own_node: Node, until: Until, 
     wait = failures_of(run)[0]
     assert wait.path.endswith("values.graph")
     assert reason in wait.reason
-    assert (wait.bytes >= 24 << 20, wait.kept, wait.tries) == (True, "memory", 1)
+    # only the latest failure is told when the run is released: that may be the second
+    assert (wait.bytes >= 24 << 20, wait.kept, wait.tries >= 1) == (True, "memory", True)
     assert wait.next_try_at is not None
     # nobody made it anew, or wrote to what lies in its place, which would hide the results later
     assert [str(path.relative_to(own_node.store)) for path in own_node.store.rglob("*")] == ["runs"] * decoy
@@ -147,10 +149,10 @@ def test_the_limit_of_the_operator_is_kept(tmp_path: Path) -> None:
     node = Node(tmp_path / "store", ["numpy"], persist_bytes_per_s=20 << 20)
     try:
         run = node.run(LARGE)
-        final, released = run.phase("final"), run.phase("released")
+        final, ended = run.phase("final"), run.phase("ended")
         assert final is not None
-        assert released is not None
-        assert final.at_s - released.at_s > 1.0  # 24 MiB at 20 MiB/s: 1.2 s
+        assert ended is not None
+        assert final.at_s - ended.at_s > 1.0  # 24 MiB at 20 MiB/s: 1.2 s, begun at any time after the cell's end
         assert_whole(node, run.order.run, run.outcome.values)
     finally:
         node.close()
@@ -166,7 +168,10 @@ def test_the_next_agent_adopts_what_a_persister_keeps(own_node: Node, until: Unt
     away.rename(own_node.store)
     until(lambda: adopted.phase == "final", "the adopted run is final")
     assert_whole(own_node, adopted.run, adopted.outcome.values)
-    assert [m.phase for m in own_node.messages if isinstance(m, RunPhase)] == ["released", "final"]
+    until(
+        lambda: [m.phase for m in own_node.messages if isinstance(m, RunPhase)] == ["released", "final"],
+        "both phases to be told",
+    )
 
 
 def test_the_next_agent_moves_what_was_spilled(own_node: Node, until: Until) -> None:
@@ -194,7 +199,7 @@ def test_results_that_became_durable_without_an_agent_are_reported(own_node: Nod
 def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_node: Node, until: Until) -> None:
     run, _away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
-    assert psutil.Process(pid).nice() >= 10  # giving GPUs back comes first
+    until(lambda: psutil.Process(pid).nice() >= 10, "it to step back: giving GPUs back comes first")
     os.kill(pid, signal.SIGKILL)
     outcome = run.wait()
     assert (outcome.status, outcome.values, outcome.results) == ("lost", None, [])
@@ -227,7 +232,8 @@ def test_results_survive_those_that_made_them(own_node: Node, until: Until, vict
     else:
         supervisor = psutil.Process(pid).ppid()
         if supervisor != server:
-            os.kill(supervisor, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(supervisor, signal.SIGKILL)
         looked = own_node.start("x = 1")
         looked.wait_for(lambda run: run.phase("released"))  # the fork server has looked at its children
         shutil.rmtree(own_node.store)  # made for that run, and not the store: nothing is written to it

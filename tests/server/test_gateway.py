@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from ports import free_port
 from ray_bed import request
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for
@@ -41,7 +42,7 @@ def on_cluster(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iter
     home = str(Path(cluster.connection.token_file).parent)
     # so rarely that every change that is seen was told by the gateway
     folder = tmp_path_factory.mktemp("on-cluster")
-    policy = {"lease_idle_timeout": 7, "warn_before": 6, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 1,
+    policy = {"lease_idle_timeout": 30, "warn_before": 29, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 1,
               "audit_log": str(folder / "audit.jsonl")}  # fmt: skip
     bed = ServerBed(folder, {"GpuRelease": {"poll_interval": 3600}, "GpuCuller": policy}, {"JUPYTER_GPU_HOME": home})
     yield bed
@@ -60,7 +61,7 @@ def test_the_own_cluster_is_found_and_shown(on_cluster: ServerBed, until: Until)
 def test_runs_are_listed_and_cancelled(cluster: Ready, on_cluster: ServerBed, until: Until) -> None:
     token = read_secret(Path(cluster.connection.token_file))
     session = GatewaySession(Target(cluster.connection.url, token), "server-test")
-    session.connect(10)
+    session.connect(60)
     code = "import time\nfor n in range(3): print(f'\\r{n}/2', end='', flush=True)\ntime.sleep(600)"
     asked = request(code, "server-test", notebook="a.ipynb")
     session.submit(asked)
@@ -97,7 +98,7 @@ def _shown(cluster: Ready, run: str) -> ActiveRow:
 def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster: ServerBed, until: Until) -> None:
     token = read_secret(Path(cluster.connection.token_file))
     session = GatewaySession(Target(cluster.connection.url, token), "keeps-warm")
-    session.connect(10)
+    session.connect(60)
     asked = request("1 + 1", "keeps-warm", gpus=2, notebook="a.ipynb", keep_s=60.0)
     session.submit(asked)
 
@@ -115,8 +116,9 @@ def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster:
     until(lambda: _policy_on(on_cluster, asked.run) == warned, "the idle policy's warning")
     longer = on_cluster.post(f"leases/{asked.run}/extend", {"keep_s": 300}).json()  # "keep" answers it
     assert longer["until"] > row["until"] + 200
+    on_cluster.set(GpuCuller={"lease_idle_timeout": 7, "warn_before": 6})  # it would be over by now, had nobody said so
     never_for(7, on_cluster, {"release"}, asked.run)
-    assert kept()[0]["until"] == longer["until"]
+    until(lambda: [row["until"] for row in kept()] == [longer["until"]], "its new end in the status")
     assert on_cluster.post(f"leases/{asked.run}/release").json()["state"] == "gone"
     until(lambda: not kept(), "its end in the status")
     assert on_cluster.post(f"leases/{asked.run}/release").status_code == 409
@@ -169,7 +171,7 @@ class _Script(ThreadingHTTPServer):
     """Serves from a thread; what it shows is changed by the test."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Gateway)
+        super().__init__(("127.0.0.1", port or free_port()), _Gateway)
         self.cards: list[GpuRow] = []
         self.runs: list[ActiveRow] = []
         self.released: list[str] = []
@@ -214,7 +216,7 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
         for kernel in (waiting, idle):
             kernel.holds()
         until(lambda: not idle.alive, "the end of what is idle without the gateway's word")
-        assert waiting.row()["why"] == "its run r1 is running, or was"
+        until(lambda: waiting.row()["why"] == "its run r1 is running, or was", "the one that waits to be known as such")
         before = len(audit(bed))
         never_for(5, bed, {"warn", "shutdown"}, waiting.id)
         never_for(0.1, bed, {"release"}, "w1")

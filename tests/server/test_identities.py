@@ -90,7 +90,7 @@ def test_each_user_sees_and_does_what_the_gateway_allows_that_user(cluster: Read
     secret = team.join("ann@site.org")
     team.join("bob")
     session = GatewaySession(Target(cluster.connection.url, secret), "identities")
-    session.connect(10)
+    session.connect(60)
     asked = request("import time\ntime.sleep(600)", "identities", notebook="merger.ipynb")
     session.submit(asked)
     until(lambda: _row(team.status("ann@site.org"), asked.run), "ann's run in her status")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from server_bed import API, ServerBed
+from server_bed import API, LIMIT_S, ServerBed
 
 from jupyter_gpu_release.server.openapi import FILE, file_content, openapi_document
 from jupyter_gpu_release.server.routes import BASE, HANDLERS
@@ -30,7 +30,7 @@ def _name(route: tuple[str, str]) -> str:
 
 @pytest.fixture
 def stranger(server: ServerBed) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=LIMIT_S) as client:
         yield client
 
 
@@ -45,7 +45,8 @@ def test_no_route_answers_without_credentials(stranger: httpx.Client, route: tup
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route[0] != "get"], ids=_name)
 def test_a_browsers_cookie_alone_changes_nothing(server: ServerBed, route: tuple[str, str]) -> None:
-    with httpx.Client(base_url=server.url, trust_env=False, follow_redirects=True) as browser:
+    facts: dict[str, Any] = {"trust_env": False, "follow_redirects": True, "timeout": LIMIT_S}
+    with httpx.Client(base_url=server.url, **facts) as browser:
         assert browser.get("/api/me", params={"token": server.token}).status_code == 200
         assert browser.get(f"{API}/status").status_code == 200  # the cookie is good
         refused = browser.request(*route)

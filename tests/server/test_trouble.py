@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from server_bed import ServerBed
-from server_kernel_bed import ServerKernel, audit, never_for
+from server_kernel_bed import ServerKernel, audit, never_for, nothing_before
 from websockets.sync.client import connect
 
 from .conftest import StartServer
@@ -52,13 +52,14 @@ def test_a_clock_that_jumps_neither_hastens_nor_stops_the_policy(
     source = Path(__file__).parents[1] / "beds" / "jump_clock.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
     ahead.write_text("0")
-    kernel = open_kernel({"LD_PRELOAD": str(library), "JUMP_CLOCK": str(ahead)}, cull_idle_timeout=8)
+    kernel = open_kernel({"LD_PRELOAD": str(library), "JUMP_CLOCK": str(ahead)}, cull_idle_timeout=0)
     kernel.holds()
     until(lambda: not kernel.row()["busy"] and kernel.row()["used_bytes"] == 1000, "idleness")
-    ahead.write_text(str(jump_s))
     asked_s, idle_s = time.monotonic(), kernel.row()["idle_s"]
-    assert idle_s < 8
-    never_for(asked_s + 6.5 - idle_s - time.monotonic(), kernel.bed, {*_TOUCHING, "warn"})  # the answer took a while
+    limit_s = int(idle_s) + 9
+    ahead.write_text(str(jump_s))
+    kernel.bed.set(GpuCuller={"cull_idle_timeout": limit_s})
+    nothing_before(asked_s + limit_s - 1.5 - idle_s, kernel.bed, {*_TOUCHING, "warn"})  # the warning comes 1 s ahead
     until(lambda: _ended(kernel), "the end of what is idle")
     assert abs(audit(kernel.bed)[-1]["at"] - time.time() - jump_s) < 600  # the jump was seen, and did no harm
 
@@ -66,18 +67,18 @@ def test_a_clock_that_jumps_neither_hastens_nor_stops_the_policy(
 def test_a_driver_that_hangs_blocks_nobody_and_nothing_is_touched(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel()
     assert kernel.cards is not None
-    pid = kernel.holds()
+    pid = kernel.holds(share=90)  # at work until the driver hangs
     until(lambda: kernel.row()["used_bytes"] == 1000, "the memory")
     kernel.cards.show(f"process 0 {pid} 1000 0", "hang", used=1000)
     never_for(14, kernel.bed, _TOUCHING)
-    assert "has not answered" in str(kernel.bed.get("status")["problems"])
+    until(lambda: "has not answered" in str(kernel.bed.get("status")["problems"]), "the problem to be said")
     assert kernel.row()["busy"]
     kernel.cards.show(f"process 0 {pid} 1000 0", used=1000)
     until(lambda: _ended(kernel), "the end of what is idle, once the driver answers")
     kernel.cards.show("hang")
     until(lambda: kernel.bed.get("health")["sample_age_s"] > 2, "the look that hangs")
     kernel.bed.process.terminate()
-    assert kernel.bed.process.wait(20) is not None  # a server ends all the same
+    assert kernel.bed.process.wait(60) is not None  # a server ends all the same
 
 
 def test_a_lost_card_spares_its_holders_and_no_others(open_kernel: Open, until: Until) -> None:
@@ -107,7 +108,7 @@ def test_an_open_idle_tab_protects_only_where_the_operator_says_so(open_kernel: 
     kernel.cards.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
     until(lambda: _ended(kernel), "the end of what is idle behind an open tab")
     assert spared.row()["connections"] == 1
-    assert "open in 1 tab" in spared.row()["reason"]
+    until(lambda: "open in 1 tab" in spared.row()["reason"], "the reason why the other one is spared")
     for socket in sockets:
         socket.close()
     until(lambda: _ended(spared), "its end once the tab is closed")
@@ -121,7 +122,7 @@ def _open_tab(kernel: ServerKernel) -> Any:
 
 def test_a_server_that_stood_still_looks_again_before_it_acts(open_kernel: Open, until: Until) -> None:
     """A cell was begun meanwhile; the server hears of it only now."""
-    kernel = open_kernel(cull_idle_timeout=6, warn_before=3)
+    kernel = open_kernel(cull_idle_timeout=14, warn_before=12)
     kernel.holds()
     until(lambda: "warn" in [entry["action"] for entry in audit(kernel.bed)], "the warning")
     kernel.bed.process.send_signal(signal.SIGSTOP)
@@ -142,7 +143,7 @@ def test_kernels_that_restart_or_die_are_let_be_and_harm_no_others(open_kernel: 
     pid = other.holds()
     victim = int(kernel.run("import os; answer = os.getpid()"))
     assert kernel.cards is not None
-    kernel.cards.show(f"process 0 {victim} 1000 0", f"process 0 {pid} 1000 0", used=2000)
+    kernel.cards.show(f"process 0 {victim} 1000 90", f"process 0 {pid} 1000 0", used=2000)
     os.kill(victim, signal.SIGKILL)  # Jupyter restarts it by itself, under the same id
     until(lambda: kernel.row()["used_bytes"] == 0, "the old process to be forgotten")
     until(lambda: _ended(other), "the end of the idle one beside it")

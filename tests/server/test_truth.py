@@ -34,6 +34,7 @@ def kernel(shared: ServerKernel, until: Until) -> ServerKernel:
 def test_a_kernels_memory_is_its_own(kernel: ServerKernel, until: Until) -> None:
     pid = kernel.holds(5000)
     until(lambda: kernel.row()["used_bytes"] == 5000, "the kernel's memory")
+    until(lambda: kernel.row()["path"], "its notebook, which Jupyter notes some time after the start")
     row = kernel.row()
     assert row["gpus"] == [{"index": 0, "uuid": "GPU-0", "used_bytes": 5000, "pids": [pid]}]
     assert (row["path"], row["name"]) == ("a.ipynb", "python3")
@@ -90,11 +91,13 @@ def test_a_card_that_is_lost_and_a_driver_that_goes_degrade_the_answer(kernel: S
     until(lambda: kernel.row()["used_bytes"] == 400, "the driver's return")
 
 
-def test_a_cell_a_gpu_and_a_cpu_make_it_busy(kernel: ServerKernel, until: Until) -> None:
+def test_a_cell_a_gpu_and_a_cpu_make_it_busy(kernel: ServerKernel, tmp_path: Path, until: Until) -> None:
     kernel.holds(5000)
     until(lambda: not kernel.row()["busy"], "idleness")
-    kernel.begin("input_ended = False\nimport time\nwhile not input_ended: time.sleep(0.05)")
+    runs = tmp_path / "runs"
+    kernel.begin(f"import time\nopen({str(runs)!r}, 'w').close()\nwhile True: time.sleep(0.05)")
     until(lambda: "a cell is running" in kernel.row()["why"], "the running cell")
+    until(runs.exists, "its own statements: an interrupt that comes before them is dropped")
     assert kernel.bed.http.post(f"/api/kernels/{kernel.id}/interrupt").status_code == 204
     until(lambda: not kernel.row()["busy"], "idleness after the interrupt")
     kernel.holds(5000, share=60)
@@ -117,7 +120,7 @@ def test_a_subshell_request_hides_no_running_cell(kernel: ServerKernel, until: U
     client = kernel.client
     message = client.session.msg("create_subshell_request")
     client.control_channel.send(message)
-    subshell = client.get_control_msg(timeout=30)["content"]["subshell_id"]
+    subshell = client.get_control_msg(timeout=60)["content"]["subshell_id"]
     request = client.session.msg("execute_request", {"code": "1", "silent": False, "store_history": False,
         "user_expressions": {}, "allow_stdin": False, "stop_on_error": True})  # fmt: skip
     request["header"]["subshell_id"] = subshell
@@ -142,7 +145,7 @@ def test_an_attached_debugger_counts_as_work(kernel: ServerKernel, until: Until)
     def debug(command: str, number: int, **arguments: object) -> None:
         content = {"type": "request", "command": command, "seq": number, "arguments": arguments}
         control.control_channel.send(control.session.msg("debug_request", content))
-        assert control.get_control_msg(timeout=30)["content"]["success"]
+        assert control.get_control_msg(timeout=60)["content"]["success"]
 
     who = {"clientID": "test", "adapterID": "", "linesStartAt1": True, "columnsStartAt1": True, "pathFormat": "path"}
     debug("initialize", 1, **who)

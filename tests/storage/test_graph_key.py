@@ -71,7 +71,7 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(value=_values)
 def test_equal_values_have_one_key_whatever_the_hash_seed(processes: list[Elsewhere], value: Any) -> None:
     here = key(x=value)
@@ -81,7 +81,7 @@ def test_equal_values_have_one_key_whatever_the_hash_seed(processes: list[Elsewh
     assert {process.key(code) for process in processes} == {here}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(one=_values, other=_values)
 def test_different_values_have_different_keys(one: Any, other: Any) -> None:
     same = repr_of(one) == repr_of(other)
