@@ -32,8 +32,9 @@ from .home import HomePaths
 from .rest import GatewayClient
 from .results import Results, open_values
 
-#: how a run ended that has little to write is known so soon after its GPUs are free; it is looked for so often
-_END_TOLD_S, _LOOK_S = 2.0, 0.02
+#: how a run ended that has little to write is known (and in its manifest) so soon after its GPUs are free; it is
+#: looked for so often
+_END_TOLD_S, _LOOK_S = 5.0, 0.02
 _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
@@ -151,9 +152,8 @@ def _from_store(run: str, store: Path, around: Surroundings) -> Results:
     paths = RunPaths.of(store, run)
     if not os.path.lexists(paths.folder):
         raise NoSuchRunError(f"there is no run {run} in the store {store}")
-    for path, is_kind in ((paths.folder, stat.S_ISDIR), (paths.manifest, stat.S_ISREG)):
-        _refuse_foreign(path, is_kind)
-    manifest = read_manifest(paths)
+    _refuse_foreign(paths.folder, stat.S_ISDIR)
+    manifest = _last_manifest(paths)
     if manifest.get("run") != run:
         raise _not_its_own(paths, run)
     state, outcome = str(manifest.get("state", "")), manifest.get("outcome") or {}
@@ -168,6 +168,23 @@ def _from_store(run: str, store: Path, around: Surroundings) -> Results:
     _refuse_foreign(paths.folder / Path(graph.file).name, stat.S_ISREG)
     stream, buffers = open_values(run, graph, lambda: store, str(store))
     return _rebuilt(run, state, stream, buffers, results, around)
+
+
+def _last_manifest(paths: RunPaths) -> dict[str, Any]:
+    """A cell whose results are used at once has ended, whatever the manifest says (or not yet) in that moment."""
+    until_s = time.monotonic() + _END_TOLD_S
+    while not _tells_of_end(paths) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    return _own_manifest(paths)
+
+
+def _tells_of_end(paths: RunPaths) -> bool:
+    return os.path.lexists(paths.manifest) and _is_over(str(_own_manifest(paths).get("state", "")))
+
+
+def _own_manifest(paths: RunPaths) -> dict[str, Any]:
+    _refuse_foreign(paths.manifest, stat.S_ISREG)
+    return read_manifest(paths)
 
 
 def _is_over(state: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..client.results import is_usable
 from ..core.folding import Folding
 from ..core.kept import clock
@@ -73,7 +75,7 @@ class Following:
         self._is_accepted = False
         self._lost_at: float | None = None
         self._stage, self._stage_begun_at = "", time.monotonic()
-        self.view = RunView(run=feed.run, user="", state="submitted")
+        self.view = _first_view(session, feed)
 
     @property
     def is_accepted(self) -> bool:
@@ -216,6 +218,14 @@ class Following:
         if self.line.is_in_notebook and not self.line.is_shown:
             self.line.say(self._describe())
         self.line.step_aside()
+
+
+def _first_view(session: GatewaySession, feed: RunFeed) -> RunView:
+    """What can be said until the gateway answers: what was asked for (a run that is brought back: nothing)."""
+    view, asked, welcome = RunView(run=feed.run, user="", state="submitted"), feed.request, session.welcome
+    if asked is None or welcome is None:
+        return view
+    return msgspec.structs.replace(view, gpus=asked.ask.gpus, ranks=asked.ask.ranks, simulated=welcome.simulated)
 
 
 def describe(view: RunView) -> str:

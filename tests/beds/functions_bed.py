@@ -14,7 +14,7 @@ class Script:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
-    def end(self, limit_s: float = 60) -> tuple[Any, str]:
+    def end(self, limit_s: float = 200) -> tuple[Any, str]:
         """What it found out, and its stderr; it must end well."""
         out, err = self.process.communicate(timeout=limit_s)
         assert self.process.returncode == 0, err

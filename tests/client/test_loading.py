@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,8 +28,26 @@ def test_by_the_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sta
     write_manifest(create_run_folder(tmp_path, RUN), {"run": RUN, "state": state}, durable=False)
     around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path))
     monkeypatch.setattr(loading, "here", lambda: around)
+    monkeypatch.setattr(loading, "_END_TOLD_S", 0.01)
     with pytest.raises(StillTrainingError, match=says):
         loading.load_results(RUN)
+
+
+@pytest.mark.parametrize("before", [None, {"run": RUN, "state": "persisting"}])
+def test_the_end_of_a_run_may_be_in_its_manifest_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, str] | None
+) -> None:
+    paths = create_run_folder(tmp_path, RUN)
+    if before is not None:
+        write_manifest(paths, before, durable=False)
+    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path))
+    monkeypatch.setattr(loading, "here", lambda: around)
+
+    def end(_: float) -> None:
+        write_manifest(paths, {"run": RUN, "state": "succeeded"}, durable=False)
+
+    monkeypatch.setattr(loading, "time", SimpleNamespace(monotonic=time.monotonic, sleep=end))
+    assert loading.load_results(RUN).state == "succeeded"
 
 
 def test_by_the_gateway_with_what_it_waits_for() -> None:

@@ -55,7 +55,7 @@ def large(size):
 
 facts = {}
 runs = [launch(make(1), 1), launch(make(2), 2, more=5, name="second"), launch(make(3), 3)]
-done = list(concurrent.futures.as_completed(runs, timeout=60))
+done = list(concurrent.futures.as_completed(runs, timeout=150))
 facts["values"] = [run.result().value for run in runs]
 facts["class"] = all(type(run.result()) is Box and run.result() is run.result() for run in runs)
 facts["done"] = sorted(run.id for run in done) == sorted(run.id for run in runs)
@@ -84,9 +84,9 @@ launch(lambda: print("shown live"), stream=True).result()
 chained = concurrent.futures.Future()
 def then(run):
     after, beside_it = launch(pow, run.result(), 2), launch(len, "abc")
-    chained.set_result([after.result(30), beside_it.result(30)])
+    chained.set_result([after.result(100), beside_it.result(100)])
 launch(waits, 4).add_done_callback(then)
-facts["chained"] = chained.result(60)
+facts["chained"] = chained.result(150)
 print(json.dumps(facts))
 """
 

@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from embedded_bed import agents_of
 from functions_bed import StartScript
 
-from jupyter_gpu_release.cli.processes import cluster_processes
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.core.choices import RunOptions
@@ -25,6 +24,8 @@ Until = Callable[[Callable[[], object], str], None]
 
 _CALLS = """
 def where(n):
+    while not os.path.exists("launched"):
+        time.sleep(0.02)
     time.sleep({seconds})
     if n == 6:
         raise KeyError(n)
@@ -35,6 +36,7 @@ def other():
 
 runs = [launch(where, n) for n in range(14)]
 stranger = launch(other)
+open("launched", "w").close()  # until now all wait: however slowly they were launched, they follow each other
 print(runs[0].result()[0], flush=True)
 answers = [run.exception() or run.result() for run in runs]
 failed = answers.pop(6)
@@ -67,6 +69,11 @@ def test_the_gateway_dies_between_calls(start: StartScript, gateway: GatewayClie
     assert all(process.is_gone(pid) for pid in {stranger, *(pid for pid, *_ in answers)})
 
 
+#: the first seven follow each other; the rest goes on only when the test has done what it does in between
+_HELD = """time.sleep({seconds})
+    while n > 6 and not os.path.exists("go"):
+        time.sleep(0.02)
+"""
 #: each call leaves a line in a file before it works
 _ONCE = """
 def once(n):
@@ -91,9 +98,10 @@ def test_no_call_is_made_twice_when_the_gateway_dies(
     start: StartScript, gateway: GatewayClient, until: Until, tmp_path: Path
 ) -> None:
     """Its node goes on with what was promised; the next gateway finds that out."""
-    script = start(_ONCE.format(works="time.sleep(0.2)", count=24) + _ENDS)
-    until(lambda: len(_began(tmp_path)) > 6, "calls follow each other")
+    script = start(_ONCE.format(works=_HELD.format(seconds=0.2), count=24) + _ENDS)
+    until(lambda: len(_began(tmp_path)) > 7, "calls follow each other")
     os.kill(gateway.health().pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
     ends, _ = script.end(120)
     assert ends == list(range(24))
     assert sorted(_began(tmp_path)) == ends
@@ -104,10 +112,12 @@ def test_no_call_is_made_twice_when_the_node_agent_dies(
     start: StartScript, gateway: GatewayClient, cluster: Ready, until: Until, tmp_path: Path
 ) -> None:
     """What had begun is lost, whoever knew of it; what was only promised waits again."""
-    script = start(_ONCE.format(works="time.sleep(0.3)", count=24) + _ENDS)
-    until(lambda: len(_began(tmp_path)) > 6, "calls follow each other")
-    [agent] = [p for p in _processes(cluster) if p.name().startswith("ray::NodeAgent")]
+    script = start(_ONCE.format(works=_HELD.format(seconds=0.3), count=24) + _ENDS)
+    until(lambda: len(_began(tmp_path)) > 7, "calls follow each other")
+    [agent] = agents_of(cluster.connection)
     agent.kill()
+    agent.wait(60)  # what it knows of has not ended
+    (tmp_path / "go").touch()
     ends, _ = script.end(120)
     began = _began(tmp_path)
     assert len(began) == len(set(began))
@@ -115,10 +125,6 @@ def test_no_call_is_made_twice_when_the_node_agent_dies(
     assert 0 < len(lost) <= 8
     assert [end for end in ends if end != "RunLostError"] == [n for n in range(24) if n not in lost]
     until(lambda: gateway.status().gpus.held == 0, "all GPUs are free")
-
-
-def _processes(cluster: Ready) -> list[psutil.Process]:
-    return [psutil.Process(pid) for pid in cluster_processes(cluster.connection.cluster)]
 
 
 def test_a_promised_call_can_be_cancelled(start: StartScript, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from kernel_outputs import Kernel
 from kernel_pool import KernelPool
 from script_gateway import TOKEN, FakeGateway
 
+from jupyter_gpu_release.kernel import connection, follow
 from jupyter_gpu_release.storage.runs import make_store
 
 
@@ -63,6 +64,30 @@ def kernel(kernels: KernelPool[Kernel], environment: dict[str, str], tmp_path: P
     taken = kernels.take(environment, folder)
     yield taken
     kernels.give_back(taken)
+
+
+@pytest.fixture
+def hush() -> Iterator[Callable[[Kernel], None]]:
+    """``hush(kernel)``: stages of any length pass without a word, for tests that count what a cell shows.
+
+    A busy machine makes any stage last so long that it is said.
+    """
+    hushed: list[Kernel] = []
+
+    def make(kernel: Kernel) -> None:
+        hushed.append(kernel)
+        assert kernel.run(_QUIET.format(3600, 3600, 3600)).reply["status"] == "ok"
+
+    yield make
+    for kernel in hushed:
+        kernel.run(_QUIET.format(connection._QUIET_S, follow._QUIET_S, follow._QUIET_WAITING_S))
+
+
+_QUIET = """
+from jupyter_gpu_release.kernel import connection, follow
+connection._QUIET_S, follow._QUIET_S, follow._QUIET_WAITING_S = {}, {}, {}
+del connection, follow
+"""
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pytest
 from jupyter_gpu_release.core.messages import ErrorInfo, FileInfo, Graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel_outputs import Kernel
     from script_gateway import FakeGateway, FakeRun
 
@@ -36,7 +38,9 @@ def test_a_good_cell(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
     assert {"run": request.run, "status": "ok", "gpus": 2}.items() <= facts[-1].items()
 
 
-def test_output_keeps_its_order_and_kinds(kernel: Kernel, gateway: FakeGateway):
+def test_output_keeps_its_order_and_kinds(kernel: Kernel, gateway: FakeGateway, hush: Callable[[Kernel], None]):
+    hush(kernel)
+
     @gateway.script("show")
     def play(run: FakeRun) -> None:
         run.start()
@@ -75,26 +79,31 @@ def test_clear_output_takes_the_line_but_not_the_receipt(kernel: Kernel, gateway
     assert len(outputs.plain()) == 2
 
 
-def test_waiting_is_said_in_one_line(kernel: Kernel, gateway: FakeGateway):
+def test_waiting_is_said_in_one_line(kernel: Kernel, gateway: FakeGateway, until: Any):
     @gateway.script("wait")
     def play(run: FakeRun) -> None:
+        run.signals.get(timeout=60)
         run.accept()
         run.update("queued", position=3, reason="0 of 2 free")
-        run.signals.get(timeout=20)
+        run.signals.get(timeout=60)
         run.start()
-        run.signals.get(timeout=20)
+        run.signals.get(timeout=60)
         run.end()
 
+    kernel.run("%gpu_train 1")  # connected: no other line is shown
     message = kernel.start("%%gpu_train --gpus 2 --name wait\npass")
-    texts = []
-    while len(texts) < 2:
-        shown = kernel.client.get_iopub_msg(timeout=20)
-        if shown["msg_type"] in ("display_data", "update_display_data"):
-            texts.append(shown["content"]["data"]["text/plain"])
-            gateway.runs[0].signals.put("go on")
-    assert texts == [
-        "waiting for 2 simulated GPUs · position 3 · 0 of 2 free", "running on box · 2 simulated GPUs · GPU 0",
-    ]  # fmt: skip
+    shown: list[dict[str, Any]] = []
+    for words in (
+        "waiting for 2 simulated GPUs",  # not answered yet; what was asked for is known
+        "waiting for 2 simulated GPUs · position 3 · 0 of 2 free",
+        "running on box · 2 simulated GPUs · GPU 0",
+    ):
+        while not shown or shown[-1]["content"]["data"]["text/plain"] != words:
+            said = kernel.client.get_iopub_msg(timeout=30)
+            shown += [said] if "data" in said["content"] else []
+        until(lambda: len(gateway.runs) == 2, "the gateway has the run")
+        gateway.runs[-1].signals.put("go on")
+    assert [said["msg_type"] for said in shown] == ["display_data", "update_display_data", "update_display_data"]
     rest = kernel.finish(message)
     assert rest.kinds == ["update_display_data"]
     assert rest[0]["content"]["data"]["text/plain"].startswith("✓")
@@ -114,13 +123,14 @@ def test_however_long_results_are_written_one_line_says_so(kernel: Kernel, gatew
             run.update("persisting")
         run.end(status, error=error)
 
+    kernel.run("%gpu_train 1")  # connected: no line but the run's is shown
     message = kernel.start("%%gpu_train --name writing\nfit()")
     shown: list[str] = []
     while not shown or "free again · writing" not in shown[-1]:
         said = kernel.client.get_iopub_msg(timeout=20)
         if said["msg_type"] == "display_data":
             shown.append(said["content"]["data"]["text/plain"])
-    gateway.runs[0].signals.put("go on")
+    gateway.runs[-1].signals.put("go on")
     outputs = kernel.finish(message)
     assert "display_data" not in outputs.kinds
     assert len(shown) == 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,8 @@ def test_a_configured_gateway_that_is_down_is_not_replaced(make_kernel: MakeKern
     assert "unset JUPYTER_GPU_URL to use this machine's own" in outputs.traceback
     assert outputs.plain() == ["connecting to the gateway http://127.0.0.1:9: not done"]
     said = [message["content"]["data"]["text/plain"] for message in outputs if message["msg_type"] == "display_data"]
-    assert said == ["connecting to the gateway http://127.0.0.1:9 … (1 s)"]
+    assert len(said) == 1
+    assert re.fullmatch(r"connecting to the gateway http://127\.0\.0\.1:9 … \(\d s\)", said[0])
     assert not (Path(home["JUPYTER_GPU_HOME"]) / "connection.json").exists()
 
 
@@ -88,13 +89,13 @@ def silent() -> Iterator[str]:
 def test_the_wait_for_a_gateway_can_be_interrupted(make_kernel: MakeKernel, home: dict[str, str], silent: str):
     kernel = make_kernel({**home, "JUPYTER_GPU_URL": silent, "JUPYTER_GPU_TOKEN": "x"})
     kernel.run("%load_ext jupyter_gpu_release")
+    # nothing but the interrupt ends the wait
+    kernel.run("import jupyter_gpu_release.kernel.connection as way\nway.CONNECT_S = 3600")
     message = kernel.start("%gpu_train 1")
     while "data" not in kernel.client.get_iopub_msg(timeout=20)["content"]:
         pass
-    interrupted_at = time.monotonic()
     kernel.manager.interrupt_kernel()
     assert kernel.finish(message).error["ename"] == "KeyboardInterrupt"
-    assert time.monotonic() - interrupted_at < 3
     assert kernel.value("1 + 1") == "2"
 
 
@@ -169,9 +170,12 @@ def own_cluster(home: dict[str, str], gateway: FakeGateway, keeper: subprocess.P
     return home
 
 
-def test_whose_cluster_it_is_is_said_once(make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway):
+def test_whose_cluster_it_is_is_said_once(
+    make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway, hush: Callable[[Kernel], None]
+) -> None:
     kernel = make_kernel(own_cluster)
     kernel.run("%load_ext jupyter_gpu_release")
+    hush(kernel)
     first, second = kernel.run("%gpu_train 1"), kernel.run("%gpu_train 1")
     assert first.plain()[0] == (
         "This is this machine's own cluster: 4 simulated GPUs. It runs until `jupyter gpu stop`."
@@ -194,7 +198,7 @@ def test_own_cluster_that_dies_is_noticed_at_once(
         gateway.is_away.set()
         gateway.drop_connections()
 
-    outputs = kernel.run("%%gpu_train --name dies\nkept.append(3)", timeout_s=20)
+    outputs = kernel.run("%%gpu_train --name dies\nkept.append(3)")
     assert outputs.error["ename"] == "RunLostError"
     assert "this machine's own cluster ended while run" in outputs.traceback
     assert kernel.value("kept") == "[1, 2]"

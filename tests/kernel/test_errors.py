@@ -13,6 +13,8 @@ from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.storage.graph_file import blobs_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel_outputs import Kernel
     from script_gateway import FakeGateway, FakeRun
 
@@ -23,7 +25,11 @@ def failing(run: FakeRun, error: Exception, **facts: Any) -> None:
     run.fail(ErrorInfo(type(error).__name__, str(error), lines, pickled=pickled), **facts)
 
 
-def test_an_error_is_the_users_own(kernel: Kernel, gateway: FakeGateway, graph_of: Any):
+def test_an_error_is_the_users_own(
+    kernel: Kernel, gateway: FakeGateway, graph_of: Any, hush: Callable[[Kernel], None]
+) -> None:
+    hush(kernel)
+
     @gateway.script("fail")
     def play(run: FakeRun) -> None:
         run.start()

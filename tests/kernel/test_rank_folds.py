@@ -6,7 +6,10 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from jupyter_gpu_release.core.messages import Event
+from jupyter_gpu_release.kernel import rank_folds
 from jupyter_gpu_release.kernel.cell_output import CellOutput
 from jupyter_gpu_release.kernel.relay import Relay
 
@@ -36,7 +39,8 @@ def text(rank: int, words: str, **marks: str) -> tuple[str, dict[str, Any]]:
     return "stream", {"name": "stdout", "text": words, "rank": rank, **marks}
 
 
-def test_ranks_are_collapsed_in_one_display(capsys: Any) -> None:
+def test_ranks_are_collapsed_in_one_display(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_folds, "_PAUSE_S", 3600.0)
     publisher = Publisher()
     relay = relay_in_a_notebook(publisher)
     relay.show(events(text(0, "mine\n"), text(1, "<b>one</b>\nan"), text(2, "served\n", who="ps 0")))

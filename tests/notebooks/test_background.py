@@ -12,11 +12,11 @@ from kernel_bed import Notebook
 Open = Callable[[], Notebook]
 
 
-def test_a_cell_trains_while_others_draw(notebook: Notebook) -> None:
+def test_a_cell_trains_while_others_draw(notebook: Notebook, until: Any) -> None:
     notebook.ok("model, scale = 'old', 2")
     started = notebook.ok(ASYNC + HELD + "print('trained', flush=True)\nmodel = {'w': [scale] * 3}\nloss = 0.5")
     assert notebook.ok("yesterday = sum(range(10))\nprint(yesterday)").text() == "45\n"
-    assert "still training" in notebook.ok("model").displays()[-1]
+    until(lambda: "still training" in notebook.ok("model").displays()[-1], "the run begins")
     for use in ("model['w']", "model + 1", "if model: pass", "loss.item()", "len(model)", "f'{loss:.2f}'", "[*model]"):
         shown = notebook.run(use)
         assert shown.reply["ename"] == "StillTrainingError", use

@@ -35,4 +35,4 @@ def test_the_example_runs(notebook: Notebook, name: str, needs: str) -> None:
     notebook.ok("%reset -f")
     for cell in nbformat.read(EXAMPLES / name, as_version=4).cells:
         if cell.cell_type == "code":
-            notebook.ok(cell.source)
+            notebook.ok(cell.source, limit_s=200)  # they train, on all cores

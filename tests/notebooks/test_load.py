@@ -31,6 +31,12 @@ def store(cluster: Ready) -> Path:
     return Path(cluster.connection.store)
 
 
+def is_written(store: Path, run: str) -> bool:
+    """Whether the run's end is in its manifest, which is written last."""
+    manifest = store / "runs" / run / "manifest.json"
+    return manifest.exists() and '"succeeded"' in manifest.read_text()
+
+
 def script(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", IMPORT + code],
@@ -53,11 +59,14 @@ def test_results_small_and_large_in_another_kernel_and_in_a_script(open_notebook
     assert done.stdout == f"{{'a': [1]}} {(1 << 20) - 1}\n{large}\n", done.stderr
 
 
-def test_a_result_goes_into_the_next_gpu_cell_without_being_written_again(open_notebook: Open, store: Path) -> None:
+def test_a_result_goes_into_the_next_gpu_cell_without_being_written_again(
+    open_notebook: Open, store: Path, until: Any
+) -> None:
     first, second = open_notebook(), open_notebook()
     large = id_of(first.ok("%%gpu_train\nimport numpy as np\nbig = np.random.default_rng(0).random(4 << 20)"))
     second.ok(f"{IMPORT}big = gpu_release.load('{large}')['big']")
     used = id_of(second.ok("%%gpu_train\ntotal = float(big.sum())"))
+    until(lambda: is_written(store, used), "nothing in its folder changes any more")
     written = [path for path in (store / "runs" / used).rglob("*") if path.is_file() and path.stat().st_nlink == 1]
     assert sum(path.stat().st_size for path in written) < 4 << 20
     assert second.value("abs(total - float(big.sum())) < 1e-3")
@@ -78,7 +87,7 @@ def test_without_a_gateway_the_store_is_read_with_a_warning(
     notebook = open_notebook()
     run = id_of(notebook.ok("%%gpu_train\nvalues = [1, 2, 3]"))
     manifest = store / "runs" / run / "manifest.json"
-    until(lambda: manifest.exists() and '"succeeded"' in manifest.read_text(), "the gateway's last word in the store")
+    until(lambda: is_written(store, run), "the gateway's last word in the store")
     alone = {"JUPYTER_GPU_HOME": str(tmp_path / "nobody"), "JUPYTER_GPU_STORE": str(store)}
     done = script(f"print(gpu_release.load('{run}')['values'])", tmp_path, **alone)
     assert done.stdout == "[1, 2, 3]\n", done.stderr

@@ -41,12 +41,27 @@ class TestKernelProtocol(jupyter_kernel_test.KernelTests):
     def setUpClass(cls) -> None:
         super().setUpClass()
         cls.kc.execute_interactive("%load_ext jupyter_gpu_release", timeout=60, output_hook=lambda _: None)
+        # an error is all that its cell shows, if the run does not wait so long that this is said
+        waits = "import jupyter_gpu_release.kernel.follow as steps\nsteps._QUIET_WAITING_S = steps._QUIET_S = 3600"
+        cls.kc.execute_interactive(waits, timeout=60, output_hook=lambda _: None)
         cls.kc.execute_interactive(GPU + "1", timeout=120, output_hook=lambda _: None)
 
     @classmethod
     def tearDownClass(cls) -> None:
         super().tearDownClass()
         cls.km.cleanup_resources()
+
+    def flush_channels(self) -> None:
+        """Its own takes what comes within 0.1 s; behind an answer of the kernel nothing of before is left."""
+        self.kc.execute_interactive("", silent=True, timeout=60, output_hook=lambda _: None)
+        super().flush_channels()
+
+    def execute_helper(self, code: str, timeout: int = 60, **options: Any) -> Any:
+        """Its own gives each message 0.1 s, which a busy machine exceeds."""
+        take = jupyter_kernel_test.ensure_sync(self.kc.iopub_channel.get_msg)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.kc.iopub_channel, "get_msg", lambda **_: take(timeout=60))
+            return super().execute_helper(code, timeout, **options)
 
 
 def _notebook(*cells: str) -> Any:
