@@ -132,7 +132,7 @@ def test_large_values_of_all_nodes_come_together_and_the_gpus_free_without_a_sto
     try:
         until(away.exists, "the cell has taken the store away")
         until(lambda: cluster.status()["gpus"]["held"] == 0, "its GPUs are free")
-        assert cluster.last_run()["state"] == "persisting"
+        until(lambda: cluster.last_run()["state"] == "persisting", "the run waits for its store")
     finally:
         away.rename(store)
     assert notebook.end(cell).status == "ok"
