@@ -95,7 +95,7 @@ class Lifecycle:
         else:
             record.drop_payload()
             self.promises.renew_soon()
-            if record.interrupts:
+            if record.signal:
                 await self._signal(record)
 
     async def _end_unstarted(self, record: RunRecord, error: GpuReleaseError) -> None:
@@ -141,7 +141,7 @@ class Lifecycle:
         self.holding.to_starting(record, lease, message.at_s)
         record.drop_payload()
         self._succession.look_again(record)
-        if record.interrupts:
+        if record.signal:
             self.spawn(self._signal(record))
 
     async def forget_promises(self, node: str, why: str, living: str = "") -> None:
@@ -268,17 +268,18 @@ class Lifecycle:
             return
         record.interrupts += 1
         record.cancelled = record.cancelled or reason
+        record.signal = "kill" if kill or record.interrupts > 1 else "interrupt"
         if record.accepted:
-            await self._signal(record, kill=kill)
+            await self._signal(record)
 
     def _on_cancelled(self, record: RunRecord) -> None:
         self.queue.remove(record)
         record.outcome = unstarted(RunCancelledError(record.cancelled))
         self._finish(record)
 
-    async def _signal(self, record: RunRecord, *, kill: bool = False) -> None:
+    async def _signal(self, record: RunRecord) -> None:
+        name, record.signal = record.signal, ""
         if record.lease is not None:
-            name = "kill" if kill or record.interrupts > 1 else "interrupt"
             await self.nodes.signal(record.lease.slots[0].node, record.run, name)
 
     async def lose(self, record: RunRecord, reason: str) -> None:

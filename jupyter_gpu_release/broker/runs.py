@@ -63,6 +63,8 @@ class RunRecord(Waking):
         #: node agents have accepted the order
         self.accepted = False
         self.interrupts = 0
+        #: ``interrupt`` or ``kill`` that its node has not been told yet
+        self.signal = ""
         #: ids of the signals that came from its session
         self.signals: set[str] = set()
         #: why somebody cancelled it, in words

@@ -32,7 +32,7 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
     Raises :class:`GatewayUnavailableError` (worth another try) or what the gateway refuses with
     (:class:`AuthenticationError`, :class:`ForbiddenError` …: not worth one).
     """
-    from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+    from websockets.exceptions import InvalidStatus, WebSocketException
     from websockets.sync.client import connect
 
     try:
@@ -49,7 +49,7 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
         link = connection.__enter__()
     except InvalidStatus as error:
         raise refusal(error.response, target) from error
-    except (OSError, TimeoutError, InvalidHandshake, InvalidURI, EOFError) as error:
+    except (OSError, TimeoutError, WebSocketException, EOFError) as error:
         raise unreachable(target.url, error, configured=target.configured) from error
     try:
         yield link

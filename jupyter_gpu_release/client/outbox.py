@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 HEARTBEAT_S = 3.0
+#: for the thread that writes, when the session is closed
+_LAST_WORDS_S = 5.0
 
 
 class Outbox:
@@ -23,6 +26,7 @@ class Outbox:
     def __init__(self, link: Callable[[], ClientConnection | None]) -> None:
         self._link = link
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._over = threading.Event()
 
     def put(self, message: ClientMessage | None) -> None:
         """Have it written; None: the last one was, the connection is to be closed. Never blocks.
@@ -30,6 +34,10 @@ class Outbox:
         Raises what encoding raises: here, where somebody hears of it.
         """
         self._messages.put(encode(message) if message is not None else None)
+
+    def wait_until_over(self) -> None:
+        """Return when the last message is written: who closes the connection before takes the good-bye's way."""
+        self._over.wait(_LAST_WORDS_S)
 
     def write_forever(self) -> None:
         """The thread's work."""
@@ -42,6 +50,7 @@ class Outbox:
                 beat_at = time.monotonic() + HEARTBEAT_S
             link = self._link()
             if data is None:
+                self._over.set()
                 if link is not None:
                     link.close()
                 return

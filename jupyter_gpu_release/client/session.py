@@ -179,16 +179,17 @@ class GatewaySession:
     def _read_forever(self) -> None:
         delay_s = _FIRST_DELAY_S
         while not self._over():
+            self._retry.clear()  # here: what is asked for while an attempt fails is not slept through
             try:
                 with open_link(self.target, timeout_s=10.0) as link:
                     self._greet(link)
                     delay_s = _FIRST_DELAY_S
                     self._read(link)
+                    self._outbox.wait_until_over()
             except GpuReleaseError as error:
                 self._on_lost(error)
             if not self._over():
                 self._feeds.keep_unsent()
-                self._retry.clear()
                 self._retry.wait(delay_s * random.uniform(0.8, 1.2))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S if self._feeds.all() else _LONGEST_IDLE_DELAY_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -21,10 +22,12 @@ from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.core.config import Deployed, GatewayConfig
 from jupyter_gpu_release.core.messages import CellPayload, RunRequest, encode
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.core.run import new_run_id
+from jupyter_gpu_release.errors import GatewayUnavailableError
 
 AGENT_FOLDER = Path(__file__).parent.parent / "broker"
 GPUS = 4
@@ -154,7 +157,20 @@ class GatewayBed:
         return f"jgr-{self.config.ray_namespace}-{run}"
 
     def rest(self) -> GatewayClient:
-        return GatewayClient(self.url, self.token)
+        return GatewayClient(self.url, self.token, timeout_s=60.0)
+
+    def is_clean(self) -> bool:
+        """Nothing runs, waits or is kept, and Ray has all GPUs again, as far as this gateway has heard."""
+        with self.rest() as client:
+            status = client.status()
+        return not status.runs and status.gpus.free == GPUS and self.bed.ask("groups") == []
+
+    def life(self) -> int | None:
+        """The process id of the gateway that takes runs now, if one does."""
+        with contextlib.suppress(GatewayUnavailableError), self.rest() as client:
+            health = client.health()
+            return health.pid if health.ready else None
+        return None
 
     def kill_gateway(self) -> int:
         """SIGKILL; Ray restarts the actor. Returns the old process id."""
@@ -185,6 +201,12 @@ def request(script: str, session: str, gpus: int = 1, **facts: Any) -> RunReques
     return RunRequest(facts.pop("run", None) or new_run_id(), session, ask, payload, code=script, **facts)
 
 
+def vanish(session: GatewaySession) -> None:
+    """As a kernel that is killed: never back, and no good-bye."""
+    session._closed = True
+    session._outbox.put(None)  # its thread ends, too
+
+
 _KERNEL = """
 import os, sys
 from jupyter_gpu_release.client.discovery import Target
@@ -193,10 +215,10 @@ from jupyter_gpu_release.core.messages import RunRequest, decode
 from pathlib import Path
 url, token, asked = sys.argv[1], Path(sys.argv[2]).read_text().strip(), decode(sys.stdin.buffer.read(), RunRequest)
 session = GatewaySession(Target(url, token), asked.session)
-session.connect(10)
+session.connect(60)
 feed = session.submit(asked)
 while feed.view is None or feed.view.state != "running":
-    assert feed.get(30) is not None
+    assert feed.get(90) is not None
 print("running", flush=True)
 exec(sys.argv[3])
 import time

@@ -40,14 +40,14 @@ class Team:
 
     def ask(self, who: str, route: Route, run: str, **headers: str) -> httpx.Response:
         url = self.bed.url + self.path(route, run)
-        return httpx.request(route.method, url, headers=self.headers(who, **headers), trust_env=False, timeout=20)
+        return httpx.request(route.method, url, headers=self.headers(who, **headers), trust_env=False, timeout=60)
 
     def post(self, who: str, path: str, body: Any = None) -> httpx.Response:
-        return httpx.post(self.bed.url + path, headers=self.headers(who), json=body, trust_env=False, timeout=20)
+        return httpx.post(self.bed.url + path, headers=self.headers(who), json=body, trust_env=False, timeout=60)
 
     def open(self, who: str, route: Route, run: str, **headers: str) -> ClientConnection:
         url = self.bed.url.replace("http", "ws", 1) + self.path(route, run)
-        return connect(url, additional_headers=self.headers(who, **headers), proxy=None, open_timeout=20)
+        return connect(url, additional_headers=self.headers(who, **headers), proxy=None, open_timeout=60)
 
     def refused(self, who: str, route: Route, run: str, **headers: str) -> tuple[int, str]:
         """Status and code of the refused upgrade."""
@@ -57,7 +57,7 @@ class Team:
         return response.status_code, json.loads(response.body)["error"]["code"]
 
     def rest(self, who: str) -> GatewayClient:
-        return GatewayClient(self.bed.url, self.secrets[who])
+        return GatewayClient(self.bed.url, self.secrets[who], timeout_s=60.0)
 
     def audit(self) -> list[dict[str, Any]]:
         text = (Path(self.bed.config.home) / "log" / "audit.jsonl").read_text()

@@ -167,7 +167,7 @@ class StandInAgent:
         return self._incarnation, encode([])
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
-        if run in self._runs:
+        if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
             self._runs[run].signalled = name
 
     async def runs(self) -> bytes:

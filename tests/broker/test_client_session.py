@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from feeds import Reading
-from ray_bed import GatewayBed, request, start_kernel
+from ray_bed import GatewayBed, request
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import ConnectionBack, ConnectionLost, GatewaySession
@@ -195,19 +193,3 @@ def test_the_payload_may_be_some_mebibytes(gateway: GatewayBed, open_session) ->
     asked = request("print 1\n" + "#" * (5 << 20), "session")
     reading = Reading(open_session().submit(asked))
     reading.event(1)
-
-
-def test_a_forked_child_does_not_keep_the_connection_open(gateway: GatewayBed, until) -> None:
-    """The kernel is killed while a child that it forked lives on: its socket must be seen to close."""
-    asked = request("hold", "forking")
-    kernel = start_kernel(gateway, asked, and_then="child = os.fork()\nos.write(1, b'%d\\n' % child)")
-    told = {kernel.stdout.readline().strip() for _ in range(2)}
-    (child,) = (int(word) for word in told - {b"0"})
-    kernel.kill()
-    kernel.wait()
-    with gateway.rest() as client:
-        until(lambda: client.run(asked.run).state == "cancelled", "the run's end")
-        assert client.run(asked.run).reason == "the notebook's kernel ended"
-    os.kill(child, 0)  # it lived all the time
-    os.kill(child, signal.SIGKILL)
-    kernel.stdout.close()

@@ -127,7 +127,7 @@ def _greeted(team: Team, who: str) -> ClientConnection:
     route = next(route for route in SOCKET_ROUTES if route.path == "/v1/session")
     socket = team.open(who, route, "")
     socket.send(encode(Hello(PROTOCOL, f"messages-{who}")))
-    assert isinstance(decode(socket.recv(20), GatewayMessage), Welcome)
+    assert isinstance(decode(socket.recv(60), GatewayMessage), Welcome)
     return socket
 
 
@@ -135,11 +135,11 @@ def _greeted(team: Team, who: str) -> ClientConnection:
 def test_no_message_reaches_another_users_run(team: Team, kind: type[msgspec.Struct]) -> None:
     with _greeted(team, "bob") as socket:
         socket.send(encode(kind(run=team.held)))  # type: ignore[call-arg]
-        answer = decode(socket.recv(20), GatewayMessage)
+        answer = decode(socket.recv(60), GatewayMessage)
         assert isinstance(answer, Refused)
         assert (answer.run, answer.code) == (team.held, "forbidden")
     with _greeted(team, "chief") as socket:  # an admin's does (this run is over: nothing is changed)
         socket.send(encode(kind(run=team.over)))  # type: ignore[call-arg]
         socket.send(encode(Heartbeat(1.0)))
-        while not isinstance(answer := decode(socket.recv(20), GatewayMessage), Heartbeat):
+        while not isinstance(answer := decode(socket.recv(60), GatewayMessage), Heartbeat):
             assert not (isinstance(answer, Refused) and answer.code == "forbidden") or kind is Detach, "owners only"

@@ -50,20 +50,9 @@ def test_pins_survive_the_gateways_death(
     with gateway.rest() as client:
         client.pin(run)
         before = gateway.kill_gateway()
-    until(lambda: _pid(gateway) not in (None, before), "a new gateway")
+    until(lambda: gateway.life() not in (None, before), "a new gateway")
     with gateway.rest() as client:
         assert client.run(run).pinned
-
-
-def _pid(gateway: GatewayBed) -> int | None:
-    from jupyter_gpu_release.errors import GatewayUnavailableError
-
-    try:
-        with gateway.rest() as client:
-            health = client.health()
-            return health.pid if health.ready else None
-    except GatewayUnavailableError:
-        return None
 
 
 def test_who_attaches_a_run_holds_it(

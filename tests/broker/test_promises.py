@@ -32,8 +32,11 @@ class _Node:
         self.promised: list[str] = []
         self.begun: list[str] = []
         self.answers = True
+        self.hears = asyncio.Event()
+        self.hears.set()
 
     async def promise(self, _node: str, orders: list[StartOrder]) -> str:
+        await self.hears.wait()
         self.promised += [order.run for order in orders]
         return self.life
 
@@ -224,11 +227,15 @@ def test_a_promise_that_reached_the_next_agent_is_its_own() -> None:
     async def test() -> None:
         record = _record("a")
         bed = _Bed([record])
+        bed.node.hears.clear()
         bed.promises.renew_soon()
         while not bed.promises._giving:
             await asyncio.sleep(0.001)
         bed.node.life = "two"  # the one that was meant is gone
-        assert await bed.promises.forget("n", "two") == []
+        forgetting = asyncio.ensure_future(bed.promises.forget("n", "two"))
+        await asyncio.sleep(0)
+        bed.node.hears.set()
+        assert await forgetting == []
         assert bed.node.promised == ["a"]
         assert bed.queue.is_promised("a")
 

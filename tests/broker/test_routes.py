@@ -29,7 +29,7 @@ SOCKET_ROUTES = [route for route in ROUTES if route.socket is not None]
 
 @pytest.fixture
 def http(gateway: GatewayBed) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=20) as client:
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=60) as client:
         yield client
 
 
@@ -218,13 +218,13 @@ def test_the_docs_page_loads_nothing_from_elsewhere(gateway: GatewayBed, http: h
 def test_a_session_of_another_protocol_is_refused(gateway: GatewayBed) -> None:
     with _session_socket(gateway) as link:
         link.send(encode(Hello(PROTOCOL + 1, "s", "9.9")))
-        refused = decode(link.recv(timeout=10), GatewayMessage)
+        refused = decode(link.recv(timeout=60), GatewayMessage)
         assert isinstance(refused, Refused)
         assert (refused.run, refused.code) == ("", "protocol_version")
         assert "9.9" in refused.message
         assert refused.mend
         with pytest.raises(Exception, match="1008"):
-            link.recv(timeout=10)
+            link.recv(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_session_of_another_protocol_is_refused(gateway: GatewayBed) -> None:
 def test_a_session_must_begin_with_hello(gateway: GatewayBed, first: bytes | str) -> None:
     with _session_socket(gateway) as link:
         link.send(first)
-        refused = decode(link.recv(timeout=10), GatewayMessage)
+        refused = decode(link.recv(timeout=60), GatewayMessage)
         assert isinstance(refused, Refused)
         assert refused.code == "bad_request"
 
@@ -241,9 +241,9 @@ def test_a_session_must_begin_with_hello(gateway: GatewayBed, first: bytes | str
 def test_junk_after_hello_ends_the_session_only(gateway: GatewayBed) -> None:
     with _session_socket(gateway) as link:
         link.send(encode(Hello(PROTOCOL, "s")))
-        link.recv(timeout=10)
+        link.recv(timeout=60)
         link.send(b"\xc1")
-        refused = decode(link.recv(timeout=10), GatewayMessage)
+        refused = decode(link.recv(timeout=60), GatewayMessage)
         assert isinstance(refused, Refused)
         assert refused.code == "bad_request"
     with gateway.rest() as client:
@@ -256,7 +256,7 @@ def test_events_as_json_socket(gateway: GatewayBed, open_session) -> None:
     reading.event(4)
     url = gateway.url.replace("http", "ws", 1) + f"/v1/runs/{asked.run}/events?after=1"
     numbers, last = [], {}
-    with connect(url, additional_headers=_bearer(gateway.token), proxy=None) as link:
+    with connect(url, additional_headers=_bearer(gateway.token), proxy=None, open_timeout=60) as link:
         for text in link:
             last = json.loads(text)
             if last["type"] == "events":
@@ -270,7 +270,7 @@ def test_events_as_json_socket(gateway: GatewayBed, open_session) -> None:
 
 def _session_socket(gateway: GatewayBed) -> connect:
     url = gateway.url.replace("http", "ws", 1) + "/v1/session"
-    return connect(url, additional_headers=_bearer(gateway.token), proxy=None)
+    return connect(url, additional_headers=_bearer(gateway.token), proxy=None, open_timeout=60)
 
 
 def test_half_a_request_holds_nobody_up(gateway: GatewayBed) -> None:

@@ -14,7 +14,7 @@ from jupyter_gpu_release.storage.layout import RunPaths
 from jupyter_gpu_release.storage.runs import read_manifest
 
 
-def test_a_run_goes_through_its_states_and_gives_its_gpus_back(gateway: GatewayBed, open_session) -> None:
+def test_a_run_goes_through_its_states_and_gives_its_gpus_back(gateway: GatewayBed, open_session, until) -> None:
     session = open_session()
     asked = request("print 5\nvalues 1000", "session", gpus=2, name="first", notebook="a.ipynb")
     reading = Reading(session.submit(asked))
@@ -35,7 +35,7 @@ def test_a_run_goes_through_its_states_and_gives_its_gpus_back(gateway: GatewayB
     assert end.gpu_name == "Simulated H100"
     assert end.simulated
     assert end.submitted_at <= end.granted_at <= end.running_at <= end.gone_at <= end.finished_at
-    assert gateway.bed.ask("free") == GPUS
+    until(lambda: gateway.bed.ask("free") == GPUS, "Ray's own word of it, which may lag")
 
 
 def test_the_outcome_is_not_shown_before_the_lease_is_gone(gateway: GatewayBed, open_session) -> None:
@@ -130,6 +130,7 @@ def test_a_queued_run_is_cancelled_at_once(gateway: GatewayBed, open_session) ->
     session.signal(queued.run)
     end = two.end()
     assert (end.state, end.granted_at, end.outcome.error.code) == ("cancelled", None, "cancelled")
+    one.state("running")  # only then it has its folder
     gateway.let_go(holder.run)
     one.end()
 
@@ -164,6 +165,16 @@ def test_an_interrupt_right_after_the_submission_is_not_lost(gateway: GatewayBed
         asked = request("hold", "session")
         reading = Reading(session.submit(asked))
         session.signal(asked.run)
+        assert reading.end().state == "cancelled"
+
+
+def test_a_kill_right_after_the_submission_is_a_kill(gateway: GatewayBed, open_session) -> None:
+    """Its node does not have it yet: it hears of the kill later, not of an interrupt."""
+    session = open_session()
+    for _ in range(5):
+        asked = request("stubborn", "session")
+        reading = Reading(session.submit(asked))
+        session.signal(asked.run, "kill")
         assert reading.end().state == "cancelled"
 
 

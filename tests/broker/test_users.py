@@ -41,7 +41,7 @@ def team(ray_bed: RayBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _rest(team: GatewayBed, user: str) -> GatewayClient:
-    return GatewayClient(team.url, f"{user}-token")
+    return GatewayClient(team.url, f"{user}-token", timeout_s=60.0)
 
 
 @pytest.fixture
@@ -108,13 +108,14 @@ def test_a_session_is_its_users(team: GatewayBed, sessions: dict[str, GatewaySes
 
 
 def test_an_address_with_many_unknown_tokens_has_to_wait_but_good_ones_pass(team: GatewayBed) -> None:
-    kinds = []
-    for number in range(8):
+    kinds: list[type] = []
+    while TooManyAttemptsError not in kinds and len(kinds) < 20:  # a machine that stands still has waited
+        number = len(kinds)
         with GatewayClient(team.url, f"guess-{number}") as guess, pytest.raises(GpuReleaseError) as refused:
             guess.health()
         kinds.append(type(refused.value))
     assert set(kinds[:5]) == {AuthenticationError}
-    assert TooManyAttemptsError in kinds[5:]
+    assert kinds[-1] is TooManyAttemptsError
     with _rest(team, "ann") as ann:
         assert ann.health().ready
     with _rest(team, "eve") as eve, pytest.raises(AuthenticationError, match="expired"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from feeds import Reading
 from ray_bed import request
 from team_bed import SOCKET_ROUTES, Team, name_of
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from jupyter_gpu_release.broker.routes import Route
@@ -40,7 +41,7 @@ def _token(team: Team, user: str, expires_s: float = 3600.0) -> str:
 def _submitted(team: Team, user: str, script: str) -> str:
     asked = request(script, "")
     url, body = f"{team.bed.url}/v1/runs", msgspec.json.encode(asked)
-    answer = httpx.post(url, headers=team.headers(user), content=body, trust_env=False, timeout=20)
+    answer = httpx.post(url, headers=team.headers(user), content=body, trust_env=False, timeout=60)
     assert answer.status_code == 201, answer.text
     return asked.run
 
@@ -49,12 +50,30 @@ def _closing(socket: ClientConnection) -> tuple[int, str]:
     """Code and words of the closing frame."""
     while True:
         try:
-            socket.recv(20)
+            socket.recv(60)
         except ConnectionClosed as closed:
             frame = closed.rcvd
             break
     assert frame is not None
     return frame.code, frame.reason
+
+
+def _opened(team: Team, user: str, route: Route, run: str, session: str) -> ClientConnection:
+    socket = team.open(user, route, run)
+    if route.path == "/v1/session":
+        socket.send(encode(Hello(PROTOCOL, session)))
+        assert isinstance(decode(socket.recv(60), GatewayMessage), Welcome)
+    return socket
+
+
+def _expiring(team: Team, user: str, route: Route, run: str, session: str) -> ClientConnection:
+    """By a token that lasts no longer than it takes to open it, or not much."""
+    for lasts_s in (3.0, 10.0):
+        _token(team, user, lasts_s)
+        with suppress(InvalidStatus, ConnectionClosed):
+            return _opened(team, user, route, run, session)
+    _token(team, user, 40.0)
+    return _opened(team, user, route, run, session)
 
 
 @pytest.mark.parametrize("route", SOCKET_ROUTES, ids=name_of)
@@ -63,13 +82,10 @@ def test_a_tokens_end_closes_what_it_opened(team: Team, route: Route, how: str) 
     user = f"carl-{how}-{SOCKET_ROUTES.index(route)}"
     _token(team, user)
     run = _submitted(team, user, "hold")
-    if how == "expired":
-        _token(team, user, 3.0)  # once there is nothing else to do than to open it
-    with team.open(user, route, run) as socket, team.open("root", route, team.held) as other:
-        if route.path == "/v1/session":
-            for each in (socket, other):
-                each.send(encode(Hello(PROTOCOL, f"end-{user}-{each is other}")))
-                assert isinstance(decode(each.recv(20), GatewayMessage), Welcome)
+    with (
+        _opened(team, "root", route, team.held, f"other-than-{user}") as other,
+        (_expiring if how == "expired" else _opened)(team, user, route, run, f"end-{user}") as socket,
+    ):
         if how == "revoked":
             with team.rest("chief") as chief:
                 (row,) = chief.revoke_tokens(TokenRevocation(user=user)).tokens
@@ -77,7 +93,7 @@ def test_a_tokens_end_closes_what_it_opened(team: Team, route: Route, how: str) 
         code, reason = _closing(socket)
         assert code == 1008
         assert f"this token {how}" in reason.replace("was ", "")
-        assert other.ping().wait(20), "another's socket is open still"
+        assert other.ping().wait(60), "another's socket is open still"
     with team.rest(user) as client, pytest.raises(AuthenticationError, match=how):
         client.health()
     with team.rest("root") as root:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -52,7 +52,7 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_an_interrupt_at_any_line_leaves_no_half_session(goes_on: bool) -> None:
+def test_an_interrupt_at_any_line_leaves_no_half_session(goes_on: bool, until: Callable[..., None]) -> None:
     before = set(threading.enumerate())
     line, has_struck = 0, True
     while has_struck:
@@ -63,11 +63,9 @@ def test_an_interrupt_at_any_line_leaves_no_half_session(goes_on: bool) -> None:
         if goes_on:
             with pytest.raises(GatewayUnavailableError):
                 session.connect(0.0)
-            assert _new_threads(before) == ["gpu-session-read", "gpu-session-write"], line
+            both = ["gpu-session-read", "gpu-session-write"]
+            until(lambda both=both: _new_threads(before) == both, f"both threads, and no other: line {line}")
         session.close()
-        deadline = time.monotonic() + 10
-        while _new_threads(before) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert not _new_threads(before), line
+        until(lambda: not _new_threads(before), f"the end of all threads: line {line}")
         line += 1
     assert line > 8

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from ports import free_port
+from websockets.sync.client import ClientConnection
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.link import open_link, session_url
@@ -55,7 +57,7 @@ def not_a_gateway() -> Iterator[str]:
 
 
 def test_nobody_listens(nobody: str) -> None:
-    with pytest.raises(GatewayUnavailableError, match="does not answer") as refused, open_link(Target(nobody, "t"), 5):
+    with pytest.raises(GatewayUnavailableError, match="does not answer") as refused, open_link(Target(nobody, "t"), 60):
         pass
     assert refused.value.mend
     with GatewayClient(nobody, "t") as client, pytest.raises(GatewayUnavailableError, match="does not answer"):
@@ -63,14 +65,35 @@ def test_nobody_listens(nobody: str) -> None:
 
 
 def test_somebody_else_listens(not_a_gateway: str) -> None:
-    with pytest.raises(GatewayUnavailableError), open_link(Target(not_a_gateway, "t"), 5):
+    with pytest.raises(GatewayUnavailableError), open_link(Target(not_a_gateway, "t"), 60):
         pass
     with GatewayClient(not_a_gateway, "t") as client, pytest.raises(GatewayUnavailableError, match="something else"):
         client.health()
 
 
-def test_connecting_ends_in_time_with_the_reason(nobody: str) -> None:
+def test_a_connection_that_is_reset_before_the_greeting_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a gateway that is killed: else the session's thread would end, and no kernel come back."""
+    server = socket.create_server(("127.0.0.1", 0))
+    greet = ClientConnection.handshake
+
+    def greet_late(link: ClientConnection, *arguments: object) -> None:
+        peer, _ = server.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it is a reset
+        peer.close()
+        link.recv_events_thread.join()
+        greet(link, *arguments)
+
+    monkeypatch.setattr(ClientConnection, "handshake", greet_late)
+    target = Target(f"http://127.0.0.1:{server.getsockname()[1]}", "t")
+    with server, pytest.raises(GatewayUnavailableError, match="does not answer"), open_link(target, 60):
+        pass
+
+
+def test_connecting_ends_in_time_with_the_reason(nobody: str, until: Callable[..., None]) -> None:
     session = GatewaySession(Target(nobody, "t"), "s")
+    with pytest.raises(GatewayUnavailableError):
+        session.connect(0.0)  # begins
+    until(lambda: session.trouble is not None, "the first refusal")
     with pytest.raises(GatewayUnavailableError, match="Connection refused"):
         session.connect(0.3)
     session.close()
@@ -80,8 +103,8 @@ def test_somebody_else_is_no_gateway_however_long_one_waits(not_a_gateway: str) 
     session = GatewaySession(Target(not_a_gateway, "t", configured=True), "s")
     began = time.monotonic()
     with pytest.raises(WrongAddressError, match="HTTP 200: not a gateway"):
-        session.connect(15)
-    assert time.monotonic() - began < 5
+        session.connect(200)
+    assert time.monotonic() - began < 100
     session.close()
 
 
