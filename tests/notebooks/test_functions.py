@@ -128,5 +128,6 @@ def test_memory_of_a_cpu_stage_is_enforced_and_it_never_counts_as_gpus(
         status = gateway.status()
     assert [run.gpus for run in status.runs if run.run == notebook.value("stage.id")] == [0]
     notebook.ok("stays.touch(); stage.result()")
-    big = notebook.run("%%gpu_train --gpus 0 --memory 256MiB\ngrown = bytearray(600 << 20)")
+    cell = "import time\ngrown = bytearray(600 << 20)\ntime.sleep(1000)"
+    big = notebook.run(f"%%gpu_train --gpus 0 --memory 256MiB\n{cell}")
     assert "its limit is 256 MiB, so it was ended" in big.traceback
