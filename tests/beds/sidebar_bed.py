@@ -29,6 +29,15 @@ c.GpuCuller.idle_cpu = 100.0
 """
 
 
+#: remembers each notification: some stand for a few seconds only, and whoever looks may be late
+_KEEP_TOASTS = """
+window.toasts = new Set();
+new MutationObserver(() => document.querySelectorAll('.Toastify__toast').forEach(
+  toast => window.toasts.add(toast.textContent)
+)).observe(document, {subtree: true, childList: true, characterData: true});
+"""
+
+
 @dataclass(frozen=True)
 class Team:
     """Ada's JupyterLab, and what else there is. The cluster has four simulated GPUs, ada's machine a (faked) card."""
@@ -44,8 +53,9 @@ class Team:
 def opened(browser: Browser) -> Iterator[Page]:
     """A page of its own (cookies, storage); errors of our code fail the tests that use it."""
     context = browser.new_context(viewport={"width": 1100, "height": 900})
+    context.add_init_script(_KEEP_TOASTS)
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield page
@@ -77,6 +87,11 @@ def show_panel(page: Page, width_px: int) -> None:
     # a picture of another width than its name says would be shown in the README
     wide = "width => Math.abs(document.querySelector('#jupyter-gpu-release-panel').clientWidth - width) < 5"
     page.wait_for_function(wide, arg=width_px)
+
+
+def wait_told(page: Page, words: str) -> None:
+    """Wait until a notification has said this, whether it is still there or not."""
+    page.wait_for_function("words => [...window.toasts].some(text => text.includes(words))", arg=words)
 
 
 def row(page: Page, tree: str, text: str) -> Locator:

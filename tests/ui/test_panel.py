@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from gpu_api import GpuApi, active, card, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import LOOK, Team, row, show_panel
+from sidebar_bed import LOOK, Team, row, show_panel, wait_told
 
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -135,16 +136,18 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     toast = shown.locator(".Toastify__toast", has_text="explore.ipynb holds a GPU for nothing")
     expect(toast).to_contain_text("It is taken in 5 min")
     toast.get_by_role("button", name="Keep 30 min").click()
-    expect(shown.locator(".Toastify__toast", has_text="Kept for 30 minutes")).to_be_visible()
+    wait_told(shown, "Kept for 30 minutes")
     assert ("kernels/k-1/keep", {"keep_s": 1800}) in api.posts
     api.emit("idle_policy/v1", **{**policy, "kind": "lease", "subject": "lease-7", "path": "digits.ipynb"})
     toast = shown.locator(".Toastify__toast", has_text="digits.ipynb holds a GPU for nothing")
     toast.get_by_role("button", name="Release now").click()
-    expect(shown.locator(".Toastify__toast", has_text="The GPU is released")).to_be_visible()
+    wait_told(shown, "The GPU is released")
     assert ("leases/lease-7/release", {}) in api.posts
 
 
-def test_the_menu_arranges_the_cards_and_the_settings_keep_it(shown: Page, api: GpuApi, team: Team) -> None:
+def test_the_menu_arranges_the_cards_and_the_settings_keep_it(
+    shown: Page, api: GpuApi, team: Team, until: Callable[[Callable[[], object], str], None]
+) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     first = rows(shown, "GPUs").first
@@ -153,7 +156,7 @@ def test_the_menu_arranges_the_cards_and_the_settings_keep_it(shown: Page, api: 
     shown.locator(".lm-Menu-item", has_text="Group GPUs by Holder").click()
     expect(first).to_have_attribute("aria-label", "ada, 0 of 2 free")
     url = f"{team.lab.url}/lab/api/settings/jupyter-gpu-release:plugin?token={team.lab.token}"
-    assert '"grouping": "user"' in shown.request.get(url).json()["raw"]
+    until(lambda: '"grouping": "user"' in shown.request.get(url).json()["raw"], "the setting is kept")
     execute(shown, "jupyter-gpu-release:group-by", {"by": "node"})
     expect(first).to_have_attribute("aria-label", "gpu-01, 1 of 4 free")
 
