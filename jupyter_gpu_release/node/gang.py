@@ -119,7 +119,8 @@ def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | 
         return error
     where = f"{seat.name(_ranks(seats))} on {seat.host}"
     if not error.code:
-        return msgspec.structs.replace(error, traceback=[f"in {where}:", *error.traceback])
+        lines = error.traceback or [f"{error.ename}: {error.evalue}"]
+        return msgspec.structs.replace(error, traceback=[f"in {where}:", *lines])
     text = error.evalue if index == 0 else error.evalue.replace("; its names are gone", "")  # the values are rank 0's
     return msgspec.structs.replace(error, evalue=f"{where}: {text}")
 

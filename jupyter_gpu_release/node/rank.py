@@ -58,6 +58,7 @@ class Rank:
         self._started: float | None = None
         self._files = files
         self._publisher: Publisher | None = None
+        self._is_gang = False
         #: a further call may find this process as this one did
         self.may_stay = False
 
@@ -88,7 +89,7 @@ class Rank:
         problem = self._enter(payload) if early else None
         go = self._await_grant()
         self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
-        self._address = go.address
+        self._address, self._is_gang = go.address, bool(go.environment)
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
@@ -149,6 +150,8 @@ class Rank:
         self._started = time.time()
         self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
         ended = self._loop.run(payload)
+        if self._is_gang and _is_good_exit(ended.error):
+            ended.error = None
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.frame(Kind.ENDED, encode(ended_s))
@@ -242,6 +245,11 @@ class Rank:
         return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
 
 
+def _is_good_exit(error: BaseException | None) -> bool:
+    """A program of a gang may end with ``sys.exit(0)``, as under torchrun; a cell is told that it was left."""
+    return isinstance(error, SystemExit) and not error.code
+
+
 def _sendable(outcome: Outcome) -> Outcome:
     """Without texts of the user's own string classes and odd file names, where there are any."""
     try:
@@ -264,6 +272,7 @@ def _open_inputs(payload: CellPayload, paths: RunPaths) -> tuple[bytes, list[Any
 def _flush_open_files() -> None:
     """Files the cell left open: their buffers would be lost with the process."""
     for thing in gc.get_objects():
-        if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+        # by its type: isinstance would ask the object for its class, and a dead weak proxy raises then
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             with contextlib.suppress(Exception):
                 thing.flush()

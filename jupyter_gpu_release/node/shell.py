@@ -157,7 +157,10 @@ class RankShell(InteractiveShell):
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
         self.failed_at_s = time.time()
-        if isinstance(sys.exc_info()[1], SystemExit):  # IPython would not say in which line
+        is_exit = isinstance(sys.exc_info()[1], SystemExit)
+        if is_exit or kwargs.get("running_compiled_code"):  # the cell's end: an interrupt would be shown in its place
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        if is_exit:  # IPython would not say in which line
             kwargs["exception_only"] = False
         sources.tell_inspect(self.compile)
         super().showtraceback(*args, **kwargs)

@@ -282,6 +282,29 @@ def test_fresh_runs_in_a_new_interpreter(node: Node) -> None:
     assert fresh.text() != usual.text()
 
 
+@pytest.mark.parametrize("dead", ["weakref.proxy(A())", "Odd()"])
+def test_objects_that_must_not_be_asked_for_their_class_cost_no_names(node: Node, dead: str) -> None:
+    """As tqdm's bar leaves one behind that its notebook has closed."""
+    run = node.run(
+        "import weakref\nclass A: pass\nclass Odd:\n    @property\n    def __class__(self): raise ValueError\n"
+        f"odd = {dead}\nimportant = 42",
+        out=["important"],
+    )
+    assert (run.outcome.status, run.outcome.error) == ("ok", None)
+    assert [value.name for value in run.outcome.results] == ["important"]
+
+
+def test_an_interrupt_while_the_traceback_is_drawn_does_not_take_its_place(node: Node) -> None:
+    run = node.run(
+        "import os, signal\nclass Slow(Exception):\n    def _render_traceback_(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        return ['how it failed']\nraise Slow('why')"
+    )
+    assert run.outcome.error is not None
+    assert (run.outcome.status, run.outcome.error.ename) == ("error", "Slow")
+    assert run.outcome.error.traceback == ["how it failed"]
+    assert "KeyboardInterrupt" not in run.text("stderr")
+
+
 def test_environment_and_secrets_of_the_node_stay_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     run = node.run("import os\nprint(os.environ['MINE'], sorted(k for k in os.environ if k.startswith('RAY_') or"
                    " 'TOKEN' in k))", env={"MINE": "yes"})  # fmt: skip

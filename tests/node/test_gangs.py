@@ -57,6 +57,22 @@ def test_parameter_servers_serve_until_the_ranks_have_ended(node: Node) -> None:
     assert {event.data.get("who") for event in run.events if event.data.get("rank") == 3} == {"ps 1"}
 
 
+def test_a_rank_that_exits_well_has_ended_well(node: Node) -> None:
+    """As under torchrun; the others go on."""
+    source = (
+        "import sys, time\nfrom jupyter_gpu_release import ranks, run_dir\n"
+        "if ranks.rank == 1:\n    (run_dir / 'leaves').touch()\n    sys.exit({code})\n"
+        "while not (run_dir / 'leaves').exists():\n    time.sleep(0.01)\ntime.sleep(0.5)\nfinal = 'saved'"
+    )
+    for code in ("", "0"):
+        run = node.run(source.format(code=code), out=["final"], **TWO)
+        assert (run.outcome.status, run.outcome.error) == ("ok", None)
+        assert [value.name for value in run.outcome.results] == ["final"]
+    failed = node.run(source.format(code="3"), **TWO)
+    assert failed.outcome.error is not None
+    assert failed.outcome.error.ename == "SystemExit"
+
+
 def test_one_rank_that_was_asked_for_is_a_gang_of_one(node: Node) -> None:
     """As with torchrun: the same cell runs on one GPU and on eight."""
     source = (
