@@ -199,14 +199,14 @@ class Rank:
         return ErrorInfo(ename=name, evalue=text, traceback=lines, pickled=pickled)
 
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
-        _flush_open_files()
-        if self._publisher is not None:
-            self._publisher.finish()
         outcome_facts: dict[str, Any] = {
             "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
-            "ended_s": ended_s, "files": self._written(), "tracked": tracking.HERE.found(),
-            "untouched_reason": self._values.untouched_reason() or "",
+            "ended_s": ended_s,
         }  # fmt: skip
+        try:
+            outcome_facts |= self._what_else_it_did()
+        except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
+            self._notes.append(f"files and figures were not looked after: {type(problem).__name__}: {problem}")
         if self._order.rank:
             self._finish(Outcome(notes=self._notes, **outcome_facts))
             return
@@ -219,6 +219,15 @@ class Rank:
         outcome_facts["collected_s"] = time.time()
         outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
         self._send_values(outcome, collected)
+
+    def _what_else_it_did(self) -> dict[str, Any]:
+        _flush_open_files()
+        if self._publisher is not None:
+            self._publisher.finish()
+        return {
+            "files": self._written(), "tracked": tracking.HERE.found(),
+            "untouched_reason": self._values.untouched_reason() or "",
+        }  # fmt: skip
 
     def _send_values(self, outcome: Outcome, collected: Collected) -> None:
         if collected.total_bytes <= INLINE_LIMIT_BYTES:
