@@ -298,7 +298,7 @@ def test_a_module_that_the_cell_broke_costs_no_names(node: Node) -> None:
     run = node.run("import gc\ngc.get_objects = None\nimportant = 42", out=["important"])
     assert (run.outcome.status, run.outcome.error) == ("ok", None)
     assert [value.name for value in run.outcome.results] == ["important"]
-    assert any("files and figures were not looked after: TypeError" in note for note in run.outcome.notes)
+    assert any("values were not looked after: TypeError" in note for note in run.outcome.notes)
 
 
 def test_an_interrupt_while_the_traceback_is_drawn_does_not_take_its_place(node: Node) -> None:
