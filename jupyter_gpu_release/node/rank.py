@@ -206,7 +206,7 @@ class Rank:
         try:
             outcome_facts |= self._what_else_it_did()
         except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
-            self._notes.append(f"written files and the last published values were not looked after: {type(problem).__name__}: {problem}")
+            self._notes.append(f"files and published values were not looked after: {type(problem).__name__}: {problem}")
         if self._order.rank:
             self._finish(Outcome(notes=self._notes, **outcome_facts))
             return
