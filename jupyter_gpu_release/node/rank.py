@@ -32,6 +32,7 @@ from .publishing import Publisher
 from .rank_channel import RankChannel, place_of
 from .rank_lines import RankLines
 from .shell import RankShell, look_like_a_notebook, use_inline_figures
+from .spawned import serve_names
 from .values import Collected, RankValues
 from .written_files import WrittenFiles
 
@@ -141,6 +142,7 @@ class Rank:
                 in_run=True,
             )
         )
+        serve_names(lambda: self._values.realm)
         use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
         self._files.begin()
