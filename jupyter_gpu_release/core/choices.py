@@ -253,7 +253,7 @@ def _names(written: Written, name: str) -> tuple[str, ...] | None:
 def _checked(names: list[str], name: str) -> tuple[str, ...]:
     for word in names:
         if not word.isidentifier():
-            raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b without spaces")
+            raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b")
     return tuple(dict.fromkeys(names))
 
 

@@ -79,6 +79,8 @@ OPTIONS: dict[str, Option] = {
 }  # fmt: skip
 
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+#: a list goes on behind blanks: `a, b`, `a ,b`
+_MORE_NAMES = re.compile(r"(?:(?<=,)\s+|\s+,\s*)(\+?\w[\w,]*)")
 _OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(=?)")
 
 
@@ -121,7 +123,10 @@ def _take_value(option: Option, line: str, at: int) -> tuple[str, int]:
         raise OptionError(f"--{option.name}: a quote is not closed", mend="close it, or leave it out")
     if match is None or match[0].startswith("--"):
         raise OptionError(f"--{option.name} needs a value", mend=f"write --{option.name} {option.metavar}")
-    return "".join(shlex.split(match[0])), match.end()
+    value, at = "".join(shlex.split(match[0])), match.end()
+    while option.metavar in ("NAMES", "KEYS") and (more := _MORE_NAMES.match(line, at)):
+        value, at = f"{value.rstrip(',')},{more[1]}", more.end()
+    return value, at
 
 
 def find_option(name: str) -> Option:

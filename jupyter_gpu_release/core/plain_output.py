@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .messages import Event
 
 
@@ -14,8 +17,15 @@ def text_of(event: Event) -> str:
     if event.kind in ("display", "update_display"):
         return f"{_plain(event)}\n"
     if event.kind == "error":
-        return "\n".join([*(event.data.get("traceback") or []), ""])
+        return traceback_of(event.data)
     return ""
+
+
+def traceback_of(error: Mapping[str, Any], *, in_gang: bool = False) -> str:
+    """The traceback of an event ``error``; above it the rank, where there are several."""
+    rank = error.get("rank", 0)
+    place = [f"in {error.get('who') or f'rank {rank}'}:"] if rank or in_gang else []
+    return "\n".join([*place, *(error.get("traceback") or []), ""])
 
 
 def is_stderr(event: Event) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RankError
+from .resources import parse_seconds
 
 #: (op, source rank, value, seconds) → the value that was broadcast
 Meet = Callable[[str, int, Any, float | None], Any]
@@ -81,24 +82,26 @@ class Ranks:
         """``rank``, or ``ps`` and ``evaluator`` for the processes that ``--ps`` adds."""
         return _place.role
 
-    def barrier(self, timeout: float | None = None) -> None:
+    def barrier(self, timeout: float | str | None = None) -> None:
         """Return when every rank is here.
 
         Parameters
         ----------
-        timeout : float, optional
-            Seconds to wait at most (no limit).
+        timeout : float or str, optional
+            Seconds to wait at most, or as options are written: ``"1m"`` (no limit).
 
         Raises
         ------
         RankError
             A rank has ended, or called something else.
+        OptionError
+            ``timeout`` is no duration.
         TimeoutError
             Not all came in time; names those that did not.
         """
         self._meet("barrier", 0, None, timeout)
 
-    def broadcast(self, value: Any = None, src: int = 0, timeout: float | None = None) -> Any:
+    def broadcast(self, value: Any = None, src: int = 0, timeout: float | str | None = None) -> Any:
         """Return rank ``src``'s ``value`` on every rank (on ``src`` the object itself, elsewhere a copy).
 
         For small objects, at most 16 MiB pickled: settings, a path, a seed. Tensors go through ``torch.distributed``.
@@ -109,13 +112,15 @@ class Ranks:
             What to send; looked at on rank ``src`` only.
         src : int
             The rank that sends (0).
-        timeout : float, optional
-            Seconds to wait at most (no limit).
+        timeout : float or str, optional
+            Seconds to wait at most, or as options are written: ``"1m"`` (no limit).
 
         Raises
         ------
         RankError
             A rank has ended or called something else; or the value cannot be sent.
+        OptionError
+            ``timeout`` is no duration.
         TimeoutError
             Not all came in time; names those that did not.
         """
@@ -136,7 +141,8 @@ class Ranks:
                 **{"num_processes": self.size, "process_id": self.rank, **options},
             )
 
-    def _meet(self, op: str, src: int, value: Any, timeout_s: float | None) -> Any:
+    def _meet(self, op: str, src: int, value: Any, timeout: float | str | None) -> Any:
+        timeout_s = None if timeout is None else _seconds(timeout)
         if _place.pid and _place.pid != os.getpid():
             raise RankError(f"{op}() was called in a process that the cell started", mend="call it in the cell itself")
         if _place.role != "rank":
@@ -148,6 +154,10 @@ class Ranks:
 
     def __repr__(self) -> str:
         return f"rank {self.rank} of {self.size}, node {self.node} of {self.nodes}"
+
+
+def _seconds(timeout: object) -> float:
+    return float(timeout) if isinstance(timeout, int | float) else parse_seconds(str(timeout), option="timeout")
 
 
 ranks = Ranks()

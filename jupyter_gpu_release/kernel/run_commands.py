@@ -9,6 +9,7 @@ from IPython.display import display
 
 from ..core.documents import RunRow
 from ..core.messages import RunView
+from ..core.plain_output import traceback_of
 from ..core.run import RunState, is_run_id
 from ..errors import OptionError
 from ..sending.place import find_notebook
@@ -87,8 +88,9 @@ def replay(notebook: Notebook, line: str) -> None:
 
 
 def _show_end(relay: Relay, view: RunView) -> None:
+    in_gang = any(error.get("rank") for error in relay.errors)
     for error in relay.errors:
-        sys.stderr.write("\n".join([*(error.get("traceback") or []), ""]))
+        sys.stderr.write(traceback_of(error, in_gang=in_gang))
     more = f"{view.state}: there may be more to come (%gpu_attach {view.run} follows it)"
     sys.stderr.write(f"[run {view.run}: {view.state if RunState.of(view.state).is_terminal else more}]\n")
 

@@ -65,7 +65,9 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
         "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
     }
     culprit = first_to_fail(outcomes)
-    if culprit is not None:
+    if culprit is not None and outcomes[culprit].status == "timeout" and first.status in ("timeout", "interrupted"):
+        changes["status"] = "timeout"  # all of it: no rank is to blame
+    elif culprit is not None:
         outcome, name = outcomes[culprit], seats[culprit].name(_ranks(seats))
         changes |= {"status": outcome.status, "error": _placed(outcome, culprit, seats)}
         if culprit:

@@ -7,8 +7,9 @@ way (memory for a copy is short, nothing can listen) comes through the store.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -18,11 +19,14 @@ from ..errors import CannotSendError, ClusterError, RankError
 from ..storage import codec
 from ..storage.graph_file import open_graph, write_graph
 from ..storage.layout import RunPaths
+from ..storage.pickler import global_reads
 from .far_graph import Offer, Offered, fetch
 from .memory_graph import InMemory, put, take
 from .rank_channel import RankChannel
 
 _NO_SUCH_NAME = "it has no such name"
+#: what all ranks have alike
+_THE_SAME = (ModuleType, FunctionType, type)
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,12 +69,12 @@ def gather(
     channel: RankChannel,
     rank: int,
     address: str,
-) -> None:
+) -> list[str]:
     """Send this rank's values; on rank 0 wait for the others' and bind each name to the list of all.
 
-    Raises :class:`CannotSendError` naming rank and name, on rank 0, for what could not be sent; the other names are
-    bound all the same. Raises :class:`RankError` when a rank has ended without sending, :class:`ClusterError` when
-    what one has does not reach rank 0.
+    Returns notes for the receipt. Raises :class:`CannotSendError` naming rank and name, on rank 0, for what could not
+    be sent; the other names are bound all the same. Raises :class:`RankError` when a rank has ended without sending,
+    :class:`ClusterError` when what one has does not reach rank 0.
     """
     with contextlib.ExitStack() as held:
         part = Part() if rank == 0 else pack_part(names, namespace, realm, paths, rank, address, held)
@@ -86,7 +90,7 @@ def gather(
         if problem is not None:
             raise problem if all_there else RankError(problem.message)
     if rank:
-        return
+        return []
     loaded = [dict(codec.load(stream, buffers, realm).values) for stream, buffers in opened]
     lacking = {name: {n: part.missing[name] for n, part in enumerate(parts) if name in part.missing} for name in names}
     for name in names:
@@ -95,6 +99,24 @@ def gather(
         if not lacking[name]:
             namespace[name] = [namespace[name], *(values[name] for values in loaded)]
     _raise_for({name: found for name, found in lacking.items() if found}, len(parts))
+    return [note for name in names for note in _of_one_namespace(name, namespace)]
+
+
+def _of_one_namespace(name: str, namespace: Mapping[str, Any]) -> Iterator[str]:
+    """Functions have their globals in the notebook, all of them: those of rank 0."""
+    function = namespace[name][0]
+    if not isinstance(function, FunctionType) or function.__globals__ is not namespace:
+        return
+    reads = [
+        read for read in global_reads(function.__code__)
+        if read in namespace and not isinstance(namespace[read], _THE_SAME)
+    ]  # fmt: skip
+    if reads:
+        named = ", ".join(f"`{read}`" for read in reads)
+        yield (
+            f"`{name}` are functions that read {named}: in the notebook all of them read rank 0's "
+            "(gather what they return, or give the value to each as a default)"
+        )
 
 
 def _meet_again(channel: RankChannel) -> bool:

@@ -46,7 +46,8 @@ class MemoryLimit:
     """
 
     def __init__(self, limit_bytes: int, ranks: int = 1) -> None:
-        self._limit = limit_bytes // max(ranks, 1)
+        self._limit = limit_bytes // ranks
+        self._ranks = ranks
         self._baseline = 0
         self._next_look = 0.0
         self._used = 0
@@ -77,10 +78,13 @@ class MemoryLimit:
     def outcome(self) -> Outcome:
         """The outcome of a rank that was killed for its memory."""
         limit, used = format_bytes(self._limit), format_bytes(self._used)
+        shared = ""
+        if self._ranks > 1:
+            shared = f" ({format_bytes(self._limit * self._ranks)} shared by the {self._ranks} ranks of its node)"
+        enough = max(1, -(-2 * self._used * self._ranks // (1 << 30)))
         return died_outcome(
             "memory",
             "MemoryError",
-            f"the cell used {used} of host memory, its limit is {limit}, so it was ended; its names are gone",
-            mend="ask for more with --memory (for example --memory "
-            f"{max(1, -(-2 * self._used // (1 << 30)))}GiB), or load less at a time",
+            f"the cell used {used} of host memory, its limit is {limit}{shared}, so it was ended; its names are gone",
+            mend=f"ask for more with --memory (for example --memory {enough}GiB), or load less at a time",
         )

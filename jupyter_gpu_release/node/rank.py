@@ -173,7 +173,8 @@ class Rank:
         paths = RunPaths(Path(self._order.folder))
         try:
             names, rank = self._shell.user_ns, self._order.rank
-            gather(payload.gather, names, self._values.realm, paths, self._channel, rank, self._address)
+            realm, address = self._values.realm, self._address
+            self._notes += gather(payload.gather, names, realm, paths, self._channel, rank, address)
         except RankError as error:  # the run fails for that rank's reason, not for this one
             self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
         except GpuReleaseError as error:

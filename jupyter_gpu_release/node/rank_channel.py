@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +31,21 @@ class RankChannel:
         self._frames = FrameReader()
         self._turn = 0
         self._is_torn = False
+        self._one_thread = threading.RLock()
 
     def meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> Reply:
         """Come to the next round and wait for the others; can be interrupted.
 
         Raises :class:`RankError` when the round cannot be, ``TimeoutError`` when not all came in time.
         """
+        if not self._one_thread.acquire(blocking=False):
+            raise RankError(f"{op}(): another thread of this rank is in such a call", mend="make them in one thread")
+        try:
+            return self._meet(op, src, data, timeout_s)
+        finally:
+            self._one_thread.release()
+
+    def _meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> Reply:
         if self._is_torn:
             raise RankError(f"{op}(): an earlier one was interrupted half-way", mend="run the cell again")
         self._turn += 1

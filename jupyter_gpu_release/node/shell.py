@@ -126,7 +126,7 @@ class RankShell(InteractiveShell):
         if shown is not None:
             shown.tb_next = None
         self._leave_out_call(trace)
-        if isinstance(value, GpuReleaseError):
+        if isinstance(value, GpuReleaseError | TimeoutError):  # a barrier's, or another's: then no frame is ours
             drop_own_causes(value)
             trace = without_own(trace)
         return etype, value, trace

@@ -10,8 +10,16 @@ import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..errors import GpuReleaseError
 from .rebuild import RECEIVERS, Rebuilder
 from .unpickler import writable
+
+
+class MissingHereError(GpuReleaseError, ModuleNotFoundError):
+    """A placeholder was used."""
+
+    code = "missing_package"
+    http_status = 422
 
 
 class MissingGlobal:
@@ -38,10 +46,14 @@ class MissingObject:
     _recipe: Recipe
     _state: Any
     _items: tuple[list[Any], list[tuple[Any, Any]]]
+    _reason: str
 
-    def __init__(self, maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str = "") -> None:
+    def __init__(
+        self, maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str = "", reason: str = ""
+    ) -> None:
         #: ``how``: empty for a call, ``new`` for ``maker.__new__(maker, …)``
         self.__dict__["_recipe"] = (maker, arguments, keywords, how)
+        self.__dict__["_reason"] = reason
         self.__dict__["_state"] = None
         self.__dict__["_items"] = ([], [])
 
@@ -62,13 +74,31 @@ class MissingObject:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        raise ModuleNotFoundError(f"{self!r} has no {name} here: use it in a %%gpu_train cell")
+        what, reason = _what_and_why(self)
+        text = f"{what} object that exists on the cluster only has no {name} here ({reason})"
+        raise MissingHereError(text, mend="use it in a %%gpu_train cell")
 
     def __repr__(self) -> str:
-        maker = self._recipe[0]
-        while isinstance(maker, MissingObject):
-            maker = maker._recipe[0]
-        return f"<object that exists on the cluster only: {maker!r}>"
+        what, reason = _what_and_why(self)
+        return f"<{what} object that exists on the cluster only ({reason})>"
+
+
+def _what_and_why(missing: MissingObject) -> tuple[str, str]:
+    """The name of the class or function that is not here, and the reason; else of what could not be called."""
+    lacking = _lacking(missing)
+    if lacking is not None:
+        return f"{lacking.module}.{lacking.name}", lacking.reason
+    maker = missing._recipe[0]
+    return getattr(maker, "__qualname__", repr(maker)), missing._reason
+
+
+def _lacking(thing: Any) -> MissingGlobal | None:
+    if isinstance(thing, MissingGlobal):
+        return thing
+    if not isinstance(thing, MissingObject):
+        return None
+    maker, arguments, *_ = thing._recipe
+    return next(filter(None, map(_lacking, (maker, *arguments))), None)
 
 
 def reduce_global(pickler: Any, missing: MissingGlobal) -> Any:
@@ -135,12 +165,13 @@ class TolerantUnpickler(_PythonUnpickler):
         return reason
 
     def _guarded(self, maker: Any, arguments: Any, keywords: Any, how: str) -> Any:
+        reason = ""
         try:
             if not isinstance(maker, MissingGlobal):
                 return follow_recipe(maker, arguments, keywords, how)
         except Exception as error:  # noqa: BLE001 - reducers are foreign code
-            self._because(error)
-        return MissingObject(maker, arguments, keywords, how)
+            reason = self._because(error)
+        return MissingObject(maker, arguments, keywords, how, reason)
 
     def load_reduce(self) -> None:  # noqa: D102
         arguments = self.stack.pop()

@@ -121,7 +121,7 @@ class GraphPickler(cloudpickle.Pickler):
         """Whose globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
         space = function.__globals__
         if space is self.realm.namespace:
-            self.reads.update(cloudpickle._extract_code_globals(function.__code__))
+            self.reads.update(global_reads(function.__code__))
             return None, None
         module = sys.modules.get(space.get("__name__", ""))
         if module is not None and vars(module) is space and module.__name__ != "__main__" and module.__spec__:
@@ -129,8 +129,7 @@ class GraphPickler(cloudpickle.Pickler):
             return module.__name__, None
         shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
         self.keep.append(space)
-        names = cloudpickle._extract_code_globals(function.__code__)
-        return shared, {name: space[name] for name in names if name in space}
+        return shared, {name: space[name] for name in global_reads(function.__code__) if name in space}
 
     # --------------------------------------------------------------------------------- classes
     def _reduce_class(self, cls: Any) -> Any:
@@ -171,6 +170,12 @@ def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str
     if typing.NamedTuple in bases:
         bases = cls.__bases__
     return meta, name, bases, kwargs, ident, extra
+
+
+def global_reads(code: types.CodeType) -> dict[str, None]:
+    """Names of globals that a function's code refers to, that of the functions in it included."""
+    found: dict[str, None] = cloudpickle._extract_code_globals(code)
+    return found
 
 
 def digest(value: Any, realm: Realm) -> bytes | None:

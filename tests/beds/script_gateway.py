@@ -36,6 +36,7 @@ from jupyter_gpu_release.core.session_messages import (
     Refused,
     Signal,
     Submit,
+    Subscribe,
     Update,
     Welcome,
 )
@@ -178,6 +179,8 @@ class FakeGateway:
             self._submit(message.request)
         elif isinstance(message, Signal):
             self.find(message.run).signals.put(message.signal)
+        elif isinstance(message, Subscribe):
+            self._go_on(connection, self.find(message.run), message.after)
         elif isinstance(message, Heartbeat):
             connection.send(encode(message))
         elif isinstance(message, Bye):

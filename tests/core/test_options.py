@@ -20,6 +20,14 @@ def test_statement_keeps_its_spelling():
     assert split_line("").rest == ""
 
 
+@pytest.mark.parametrize("names", ["a, b,c", "a ,b , c", "a,b, c"])
+def test_lists_may_have_blanks_at_their_commas(names: str):
+    line = split_line(f"--gather {names} --export A, B --name x, --skip y, --gpus 2 f(a, b)")
+    lists = {"gather": ["a,b,c"], "export": ["A,B"], "skip": ["y,"]}
+    assert line.written == {**lists, "name": ["x,"], "gpus": ["2"]}
+    assert line.rest == "f(a, b)"
+
+
 def test_negative_value_is_a_value():
     assert split_line("--gpus -1").written == {"gpus": ["-1"]}
 

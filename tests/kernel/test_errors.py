@@ -91,6 +91,8 @@ def test_other_ranks_errors_are_shown_once(kernel: Kernel, gateway: FakeGateway)
     outputs = kernel.run("%%gpu_train --gpus 2 --ranks 2 --name gang\n1")
     assert "[rank 1] hi\n[rank 1] T1" in outputs.plain()
     assert outputs.error["ename"] == "ValueError"
+    again = kernel.run(f"%gpu_logs {gateway.runs[-1].request.run}")
+    assert "in rank 1:\nT1\nin rank 0:\nT0\n" in again.text("stderr")
 
 
 def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: FakeGateway):

@@ -103,6 +103,14 @@ def test_ranks_meet_and_wait_for_each_other(node: Node) -> None:
     assert said(run) == {rank: text % rank for rank in range(3)}
 
 
+_TWO_THREADS = (
+    "from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait\n"
+    "if ranks.rank == 0:\n    time.sleep(60)\n"
+    "calls = [ThreadPoolExecutor().submit(ranks.barrier) for _ in range(2)]\n"
+    "wait(calls, return_when=FIRST_EXCEPTION).done.pop().result()"
+)
+
+
 @pytest.mark.parametrize(
     ("cell", "kind", "words"),
     [
@@ -112,12 +120,16 @@ def test_ranks_meet_and_wait_for_each_other(node: Node) -> None:
          "rank 0 did not come to barrier() within 0.1 s"),
         ("ranks.broadcast(open('/dev/null') if not ranks.rank else 0)", "RankError", "cannot be sent"),
         ("ranks.broadcast(src=2)", "RankError", "the ranks are 0 to 1"),
+        ("ranks.barrier(timeout='soon')", "OptionError", "timeout soon: not a duration"),
+        ("ranks.barrier(timeout='100ms') if ranks.rank else time.sleep(60)", "TimeoutError", "within 0.1 s"),
+        (_TWO_THREADS, "RankError", "barrier(): another thread of this rank is in such a call"),
     ],
 )  # fmt: skip
 def test_meetings_that_cannot_be_say_why(node: Node, cell: str, kind: str, words: str) -> None:
     outcome = node.run(f"import time\nfrom jupyter_gpu_release import ranks\n{cell}", **TWO).outcome
     assert outcome.error is not None
     assert (outcome.error.ename, words in outcome.error.evalue) == (kind, True), outcome.error.evalue
+    assert "jupyter_gpu_release/" not in "".join(outcome.error.traceback)
 
 
 def test_an_interrupt_ends_a_barrier_and_a_gang_of_one_meets_at_once(node: Node) -> None:
@@ -208,6 +220,14 @@ def test_a_rank_killed_after_its_last_word_spoils_nothing(node: Node) -> None:
     assert "kept" in [value.name for value in outcome.results]
 
 
+def test_a_rank_that_is_ended_for_its_memory_is_told_what_it_shares(node: Node) -> None:
+    cell = "from jupyter_gpu_release import ranks\nfull = b'x' * (300 << 20)\nranks.barrier()"
+    outcome = node.run(cell, memory_bytes=256 << 20, **TWO).outcome
+    assert outcome.status == "memory"
+    assert outcome.error is not None
+    assert "its limit is 128 MiB (256 MiB shared by the 2 ranks of its node)" in outcome.error.evalue
+
+
 def test_the_failing_ranks_traceback_is_the_runs(node: Node) -> None:
     source = _COLLECTIVE + "if dist.get_rank() == 1:\n    raise ValueError('first')\ndist.all_reduce(torch.ones(1))"
     outcome = node.run(source, **TWO).outcome
@@ -242,10 +262,14 @@ def test_a_rank_that_hangs_is_shown_where_it_stands_and_ended(node: Node, cell: 
 def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
     source = (
         "import numpy as np\nfrom jupyter_gpu_release import ranks\n"
-        "small = ranks.rank * 10\nlarge = np.full(300_000, ranks.rank)\nalone = ranks.rank"
+        "small = ranks.rank * 10\nlarge = np.full(300_000, ranks.rank)\nalone = ranks.rank\n"
+        "def reads():\n    return np.add(small, alone)\n"
+        "whole = lambda x, small=small: np.add(x, small)"
     )
-    run = node.run(source, gather=["small", "large"], **TWO)
+    run = node.run(source, gather=["small", "large", "reads", "whole"], **TWO)
     assert run.outcome.error is None
+    notes = [note for note in run.outcome.notes if "rank 0's" in note]
+    assert [note.partition(":")[0] for note in notes] == ["`reads` are functions that read `small`, `alone`"]
     assert run.outcome.values is not None
     opened = open_graph(Path(run.order.folder) / run.outcome.values.file, run.outcome.values.digest)
     values = load(opened.stream, list(opened.buffers), Realm({}, at_home=True, has_gpu=False)).values

@@ -8,9 +8,10 @@ from itertools import count
 
 import pytest
 
+from jupyter_gpu_release.core.messages import ErrorInfo, Outcome
 from jupyter_gpu_release.core.node_messages import GangOrder, Member, StartOrder
 from jupyter_gpu_release.node.frames import died_outcome
-from jupyter_gpu_release.node.gang import seats_of, stolen_port
+from jupyter_gpu_release.node.gang import merge, seats_of, stolen_port
 from jupyter_gpu_release.node.seats import EVALUATOR, RANK, Gang, Seat, environment
 
 
@@ -75,6 +76,16 @@ def test_torch_and_jax_count_ranks_only(ps: int, evaluator: bool) -> None:
         assert (found["LOCAL_RANK"], found["GROUP_RANK"]) == (str(seat.index % 2), str(seat.index // 2))
         assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.0.0.0", "4000")
         assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.0:5000"
+
+
+@pytest.mark.parametrize("first", ["timeout", "interrupted"])
+def test_no_rank_is_to_blame_for_a_timeout_that_ended_all(first: str) -> None:
+    stopped = ErrorInfo("KeyboardInterrupt", "", traceback=["in the cell"])
+    late = Outcome(status="timeout", error=stopped, ended_s=1.0)
+    merged = merge({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).seats)
+    assert (merged.status, merged.error, merged.notes) == ("timeout", stopped, [])
+    alone = merge({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).seats)
+    assert (alone.status, alone.notes) == ("timeout", ["rank 1 of 2 failed"])
 
 
 def test_a_cell_of_one_process_is_told_nothing() -> None:

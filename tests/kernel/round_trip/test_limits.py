@@ -219,18 +219,23 @@ def test_a_package_that_the_cluster_lacks_is_named(nb: Notebook) -> None:
 
 GHOST = (
     "import sys, types\nm = types.ModuleType('ghostlib')\nexec('class Thing:\\n    def __init__(self, n): self.n = n\\n"
+    "class Rebuilt(Thing):\\n    @classmethod\\n    def again(cls): return cls(1)\\n"
+    "    def __reduce__(self): return self.again, ()\\n"
     "def make(n): return Thing(n)', m.__dict__)\nm.__spec__ = __import__('importlib.machinery').machinery.ModuleSpec('ghostlib', None)\n"
     "sys.modules['ghostlib'] = m"
 )
 
 
 def test_values_of_packages_that_the_kernel_lacks(nb: Notebook) -> None:
-    trip = nb.ok("import ghostlib\nthing = ghostlib.make(5)\nlst = [1, thing]\nplain = 2", hardware=GHOST)
+    cell = "import ghostlib\nthing = ghostlib.make(5)\nbound = ghostlib.Rebuilt(1)\nlst = [1, thing]\nplain = 2"
+    trip = nb.ok(cell, hardware=GHOST)
     assert nb.ns["plain"] == 2
     assert any("`thing` is a placeholder here: no module named ghostlib" in note for note in trip.notes)
     assert "ghostlib.Thing" in repr(nb.ns["thing"])
-    with pytest.raises(ModuleNotFoundError, match="gpu_train"):
+    with pytest.raises(ModuleNotFoundError, match=r"(?s)^ghostlib.Thing object .* no n here .*no module .*gpu_train"):
         nb.ns["thing"].n  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match=r"^ghostlib.Rebuilt object"):
+        nb.ns["bound"].n  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
         nb.cell("ghostlib.make")
     assert nb.ns["lst"][1] is nb.ns["thing"]
