@@ -29,7 +29,9 @@ def serve_names(realm: Callable[[], codec.Realm]) -> None:
     """From now on processes that this one spawns find the names of ``realm``."""
     global _realm
     _realm = realm
-    spawn.get_preparation_data = _preparation_data
+    if spawn.get_preparation_data is not _preparation_data:
+        current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
+        spawn.get_preparation_data = _preparation_data
 
 
 def _preparation_data(name: str) -> dict[str, Any]:
