@@ -56,6 +56,8 @@ class Launched(Future[T], Generic[T]):
         self._trouble: BaseException | None = None
         self._loading = threading.Lock()
         self._loaded: list[T] = []
+        #: what ``asyncio.wait`` wants to be called → the loop that it waits in
+        self._waiting: dict[Callable[[Future[T]], object], asyncio.AbstractEventLoop] = {}
 
     # ------------------------------------------------------------------------------------- look at it
     @property
@@ -182,10 +184,24 @@ class Launched(Future[T], Generic[T]):
         It may launch and wait. What it raises is logged.
         """
         call = partial(fn, self)
-        if self.done():
+        if (loop := _loop_waiting(fn)) is not None:
+            self._waiting[fn] = loop
+            if self.done():
+                self._wake(fn)
+        elif self.done():
             call_logged(call)
         else:
             super().add_done_callback(lambda _: CALLBACKS.call(call))
+
+    def remove_done_callback(self, fn: Callable[[Future[T]], object]) -> int:
+        """For ``asyncio.wait``, which takes back what it has added; returns how many that were (others stay)."""
+        return 0 if self._waiting.pop(fn, None) is None else 1
+
+    def _wake(self, fn: Callable[[Future[T]], object]) -> None:
+        """Whoever takes ``fn`` out calls it: once, in its own loop."""
+        if (loop := self._waiting.pop(fn, None)) is not None:
+            with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
+                loop.call_soon_threadsafe(fn, self)
 
     def when_done(self, fn: Callable[[Future[T]], object]) -> None:
         """As :meth:`add_done_callback`, on the session's own thread: for what neither waits nor takes long."""
@@ -218,3 +234,18 @@ class Launched(Future[T], Generic[T]):
     def _finish(self) -> None:
         if not self.done():
             self.set_result(None)  # type: ignore[arg-type]  # what waits is woken; `result` reads the value itself
+            for fn in list(self._waiting):
+                self._wake(fn)
+
+
+def _loop_waiting(fn: Callable[..., object]) -> asyncio.AbstractEventLoop | None:
+    """The loop in which ``asyncio.wait`` adds ``fn``; None: another one adds it.
+
+    It takes whatever has these methods for a future of its loop. Not every callback that is added while a loop runs is
+    meant for that: a cell of a notebook always runs in one.
+    """
+    if getattr(fn, "__module__", "") != asyncio.wait.__module__:
+        return None
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None

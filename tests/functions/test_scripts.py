@@ -65,6 +65,12 @@ facts["logs"] = runs[1].logs()
 async def gather():
     return await asyncio.gather(launch(waits, 1), launch(waits, 2))
 facts["awaited"] = asyncio.run(gather())
+
+async def wait_for_all():
+    waited = [launch(waits, 3), launch(waits, 4)]
+    done, pending = await asyncio.wait(waited, timeout=100)
+    return [sorted(run.result() for run in done), len(pending), done == set(waited)]
+facts["waited"] = asyncio.run(wait_for_all())
 failed = launch(fails, 0)
 try:
     failed.result()
@@ -100,6 +106,7 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert found["names"] == ["inner", "second", "inner"]
     assert found["logs"] == "in 2\n"
     assert found["awaited"] == [2, 3]
+    assert found["waited"] == [[4, 5], 0, True]
     text, cause, raised = found["error"]
     assert text == "division by zero"
     assert raised
