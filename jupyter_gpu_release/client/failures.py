@@ -10,6 +10,7 @@ from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLost
 
 if TYPE_CHECKING:
     from ..core.messages import ErrorInfo, Outcome, RunView
+    from ..core.raised import Raised
 
 E = TypeVar("E", bound=BaseException)
 #: IPython calls a method of this name instead of formatting the traceback itself
@@ -59,30 +60,44 @@ def syntax_error(error: SyntaxError, shell: Any) -> BaseException:
     return with_traceback_lines(_named(type(error).__name__)(str(error)), lines)
 
 
-def remote_error(info: ErrorInfo, *below: str) -> BaseException:
-    """The exception to raise here for what the cell raised there; ``below`` are lines under its traceback."""
+def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseException:
+    """The exception to raise here for what the cell raised there; ``below`` are lines under its traceback.
+
+    ``to_catch``: its class counts more than how IPython would show it.
+    """
     if info.code:
         return without_traceback(from_code(info.code, info.evalue, info.mend), *below)
     lines = info.traceback or [f"{info.ename}: {info.evalue}"]
+    from ..core import raised  # not while the extension is being loaded
+
+    avoided = (SystemExit,) if to_catch else _SHOWN_SPECIALLY
     try:
-        return with_traceback_lines(_rebuilt(info), [*lines, *below])
+        error = _rebuilt(raised.unpack(info.pickled), info.ename, info.evalue, avoided)
+        return with_traceback_lines(error, [*lines, *below])
     except Exception:  # noqa: BLE001 - foreign code: a class can be odd in any way it likes
         return with_traceback_lines(_named(info.ename)(info.evalue), [*lines, *below])
 
 
-def _rebuilt(info: ErrorInfo) -> BaseException:
+def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseException], ...] = ()) -> BaseException:
     """The user's exception, of its own class or else of the nearest of its bases that can be had here."""
-    from ..core import raised  # not while the extension is being loaded
+    from ..core import raised
 
-    found = raised.unpack(info.pickled)
     for place, (module, qualname) in enumerate(found.classes):
         cls = raised.class_named(module, qualname)
-        if cls is None or issubclass(cls, _SHOWN_SPECIALLY):
+        if cls is None or issubclass(cls, avoided):
             continue
-        if place == 0:
-            return raised.rebuild(found, cls)
-        return raised.rebuild(found, _named(info.ename, cls if issubclass(cls, Exception) else Exception, info.evalue))
-    raise LookupError(info.ename)
+        if place:
+            cls = _named(name, cls if issubclass(cls, Exception) else Exception, text)
+        return raised.rebuild(found, cls, [_member(*member) for member in found.group])
+    raise LookupError(name)
+
+
+def _member(text: str, found: Raised) -> BaseException:
+    name = found.classes[0][1].rpartition(".")[2]
+    try:
+        return _rebuilt(found, name, text)
+    except Exception:  # noqa: BLE001 - foreign code, as above
+        return _named(name)(text)
 
 
 def _named(name: str, base: type[Exception] = Exception, text: str | None = None) -> type[Exception]:
@@ -107,8 +122,11 @@ def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:
     return with_traceback_lines(KeyboardInterrupt(text), [*lines] or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}"])
 
 
-def failure_of(view: RunView, interrupts: int, below: str = "") -> BaseException | None:
-    """The exception for a run that did not go well (None: it did); ``below`` is shown under its traceback."""
+def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: bool = False) -> BaseException | None:
+    """The exception for a run that did not go well (None: it did); ``below`` is shown under its traceback.
+
+    ``to_catch``: see :func:`remote_error`.
+    """
     under = [below] if below else []
     outcome = view.outcome
     if outcome is None or (outcome.error is None and outcome.status != "ok"):
@@ -123,7 +141,7 @@ def failure_of(view: RunView, interrupts: int, below: str = "") -> BaseException
         ran = format_seconds((outcome.ended_s or 0) - (outcome.started_s or 0))
         error = RunFailedError(f"stopped after {ran} at its --timeout", mend="give it a longer --timeout, or none")
         return with_traceback_lines(error, [*outcome.error.traceback, str(error), *under])
-    return remote_error(outcome.error, *under)
+    return remote_error(outcome.error, *under, to_catch=to_catch)
 
 
 def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequence[str]) -> BaseException:

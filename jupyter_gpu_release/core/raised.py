@@ -10,7 +10,7 @@ import importlib
 import io
 import pickle
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,8 @@ class Raised(msgspec.Struct, frozen=True, array_like=True):
     #: members of the class (slots, ``OSError.filename``) and attributes
     members: dict[str, bytes]
     attributes: dict[str, bytes]
+    #: the members of an exception group, each with its text
+    group: list[tuple[str, Raised]] = []
 
 
 def text_of(error: BaseException) -> str:
@@ -42,13 +44,23 @@ def text_of(error: BaseException) -> str:
 
 
 def pack(error: BaseException) -> bytes:
-    """Write ``error`` down; raises nothing that a class could make it raise."""
-    room = _Room(LIMIT_BYTES)
+    """Write ``error`` down; of what a class could make it raise, only that a group is too large (BufferError)."""
+    return encode(_packed(error, _Room(LIMIT_BYTES)))
+
+
+def _packed(error: BaseException, room: _Room) -> Raised:
     classes = [(cls.__module__, cls.__qualname__) for cls in type(error).__mro__ if issubclass(cls, BaseException)]
-    args = [room.pickle(argument) for argument in error.args]
+    group = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    args = [room.pickle(argument) for argument in (error.args[:1] if group else error.args)]
     members = {name: room.pickle(value) for name, value in _members(error)}
     attributes = {name: room.pickle(value) for name, value in error.__dict__.items() if isinstance(name, str)}
-    return encode(Raised(classes, args, _full(members), _full(attributes)))
+    return Raised(classes, args, _full(members), _full(attributes), [_member(each, room) for each in group])
+
+
+def _member(error: BaseException, room: _Room) -> tuple[str, Raised]:
+    text = text_of(error)
+    room.write(text.encode(errors="replace"))  # a group of very many finds no room
+    return text, _packed(error, room)
 
 
 def unpack(data: bytes) -> Raised:
@@ -68,10 +80,15 @@ def class_named(module: str, qualname: str) -> type[BaseException] | None:
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-def rebuild(raised: Raised, cls: type[BaseException]) -> BaseException:
-    """Make the exception as an instance of ``cls`` without calling its ``__init__``; may raise anything."""
+def rebuild(raised: Raised, cls: type[BaseException], group: Sequence[BaseException] = ()) -> BaseException:
+    """Make the exception as an instance of ``cls`` without calling its ``__init__``; may raise anything.
+
+    ``group``: its members, made already.
+    """
     args = [_loaded(argument) for argument in raised.args]
     args = ["<cannot be had here>" if value is _ABSENT else value for value in args]
+    if group:
+        args.append(list(group))
     base: type[Any] = next(part for part in cls.__mro__ if part.__module__ == "builtins")
     error: BaseException = base.__new__(cls, *args)
     with contextlib.suppress(TypeError):  # the class gives Python's own part of it other arguments
@@ -99,6 +116,8 @@ def _loaded(data: bytes) -> Any:
 def _members(error: BaseException) -> Iterator[tuple[str, Any]]:
     kinds = (types.MemberDescriptorType, types.GetSetDescriptorType)
     for cls in type(error).__mro__:
+        if cls is BaseExceptionGroup:  # its members are exceptions themselves
+            continue
         for name, value in vars(cls).items():
             if isinstance(value, kinds) and not name.startswith("__") and name not in ("args", *_NOT_SENT):
                 with contextlib.suppress(Exception):  # not set

@@ -8,6 +8,7 @@ import getpass
 import signal
 import sys
 import time
+import traceback
 import warnings
 from types import CodeType, ModuleType
 from typing import Any
@@ -157,13 +158,19 @@ class RankShell(InteractiveShell):
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
         self.failed_at_s = time.time()
-        is_exit = isinstance(sys.exc_info()[1], SystemExit)
+        error = sys.exc_info()[1]
+        is_exit = isinstance(error, SystemExit)
         if is_exit or kwargs.get("running_compiled_code"):  # the cell's end: an interrupt would be shown in its place
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         if is_exit:  # IPython would not say in which line
             kwargs["exception_only"] = False
         sources.tell_inspect(self.compile)
-        super().showtraceback(*args, **kwargs)
+        if _has_group(error):  # IPython would print it, and leave us without lines
+            etype, value, trace = self._get_exc_info()
+            lines = traceback.format_exception(etype, value, trace and trace.tb_next)  # below the shell's own frame
+            self._showtraceback(etype, value, "".join(lines).rstrip("\n").split("\n"))
+        else:
+            super().showtraceback(*args, **kwargs)
 
     def ask_exit(self) -> None:
         """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
@@ -200,6 +207,16 @@ def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
     if not str(message).startswith("To exit: use"):
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         warnings.warn(message, *args, **kwargs)
+
+
+def _has_group(error: BaseException | None) -> bool:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
 
 
 def build_shell() -> RankShell:

@@ -153,6 +153,38 @@ def test_kinds_that_ipython_shows_in_its_own_way():
         assert rendered(error)[0] == "line 1"
 
 
+def test_functions_raise_them_as_they_are():
+    bad: Any = remote_error(info(SyntaxError("bad", ("f.py", 3, 2, "a = = 1"))), to_catch=True)
+    assert type(bad) is SyntaxError
+    assert (bad.msg, bad.filename, bad.lineno) == ("bad", "f.py", 3)
+    inner = ExceptionGroup("inner", [Named(place="here"), Sealed("x")])
+    many: Any = remote_error(info(ExceptionGroup("many", [KeyError("k"), inner])), to_catch=True)
+    assert type(many) is ExceptionGroup
+    assert str(many) == "many (2 sub-exceptions)"
+    assert [type(each) for each in many.exceptions] == [KeyError, ExceptionGroup]
+    named, sealed = many.exceptions[1].exceptions
+    assert (type(named), named.place, type(sealed), sealed.args) == (Named, "here", Sealed, ("x",))
+    ended = remote_error(info(SystemExit(3)), to_catch=True)  # would end the script, in silence
+    assert isinstance(ended, Exception)
+
+
+def test_a_member_whose_class_is_not_here_keeps_name_and_text(monkeypatch: pytest.MonkeyPatch):
+    class Here(Exception):
+        """Of no module."""
+
+    packed = info(BaseExceptionGroup("many", [Lost("a", "b"), Here("c"), KeyboardInterrupt()]))
+    monkeypatch.delattr(sys.modules[__name__], "Lost")
+    many: Any = remote_error(packed, to_catch=True)
+    lost, here, interrupt = many.exceptions
+    assert (type(lost).__name__, str(lost), isinstance(lost, Stubborn)) == ("Lost", "lost b", True)
+    assert (type(here).__name__, str(here), type(interrupt)) == ("Here", "c", KeyboardInterrupt)
+
+
+def test_a_group_of_very_many_is_refused():
+    with pytest.raises(BufferError):
+        raised.pack(ExceptionGroup("many", [ValueError("x" * 100)] * 1000))
+
+
 def test_ours_come_back_as_ours():
     error = remote_error(ErrorInfo("CellProcessDied", "segfault", code="failed", mend="look"), "receipt")
     assert isinstance(error, RunFailedError)
