@@ -244,7 +244,7 @@ class Supervisor:
     def _release(self, wait_status: int, *, stays: bool = False) -> None:
         left = 0 if stays else self._kill_descendants()
         outcome = self._outcome or self._died(wait_status)
-        if self._outcome is not None and self._status and outcome.status in ("ok", "error", "interrupted"):
+        if self._outcome is not None:
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
         if left:
             note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
@@ -256,7 +256,7 @@ class Supervisor:
     def _status_word(self, outcome: Outcome) -> str:
         # a cell that ended by itself in the moment of the interrupt stays what it was
         if outcome.status == "interrupted":
-            return self._status
+            return self._status or "error"  # its own KeyboardInterrupt: nobody asked for one
         return outcome.status
 
     def _died(self, wait_status: int) -> Outcome:

@@ -132,6 +132,12 @@ def test_an_interrupt_reaches_the_cell(node: Node, source: str) -> None:
     assert outcome.error.ename == "KeyboardInterrupt"
 
 
+def test_a_keyboard_interrupt_of_its_own_is_an_error(node: Node) -> None:
+    outcome = node.run("raise KeyboardInterrupt").outcome
+    assert outcome.error is not None
+    assert (outcome.status, outcome.error.ename) == ("error", "KeyboardInterrupt")
+
+
 def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) -> None:
     run = node.start("!echo started; sleep 1000\nprint('next line')")
     run.wait_for(lambda r: "started" in r.text())
