@@ -138,7 +138,9 @@ class Collector:
         more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
         names = ",".join(needed[:_MOST_TROUBLES])
         mend = f"make it inside the cell, or hold it back with --skip {names}"
-        raise CannotSendError(f"cannot send {named}{more}", mend="make it inside the function" if labels else mend)
+        mend = "make it inside the function" if labels else mend
+        mends = [error.mend if isinstance(error := failed[name], CannotSendError) else mend for name in needed]
+        raise CannotSendError(f"cannot send {named}{more}", mend="; ".join(dict.fromkeys(mends)))
 
     def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
         added = self._modules.added_paths()

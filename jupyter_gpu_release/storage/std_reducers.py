@@ -10,6 +10,7 @@ import types
 import weakref
 from typing import Any
 
+from ..errors import CannotSendError
 from . import group_reducers, missing, rebuild
 
 
@@ -138,12 +139,26 @@ def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
     raise pickle.PicklingError("a progress bar stays where it runs")
 
 
+def _concurrent(kind: type) -> Any:
+    if any(
+        name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__", "__getstate__")
+    ):
+        return None  # it knows how to travel
+    is_future = any((base.__module__, base.__name__) == ("concurrent.futures._base", "Future") for base in kind.__mro__)
+    return refuse_future if is_future else None
+
+
+def refuse_future(_pickler: Any, _future: Any) -> Any:
+    """A launched function's run, or something that an executor is at."""
+    raise CannotSendError("it is a future and not its result", mend="send its result: .result() waits for it")
+
+
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
     "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
     "pandas": _pandas,
-    "tqdm": _tqdm,
+    "tqdm": _tqdm, "concurrent": _concurrent,
 }  # fmt: skip
 
 #: reducers that only refuse: what is inside such a thing is of no interest
-REFUSING = group_reducers.REFUSING | {refuse_file, refuse_progress_bar}
+REFUSING = group_reducers.REFUSING | {refuse_file, refuse_progress_bar, refuse_future}
