@@ -52,6 +52,13 @@ class CannotSendError(GpuReleaseError):
     http_status = 400
 
 
+class WrongCallError(GpuReleaseError, TypeError):
+    """A launched function cannot be called like that; raised before queueing."""
+
+    code = "wrong_call"
+    http_status = 400
+
+
 class ImpossibleAskError(GpuReleaseError):
     """The cluster could never grant this (more GPUs than it has, an unknown card); said at once."""
 
@@ -181,7 +188,7 @@ class StillTrainingError(GpuReleaseError):
 BY_CODE: dict[str, type[GpuReleaseError]] = {
     cls.code: cls
     for cls in (
-        OptionError, RequestError, CannotSendError, ImpossibleAskError, MissingPackageError,
+        OptionError, RequestError, CannotSendError, WrongCallError, ImpossibleAskError, MissingPackageError,
         AuthenticationError, ForbiddenError, NoSuchRunError, ConflictError, ProtocolError,
         NoSuchTokenError, TooManyAttemptsError,
         GatewayUnavailableError, ClusterError, StoreError, RunLostError, RunFailedError, RunCancelledError,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from ..core import surroundings
-from ..errors import OptionError
+from ..errors import OptionError, WrongCallError
 from .call import Call
-from .keywords import RESERVED, as_written, divide
+from .keywords import as_written, divide, hint_to_gpu, hint_to_launch
 from .launched import Launched
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def launch(
     ------
     CannotSendError
         The function or something that it needs cannot be sent: what, and why. Nothing was queued.
-    TypeError
-        The function cannot be called like that.
+    WrongCallError
+        The function cannot be called like that (it is a TypeError, too).
     OptionError
         An option is wrong, or a keyword could be launch's or the function's.
     ImpossibleAskError, MissingPackageError, GatewayUnavailableError
@@ -71,8 +71,8 @@ def launch(
     defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
     own, given = divide(target, args, kwargs or {}, keywords) if callable(target) else ({}, keywords)
     try:
-        call = Call(target, args, given, options=sorted(RESERVED))
-    except TypeError as error:
+        call = Call(target, args, given, hint_to_launch)
+    except WrongCallError as error:
         raise error.with_traceback(None) from None  # the caller's line is what is wrong
     return _launcher().start(call, {**defaults, **own}, stream=stream)
 
@@ -91,14 +91,20 @@ class GpuFunction(Generic[P, T]):
         """Run it on the cluster and return what it returns."""
         if _is_in_run():
             return self.local(*args, **kwargs)
-        launched = self.launch(*args, **kwargs)
+        try:
+            launched = self.launch(*args, **kwargs)
+        except WrongCallError as error:
+            raise error.with_traceback(None) from None
         if inspect.iscoroutinefunction(self.__wrapped__):
             return cast("T", _awaited(launched))  # T is the coroutine, as for the function itself
         return launched.result()
 
     def launch(self, *args: P.args, **kwargs: P.kwargs) -> Launched[T]:
         """Send it and return at once: a future. All arguments are the function's."""
-        call: Call = Call(self.__wrapped__, args, kwargs)
+        try:
+            call = Call(self.__wrapped__, args, kwargs, hint_to_gpu)
+        except WrongCallError as error:
+            raise error.with_traceback(None) from None
         return _launcher().start(call, self.options)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import CannotSendError
+from ..errors import CannotSendError, WrongCallError
 
 #: the name under which a run keeps what its function returned
 RESULT = "result"
@@ -24,8 +23,8 @@ class Call:
     function: Callable[..., Any]
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    #: keywords that ``launch`` would have taken for itself, for the hint about a misspelt one
-    options: Sequence[str] = ()
+    #: what helps (the function's name, a keyword that it does not have and the value → words)
+    hint: Callable[[str, str, Any], str] = lambda *_: ""
 
     def __post_init__(self) -> None:
         self._check_kind()
@@ -103,10 +102,9 @@ class Call:
         try:
             signature.bind(*self.args, **self.kwargs)
         except TypeError as error:
-            unknown = [key for key in self.kwargs if key not in signature.parameters]
-            close = [hit for key in unknown for hit in difflib.get_close_matches(key, self.options, n=1)]
-            hint = f" (did you mean launch's own {close[0]}=?)" if close else ""
-            raise TypeError(f"{self.name}() {error}{hint}") from None
+            unknown = [item for item in self.kwargs.items() if item[0] not in signature.parameters]
+            hints = filter(None, (self.hint(self.name, *item) for item in unknown))
+            raise WrongCallError(f"{self.name}() {error}", mend=next(hints, "")) from None
 
 
 def _innermost(function: Any) -> Any:

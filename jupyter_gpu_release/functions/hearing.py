@@ -12,6 +12,7 @@ from ..core.messages import Event
 from ..core.session_messages import Events, Refused
 from ..errors import GpuReleaseError, RunLostError, from_code
 from .launched import Launched
+from .words import of_function
 
 log = logging.getLogger(__name__)
 Show = Callable[[Sequence[Event]], None]
@@ -35,7 +36,7 @@ class Hearing:
         if isinstance(item, Events):
             self._pass_on(item.events)
         elif isinstance(item, Refused):
-            self._refused(from_code(item.code, item.message, item.mend))
+            self._refused(from_code(item.code, of_function(item.message), of_function(item.mend)))
         elif isinstance(item, ConnectionLost):
             if item.final:
                 self._refused(item.error)

@@ -17,6 +17,7 @@ from ..core.messages import RunView
 from ..core.run import RunState
 from ..errors import GpuReleaseError, RunLostError
 from .callbacks import CALLBACKS, call_logged
+from .words import said_of_function
 
 if TYPE_CHECKING:
     from .launcher import Launcher
@@ -133,7 +134,7 @@ class Launched(Future[T], Generic[T]):
             self._wait_at_most(timeout)
         if self._trouble is not None:
             return self._trouble
-        failure = failure_of(self._view, 0)
+        failure = failure_of(self._view, 0, to_catch=True)
         return failure if failure is None else self._launcher.shown(failure, self._view)
 
     def _wait_at_most(self, timeout_s: float) -> None:
@@ -221,7 +222,7 @@ class Launched(Future[T], Generic[T]):
     # ------------------------------------------------------------------------- the session's side (its thread)
     def take(self, view: RunView) -> None:
         """The run's newest view."""
-        self._view = view
+        self._view = said_of_function(view)
         if is_usable(view):
             self._finish()
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.core.choices import build_options
-from jupyter_gpu_release.errors import CannotSendError, OptionError
-from jupyter_gpu_release.functions.api import gpu
+from jupyter_gpu_release.errors import CannotSendError, OptionError, WrongCallError
+from jupyter_gpu_release.functions.api import gpu, launch
 from jupyter_gpu_release.functions.call import Call
-from jupyter_gpu_release.functions.keywords import as_written, divide
+from jupyter_gpu_release.functions.keywords import as_written, divide, hint_to_launch
 
 
 def train(data: Any, epochs: int = 1, *, name: str = "net") -> None:
@@ -81,14 +81,24 @@ def test_wrong_options_are_refused_by_name(own: dict[str, Any], words: str):
         (steps, (), {}, CannotSendError, "steps: it yields values one by one"),
         (train, (), {}, TypeError, r"train\(\) missing a required argument: 'data'"),
         (train, ("d",), {"epoch": 2}, TypeError, "unexpected keyword argument 'epoch'"),
-        (train, ("d",), {"gpu": 2}, TypeError, r"did you mean launch's own gpus=\?"),
+        (train, ("d",), {"gpu": 2}, WrongCallError, r"did you mean launch's own gpus=\?"),
+        (train, ("d",), {"num_gpus": 2}, TypeError, r"did you mean launch's own gpus=\?"),
+        (train, ("d",), {"retry": 2}, TypeError, r"argument 'retry'$"),  # retries is not built
+        (
+            train,
+            ("d",),
+            {"out": "x"},
+            TypeError,
+            "argument 'out'\n  → what comes back from a function is what it returns$",
+        ),
+        (train, ("d",), {"cache": True}, TypeError, "argument 'cache'\n  → each call of a function runs"),
     ],
 )
 def test_what_cannot_be_called_is_said_at_once(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Exception], words: str
 ):
     with pytest.raises(kind, match=words):
-        Call(function, args, kwargs, options=["gpus", "name"])
+        Call(function, args, kwargs, hint_to_launch)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,23 @@ def test_arguments_are_called_by_their_parameters_names():
 def test_the_decorator_refuses_what_is_no_option_and_no_function():
     with pytest.raises(OptionError, match="write @gpu"):
         gpu(2)  # type: ignore[call-overload]
-    with pytest.raises(OptionError, match="there is no such option"):
-        gpu(gpu=2)
+    for key, words in [
+        ("gpu", r"did you mean gpus=\?$"), ("n", "the options are cpus,"), ("cache", "each call of a function runs"),
+    ]:  # fmt: skip
+        with pytest.raises(OptionError, match=f"^{key}=: there is no such option\n  → {words}") as caught:
+            gpu(**{key: 2})
+        assert "retries" not in str(caught.value)
     with pytest.raises(OptionError, match="above a function"):
         gpu(gpus=2)(3)  # type: ignore[type-var]
+
+
+def test_a_wrong_call_of_a_decorated_function_ends_at_the_callers_line():
+    for call, words in [
+        (lambda: gpu(train)("d", gpus=2), r"'gpus'\n  → gpus is an option, no argument: launch\(train, …, gpus=2\),"),
+        (lambda: gpu(train).launch("d", num_gpus=2), r"launch\(train, …, gpus=2\)"),
+        (lambda: gpu(train)(), "missing a required argument: 'data'$"),
+        (lambda: launch(gpu(train), gpus=2), "missing a required argument: 'data'$"),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=words) as caught:
+            call()
+        assert len(caught.traceback) == 3  # this test's two, and the function that was called

@@ -132,6 +132,9 @@ def returns(x):
 def uses_lock():
     return LOCK
 
+def strikes():
+    raise KeyboardInterrupt("by itself")
+
 LOCK = threading.Lock()
 found = []
 def attempt(action):
@@ -144,11 +147,14 @@ def attempt(action):
 
 attempt(lambda: launch(returns, threading.Lock()))
 attempt(lambda: launch(uses_lock))
+attempt(lambda: launch(returns, [launch(len, "x")]))
 attempt(lambda: launch(returns, 1, gpus=99))
 attempt(lambda: launch(returns, 1, gpus=0, cpus=10_000))
 attempt(lambda: launch(returns, 1, gpus=0, memory="900TiB"))
 attempt(lambda: launch(returns, 1).result())
 attempt(lambda: launch(lambda: __import__("os").abort()).result())
+attempt(lambda: launch(lambda: __import__("os")._exit(3)).result())
+attempt(lambda: launch(strikes).result())
 attempt(lambda: launch(time.sleep, 60, timeout=0.2).result())
 attempt(lambda: launch(lambda: launch(len, "x")).result())
 print(json.dumps(found))
@@ -160,16 +166,20 @@ def test_what_goes_wrong_is_said_in_words(start: StartScript):
     words = [
         "CannotSendError: cannot send `x`: cannot pickle '_thread.lock' object",
         "CannotSendError: cannot send `LOCK`: cannot pickle '_thread.lock' object",
+        "CannotSendError: cannot send `x[0]`: it is a future and not its result\n  → send its result",
         "ImpossibleAskError: asks for 99 GPUs, the cluster has 4",
         "ImpossibleAskError: asks for 10000 CPUs on one node; no node of the cluster offers that (most CPUs: ",
         "ImpossibleAskError: asks for 900.0 TiB of memory on one node; no node of the cluster offers that",
         "CannotSendError: what returns() returned cannot leave its process: `result[1]`: cannot pickle '_thread.lock'",
-        "RunFailedError: ",
+        "RunFailedError: the function's process aborted (SIGABRT, raised in native code)",
+        "RunFailedError: the function's process ended by itself with exit code 3 (os._exit?)",
+        "KeyboardInterrupt: by itself",
         "RunFailedError: stopped after ",
         "OptionError: launch() inside of a GPU cell or a launched function",
     ]
     for text, expected in zip(found, words, strict=True):
         assert text.startswith(expected), text
+        assert "names are gone" not in text
 
 
 def test_an_interrupt_ends_the_waiting_and_cancel_ends_the_run(start: StartScript):

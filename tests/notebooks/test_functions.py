@@ -41,6 +41,12 @@ def fails(width):
     model = Model(width)
     raise KeyError(model.width)
 
+class Own(Exception):
+    pass
+
+def fails_often():
+    raise ExceptionGroup("many", [Own("first"), SyntaxError("second")])
+
 @gpu(gpus=2)
 def pair(x):
     import os
@@ -78,6 +84,14 @@ def test_functions_are_the_notebooks_own(notebook: Notebook):
     assert "fails" in failed.traceback
     assert "__gpu_function__" not in failed.traceback
     assert "launched.py" not in failed.traceback
+    caught = "try:\n    launch(fails_often).result()\nexcept* Own as own:\n    print(own.exceptions[0].args)\n"
+    assert notebook.ok(f"{caught}except* SyntaxError as bad:\n    print(bad.exceptions[0].msg)").text() == (
+        "('first',)\nsecond\n"
+    )
+    assert "fails_often()" in notebook.run("%%gpu_train\nfails_often()").traceback  # IPython prints a group elsewhere
+    wrong = notebook.run("pair(3, gpus=1)")
+    assert "launch(pair, …, gpus=1)" in wrong.traceback
+    assert ".py" not in wrong.traceback
     assert notebook.value("pair(3)") == [3, 2]
     notebook.ok("%%gpu_train --gpus 1\ninside = pair(4)")
     assert notebook.value("inside") == [4, 1]  # a call in the cell, with the cell's own GPU
