@@ -7,11 +7,12 @@ Without an answer a ``Pool`` would start workers for ever, since each dies over 
 from __future__ import annotations
 
 import importlib
+import os
 import secrets
 import sys
 import threading
 from collections.abc import Callable, Collection
-from multiprocessing import AuthenticationError, current_process, spawn
+from multiprocessing import AuthenticationError, current_process, process, spawn
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
@@ -29,6 +30,8 @@ def serve_names(realm: Callable[[], codec.Realm]) -> None:
     """From now on processes that this one spawns find the names of ``realm``."""
     global _realm
     _realm = realm
+    # what "" in `sys.path` becomes there; it was the fork server's folder
+    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     if spawn.get_preparation_data is not _preparation_data:
         current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
         spawn.get_preparation_data = _preparation_data

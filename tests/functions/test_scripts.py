@@ -11,7 +11,7 @@ from functions_bed import StartScript
 from jupyter_gpu_release.client.rest import GatewayClient
 
 _VALUES = """
-import asyncio, concurrent.futures
+import asyncio, concurrent.futures, multiprocessing
 import numpy as np
 import beside
 
@@ -53,13 +53,22 @@ def peeks():
 def large(size):
     return {"array": np.arange(size), "lock": None}
 
+def times(x):
+    return Box(beside.double(x) * FACTOR)
+
+def spawns(values):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(times, values)
+
 facts = {}
+spawned = launch(spawns, [1, 2])
 runs = [launch(make(1), 1), launch(make(2), 2, more=5, name="second"), launch(make(3), 3)]
 done = list(concurrent.futures.as_completed(runs, timeout=150))
 facts["values"] = [run.result().value for run in runs]
 facts["class"] = all(type(run.result()) is Box and run.result() is run.result() for run in runs)
 facts["done"] = sorted(run.id for run in done) == sorted(run.id for run in runs)
 facts["names"] = [run.name for run in runs]
+facts["spawned"] = [type(box) is Box and box.value for box in spawned.result()]
 facts["logs"] = runs[1].logs()
 
 async def gather():
@@ -104,6 +113,7 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert found["class"] is True
     assert found["done"] is True
     assert found["names"] == ["inner", "second", "inner"]
+    assert found["spawned"] == [20, 40]
     assert found["logs"] == "in 2\n"
     assert found["awaited"] == [2, 3]
     assert found["waited"] == [[4, 5], 0, True]
