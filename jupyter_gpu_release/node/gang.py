@@ -71,7 +71,8 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
         outcome, name = outcomes[culprit], seats[culprit].name(_ranks(seats))
         changes |= {"status": outcome.status, "error": _placed(outcome, culprit, seats)}
         if culprit:
-            changes["notes"] = [*first.notes, *outcome.notes, f"{name} of {len(outcomes)} failed"]
+            what = "still ran" if outcome.status == "timeout" else "failed"
+            changes["notes"] = [*first.notes, *outcome.notes, f"{name} of {len(outcomes)} {what}"]
     return msgspec.structs.replace(first, **changes)
 
 

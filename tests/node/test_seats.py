@@ -85,7 +85,7 @@ def test_no_rank_is_to_blame_for_a_timeout_that_ended_all(first: str) -> None:
     merged = merge({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).seats)
     assert (merged.status, merged.error, merged.notes) == ("timeout", stopped, [])
     alone = merge({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).seats)
-    assert (alone.status, alone.notes) == ("timeout", ["rank 1 of 2 failed"])
+    assert (alone.status, alone.notes) == ("timeout", ["rank 1 of 2 still ran"])
 
 
 def test_a_cell_of_one_process_is_told_nothing() -> None:
