@@ -25,8 +25,12 @@ class Thresholds:
 
 
 def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> Signal:
-    """From the kernel's messages, and from Jupyter's word where it is about the process, not the cell."""
-    if execution_state in _PASSING:
+    """From the kernel's messages, and from Jupyter's word where it is about the process, not the cell.
+
+    Jupyter may listen later than we do, and believes for ever that a quiet kernel is starting which has answered us.
+    """
+    has_answered = said[0] is not None
+    if execution_state in _PASSING and not (has_answered and execution_state == "starting"):
         return Signal("cell", None, f"the kernel is {execution_state}")
     return Signal("cell", *said)
 

@@ -89,8 +89,10 @@ def test_a_run_that_names_its_kernel_protects_no_namesake() -> None:
 
 
 def test_what_jupyter_is_about_to_do_is_not_idle() -> None:
-    for state in ("starting", "restarting", "autorestarting"):
+    for state in ("restarting", "autorestarting", "terminating"):
         assert conversation_signal((False, ""), state).busy is None
+    assert conversation_signal((None, ""), "starting").busy is None
+    assert conversation_signal((False, ""), "starting").busy is False  # it has answered: Jupyter did not hear of it
     assert conversation_signal((False, ""), "busy").busy is False  # its busy and idle are not trusted
     assert conversation_signal((True, ""), "idle").busy is True
 
