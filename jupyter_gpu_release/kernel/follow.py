@@ -72,6 +72,7 @@ class Following:
         self._feed = feed
         self._interrupts = interrupts
         self._passed_on = 0
+        self._has_stopped_waiting = False
         self._is_accepted = False
         self._lost_at: float | None = None
         self._stage, self._stage_begun_at = "", time.monotonic()
@@ -152,12 +153,15 @@ class Following:
             self._passed_on += 1
             if self.view.gone_at is None and not self.manner.leaves:
                 self._session.signal(self._feed.run, "interrupt" if self._passed_on == 1 else "kill")
+            else:
+                self._has_stopped_waiting = True
 
     def _has_given_up_waiting(self) -> bool:
-        """An interrupt ends the wait for the results' writing; while contact is lost, a second one ends any wait."""
-        if self._interrupts.count and (self.manner.leaves or self.view.gone_at is not None):
-            return True
-        return self._lost_at is not None and self._interrupts.count > 1
+        """An interrupt that comes while results are written ends the wait, not the one that ended the cell before.
+
+        While contact is lost, a second one ends any wait.
+        """
+        return self._has_stopped_waiting or (self._lost_at is not None and self._interrupts.count > 1)
 
     def _watch_connection(self) -> None:
         if self._lost_at is None:

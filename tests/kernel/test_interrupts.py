@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_release.core.messages import ErrorInfo, Graph
@@ -113,6 +114,25 @@ def test_a_cell_that_catches_the_interrupt_ends_well(kernel: Kernel, gateway: Fa
     outputs = interrupted_when(kernel, begun, "%%gpu_train --name catch\nfit()")
     assert outputs.reply["status"] == "ok"
     assert kernel.value("best") == "7"
+
+
+def test_the_interrupt_that_ended_the_cell_does_not_end_the_wait_for_its_results(
+    kernel: Kernel, gateway: FakeGateway, graph_of: Any
+) -> None:
+    begun = threading.Event()
+
+    @gateway.script("large")
+    def play(run: FakeRun) -> None:
+        run.start()
+        begun.set()
+        assert run.wait_for_signal() == "interrupt"
+        run.update("persisting", gone_at=time.time())
+        time.sleep(0.5)  # several looks
+        run.fail(INTERRUPTED, "interrupted", state="cancelled", **graph_of(epochs=41))
+
+    outputs = interrupted_when(kernel, begun, "%%gpu_train --name large\nfit()")
+    assert "back: epochs (int)" in outputs.traceback
+    assert kernel.value("epochs") == "41"
 
 
 def test_interrupt_while_results_are_written_ends_the_wait(kernel: Kernel, gateway: FakeGateway):
