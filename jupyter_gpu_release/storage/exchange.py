@@ -194,13 +194,15 @@ class Exchange:
                 items.add(new)
 
     def _function_parts(self, function: types.FunctionType) -> None:
+        self._waiting += function.__closure__ or ()
+        if function.__module__ != "__main__":  # a library's own defaults are none of the notebook's objects
+            return
         if function.__defaults__:
             new = self._new(function.__defaults__)
             if new is not function.__defaults__:
                 function.__defaults__ = new
         if function.__kwdefaults__:
             self._waiting.append(function.__kwdefaults__)
-        self._waiting += function.__closure__ or ()
 
     def _cell(self, cell: types.CellType) -> None:
         try:

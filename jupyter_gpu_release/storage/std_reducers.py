@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import pickle
@@ -56,6 +57,11 @@ def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
     return rebuild.make_cached_property, (prop.func, prop.attrname)
 
 
+def reduce_dataclass_mark(_pickler: Any, mark: Any) -> Any:
+    """By name: a copy of ``MISSING`` would be taken for a field's default."""
+    return next((name for name, value in vars(dataclasses).items() if value is mark), NotImplemented)
+
+
 def reduce_stream(_pickler: Any, stream: Any) -> Any:
     """``sys.stdout`` and ``sys.stderr`` are the receiver's own."""
     for name in ("stdout", "stderr"):
@@ -80,6 +86,9 @@ BY_TYPE: dict[type, Any] = {
     weakref.WeakKeyDictionary: reduce_weak_mapping,
     functools._lru_cache_wrapper: reduce_lru_cache,
     functools.cached_property: reduce_cached_property,
+    type(dataclasses.MISSING): reduce_dataclass_mark,
+    type(dataclasses.KW_ONLY): reduce_dataclass_mark,
+    type(vars(dataclasses)["_HAS_DEFAULT_FACTORY"]): reduce_dataclass_mark,
     io.TextIOWrapper: refuse_file,
     io.BufferedReader: refuse_file,
     io.BufferedWriter: refuse_file,

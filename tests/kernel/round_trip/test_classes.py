@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from round_trip import Notebook
 
 # ----------------------------------------------------------------------------------------- classes
@@ -232,3 +234,41 @@ def test_odd_functions_classes_and_objects(nb: Notebook) -> None:
     assert ns["flags"] == ns["Fl"].X | ns["Fl"].Y
     nb.cell("model(torch.ones(1, 2))")
     assert len(ns["seen"]) == 2
+
+
+DATACLASSES = """
+import dataclasses
+from dataclasses import dataclass, field
+@dataclass
+class Base:
+    lr: float
+    n: int = 2
+    tags: list = field(default_factory=list)
+@dataclass
+class Middle(Base):
+    z: int = 3
+    _: dataclasses.KW_ONLY
+    w: int = 4
+def make():
+    @dataclass
+    class Last(Middle):
+        q: int = 1
+    return Last(lr=0.5)
+one = Base(0.1)
+"""
+
+
+def test_dataclasses_are_extended_there_and_here(nb: Notebook) -> None:
+    """A copy of ``dataclasses.MISSING`` is a default like any other."""
+    nb.cell(DATACLASSES)
+    nb.ok(
+        "one.extra = 1\nthere = repr(make())\n"
+        "@dataclass\nclass Made:\n    lr: float = 0.1\n    tags: list = field(default_factory=list)"
+    )
+    assert nb.ns["there"].endswith("Last(lr=0.5, n=2, tags=[], z=3, w=4, q=1)")
+    nb.cell("@dataclass\nclass Big(Made):\n    extra: int = 1\nhere = repr([Big(), make()])")
+    assert (
+        dataclasses.field(default_factory=list).default is dataclasses.MISSING
+    )  # the library's own was exchanged, too
+    assert nb.ns["here"].startswith("[Big(lr=0.1, tags=[], extra=1)")
+    assert nb.ns["here"].endswith("Last(lr=0.5, n=2, tags=[], z=3, w=4, q=1)]")
