@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..storage.array_memory import copy_into_view
@@ -54,14 +54,22 @@ class Arrival:
             old, new = self._originals[name], values[name]
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
-        if replaced:
-            numbers, things = facts.get("same", ((), ()))
-            by_number = dict(self._memo.values())
-            for number, thing in zip(numbers, things, strict=True):
-                old = by_number.get(number)
-                if type(old) is type(thing) and old is not thing and id(thing) not in replaced:
-                    replaced.setdefault(id(old), (old, thing))
+        changed = bool(replaced)
+        for old, thing in self._same():
+            if type(old) is object:  # it cannot have changed, and modules may know it, too
+                self._stay(old, thing)
+            elif changed and id(thing) not in replaced:
+                replaced.setdefault(id(old), (old, thing))
         return replaced
+
+    def _same(self) -> Iterator[tuple[Any, Any]]:
+        """Objects that were sent, with what came back for them."""
+        numbers, things = self._loaded.facts.get("same", ((), ()))
+        by_number = dict(self._memo.values()) if numbers else {}
+        for number, thing in zip(numbers, things, strict=True):
+            old = by_number.get(number)
+            if type(old) is type(thing) and old is not thing:
+                yield old, thing
 
     # --------------------------------------------------------- objects of the notebook that stay themselves
     def _keep(self, old: Any, new: Any) -> bool:

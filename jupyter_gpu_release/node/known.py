@@ -6,9 +6,12 @@ unpickler. So parts of an input that was changed in place can be told to the not
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import enum
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from .fingerprint import is_immutable
@@ -19,36 +22,102 @@ _NOT_MUTABLE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.ModuleType, types.MethodType,
     str, bytes, int, float, tuple, frozenset, weakref.ref,
 )  # fmt: skip
+_SIZED = (list, dict, bytearray)
 
 
 class KnownObjects:
-    """Mutable objects that arrived, by their number. Plain containers are held only if they hold nothing heavy."""
+    """Mutable objects that arrived, by their number. Held are only those that take no weak reference and are light."""
 
     def __init__(self, memo: dict[int, Any]) -> None:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
+        #: their identity is all that they are, so it counts in results, too
+        self._sentinels: list[tuple[int, Callable[[], Any]]] = []
         if len(memo) <= _MOST:
+            light = light_among(memo.values())
             for number, thing in memo.items():
-                getter = _getter(thing)
+                getter = _getter(thing, light)
                 if getter is not None:
-                    self._objects.append((number, getter))
+                    (self._sentinels if type(thing) is object else self._objects).append((number, getter))
 
-    def among(self, is_written: Callable[[Any], bool]) -> tuple[list[int], list[Any]]:
+    @property
+    def has_sentinels(self) -> bool:
+        """Whether an ``object()`` arrived."""
+        return bool(self._sentinels)
+
+    def among(self, is_written: Callable[[Any], bool], *, only_sentinels: bool) -> tuple[list[int], list[Any]]:
         """Numbers and objects of those that travel home."""
-        found = [(number, thing) for number, getter in self._objects if is_written(thing := getter())]
+        asked = self._sentinels if only_sentinels else self._sentinels + self._objects
+        found = [(number, thing) for number, getter in asked if is_written(thing := getter())]
         return [number for number, _ in found], [thing for _, thing in found]
 
 
-def _getter(thing: Any) -> Callable[[], Any] | None:
+def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
     if isinstance(thing, _NOT_MUTABLE):
         return None
-    kind = type(thing)
-    if kind in (list, dict, set):
-        light = len(thing) <= _LONGEST and all(map(is_immutable, thing.values() if kind is dict else thing))
-        return (lambda: thing) if light else None
-    try:
-        return weakref.ref(thing)
-    except TypeError:
+    if id(thing) in light:
+        return lambda: thing
+    return weakref.ref(thing) if _takes_weak_reference(thing) else None
+
+
+def _takes_weak_reference(thing: Any) -> bool:
+    return type(thing).__weakrefoffset__ != 0
+
+
+def light_among(things: Iterable[Any]) -> Set[int]:
+    """Ids of those that take no weak reference, and hold nothing but plain values and one another."""
+    asked = {
+        id(thing): thing for thing in things if not isinstance(thing, _NOT_MUTABLE) and not _takes_weak_reference(thing)
+    }
+    holders: dict[int, list[int]] = {}
+    heavy: set[int] = set()
+    for ident, thing in asked.items():
+        parts = _parts(thing)
+        inner = None if parts is None else [id(part) for part in parts if not _is_plain(part)]
+        if inner is None or any(part not in asked for part in inner):
+            heavy.add(ident)
+            continue
+        for part in inner:
+            holders.setdefault(part, []).append(ident)
+    waiting = list(heavy)
+    while waiting:
+        above = set(holders.get(waiting.pop(), ())) - heavy
+        heavy |= above
+        waiting += above
+    return asked.keys() - heavy
+
+
+def _parts(thing: Any) -> list[Any] | None:
+    """What is in it; None: too much, or what Python cannot see."""
+    if type(thing) is types.SimpleNamespace:
+        return list(vars(thing).values())
+    if isinstance(thing, _SIZED) and len(thing) > _LONGEST:
         return None
+    parts: list[Any] = []
+    if isinstance(thing, dict):
+        parts += [*dict.keys(thing), *dict.values(thing)]
+    elif isinstance(thing, list):
+        parts += list.__iter__(thing)
+    for cls in type(thing).__mro__:
+        if cls is collections.defaultdict:
+            parts.append(thing.default_factory)
+        elif "__slots__" in vars(cls):
+            parts += _in_slots(thing, cls)
+        elif cls not in (object, *_SIZED):
+            return None
+    return None if type(thing).__dictoffset__ else parts
+
+
+def _in_slots(thing: Any, cls: type) -> Iterator[Any]:
+    for member in vars(cls).values():
+        if isinstance(member, types.MemberDescriptorType):
+            with contextlib.suppress(AttributeError):  # empty
+                yield member.__get__(thing, cls)
+
+
+def _is_plain(part: Any) -> bool:
+    if isinstance(part, types.FunctionType):
+        return not (part.__closure__ or part.__defaults__ or part.__kwdefaults__ or vars(part))
+    return isinstance(part, (type, enum.Enum)) or is_immutable(part)
 
 
 class Holder:

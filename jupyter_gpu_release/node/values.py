@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import pickle
 import time
@@ -132,10 +133,9 @@ class RankValues:
             "devices": home,
             "rng": ambient.capture_rng(),
         }
-        if changed:
-            dump = codec.dump(
-                _views_last(values), self._realm, facts=lambda _, written: {**facts, "same": self._known.among(written)}
-            )
+        if changed or self._known.has_sentinels:
+            same = functools.partial(self._known.among, only_sentinels=not changed)
+            dump = codec.dump(_views_last(values), self._realm, facts=lambda _, on: {**facts, "same": same(on)})
         else:
             dump = codec.dump(_views_last(values), self._realm, facts=lambda *_: facts)
         notes += self._left_out(values, dump.failed)

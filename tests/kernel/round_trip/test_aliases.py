@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import torch
 from round_trip import Notebook
@@ -82,3 +84,35 @@ def test_arrays_see_what_a_cell_did_to_another_view(nb: Notebook) -> None:
     assert (ns["H"][1, 0], ns["H"][2, 0]) == (0, 1)
     assert np.shares_memory(ns["H"], ns["rows"])
     assert torch.equal(ns["T"][:3], ns["batch"])
+
+
+def test_what_takes_no_weak_reference_is_the_same_too(nb: Notebook) -> None:
+    nb.cell(
+        "from dataclasses import dataclass\nfrom collections import defaultdict\nfrom types import SimpleNamespace\n"
+        "@dataclass(slots=True)\nclass Node:\n    x: int\n    next: object = None\n"
+        "lst = [Node(5, Node(6))]\nn5, n6 = lst[0], lst[0].next\n"
+        "box = {'d': defaultdict(int), 'ar': bytearray(b'abc'), 'ns': SimpleNamespace(v=1), 'rows': [[n5], {3}]}\n"
+        "d, ar, ns, rows, some = box['d'], box['ar'], box['ns'], box['rows'], box['rows'][1]"
+    )
+    nb.ok(
+        "lst[0].x = 7\nlst[0].next.x = 8\nbox['d']['k'] += 1\nbox['ar'] += b'z'\nbox['ns'].v = 2\nbox['rows'][1].add(4)"
+    )
+    ns = nb.ns
+    assert (ns["n5"].x, ns["n6"].x) == (7, 8)
+    assert ns["rows"][0][0] is ns["n5"] is ns["lst"][0]
+    assert ns["n6"] is ns["n5"].next
+    assert (ns["d"], ns["ar"], ns["ns"].v, ns["some"]) == ({"k": 1}, b"abcz", 2, {3, 4})
+    assert ns["d"] is ns["box"]["d"]
+
+
+def test_sentinels_are_themselves_in_inputs_and_results(nb: Notebook) -> None:
+    holder = types.SimpleNamespace(MISSING=object())  # as a module that the notebook does not send
+    nb.ns["MISSING"] = holder.MISSING
+    nb.cell(
+        "slots = [MISSING] * 3\ndef filled(items, but=MISSING): return [x for x in items if x is not MISSING and x is not but]"
+    )
+    nb.ok("slots[0] = 1")
+    assert nb.cell("filled(slots)") == [1]
+    nb.ok("found = {'all': (MISSING, 2, slots[1])}\nown = object()\nalias = MISSING")
+    assert nb.cell("filled(found['all'])") == [2]
+    assert nb.ns["MISSING"] is nb.ns["alias"] is nb.ns["slots"][1] is holder.MISSING is not nb.ns["own"]
