@@ -30,7 +30,7 @@ from ..storage.runs import read_manifest
 from .discovery import Target, find_gateway
 from .home import HomePaths
 from .rest import GatewayClient
-from .results import Results, open_values
+from .results import Results, open_values, say_lacking
 
 #: how a run ended that has little to write is known (and in its manifest) so soon after its GPUs are free; it is
 #: looked for so often
@@ -59,6 +59,14 @@ def load_results(run: str) -> Results:
     StoreError
         The store cannot be seen, or what lies there is damaged.
     """
+    results = _find(run)
+    if results.lacking:
+        text = say_lacking(results.run, results.lacking, in_run=here().in_run)
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return results
+
+
+def _find(run: str) -> Results:
     if run != "last" and not is_run_id(str(run)):
         raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
     around = here()
@@ -140,7 +148,7 @@ def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableEr
         raise error
     found = _from_store(run, store, around)
     warnings.warn(
-        f"{error.message}: run {run} was read by the manifest in the store {store} alone", UserWarning, stacklevel=4
+        f"{error.message}: run {run} was read by the manifest in the store {store} alone", UserWarning, stacklevel=5
     )
     return found
 
@@ -214,10 +222,11 @@ def _refuse_foreign(path: Path, is_kind: Any) -> None:
 def _rebuilt(
     run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: Surroundings
 ) -> Results:
-    loaded = codec.load(stream, buffers, around.realm())
+    realm = around.realm()
+    loaded = codec.load(stream, buffers, realm)
     notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
     around.loaded(run, loaded.values)
-    return Results(run, state, loaded.values, facts, notes)
+    return Results(run, state, loaded.values, facts, notes, loaded.lacking(realm.namespace))
 
 
 def _unfinished(run: str, state: str, waits: str = "") -> StillTrainingError:

@@ -24,6 +24,8 @@ class Results(Mapping[str, Any]):
         ``succeeded``, or how else it ended (then these are the names that were salvaged).
     notes : list of str
         What could not be rebuilt here, and why.
+    lacking : list of str
+        Names that the code of what came reads, and that are not defined here.
     """
 
     def __init__(
@@ -33,10 +35,12 @@ class Results(Mapping[str, Any]):
         values: Mapping[str, Any],
         facts: Sequence[ValueInfo] = (),
         notes: Sequence[str] = (),
+        lacking: Sequence[str] = (),
     ) -> None:
         self.run = run
         self.state = state
         self.notes = list(notes)
+        self.lacking = list(lacking)
         self._values = dict(values)
         self._facts = {info.name: info for info in facts}
 
@@ -93,3 +97,9 @@ def is_usable(view: RunView) -> bool:
         return False
     values = view.outcome.values
     return values is None or not values.file
+
+
+def say_lacking(run: str, names: Sequence[str], *, in_run: bool = False) -> str:
+    """That the code of what a run made will not find these names here."""
+    mend = f"--in +{names[0]} sends one along" if in_run else "run the cells of its notebook that define them"
+    return f"code from run {run} reads names that are not defined here: {', '.join(f'`{n}`' for n in names)} ({mend})"

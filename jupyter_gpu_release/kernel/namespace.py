@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..client.results import say_lacking
 from ..core.cell import CellFacts, analyse, parse_cell
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
@@ -117,6 +118,9 @@ class Namespace:
         if run:
             self.outward.origins.note(run, loaded.values, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+        lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
+        if lacking:
+            self._notes.append(say_lacking(run, lacking))
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
 
 

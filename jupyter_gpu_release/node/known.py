@@ -97,6 +97,8 @@ def _parts(thing: Any) -> list[Any] | None:
         parts += [*dict.keys(thing), *dict.values(thing)]
     elif isinstance(thing, list):
         parts += list.__iter__(thing)
+    if type(thing) in _SIZED:
+        return parts
     for cls in type(thing).__mro__:
         if cls is collections.defaultdict:
             parts.append(thing.default_factory)

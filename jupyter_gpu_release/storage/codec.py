@@ -8,6 +8,7 @@ texts, small containers of them) go first, in groups: ``("", "", {name: value})`
 
 from __future__ import annotations
 
+import builtins
 import io
 import sys
 import types
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
-from .pickler import GraphPickler, digest, without_gc
+from .pickler import GraphPickler, digest, global_reads, without_gc
 from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .rebuild import Realm, Rebuilder
 from .unpickler import GraphUnpickler
@@ -221,6 +222,13 @@ class Loaded:
     missing: dict[str, str] = field(default_factory=dict)
     #: number in the stream → object (for a rank)
     memo: dict[int, Any] = field(default_factory=dict)
+    #: code of the functions that read the receiver's names
+    codes: list[types.CodeType] = field(default_factory=list)
+
+    def lacking(self, namespace: Mapping[str, Any]) -> list[str]:
+        """Names that the code of what came reads and ``namespace`` has not."""
+        reads = {name for code in self.codes for name in global_reads(code)}
+        return sorted(name for name in reads - namespace.keys() - vars(builtins).keys() if not name.startswith("__"))
 
 
 def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
@@ -249,6 +257,7 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
         except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=True) from error
     rebuilder.finish(lambda value: digest(value, realm))
+    loaded.codes = rebuilder.codes
     return loaded
 
 

@@ -76,6 +76,8 @@ class Rebuilder:
         self.realm = realm
         self._fresh: set[int] = set()
         self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
+        #: code of functions that are bound to the receiver's namespace
+        self.codes: list[types.CodeType] = []
 
     def lookup(self, name: str) -> Any:
         """What ``rebuild.<name>`` in a stream means here."""
@@ -100,6 +102,8 @@ class Rebuilder:
     ) -> types.FunctionType:
         """``where``: None for the notebook's globals, a module's name, or a dict of globals of its own."""
         namespace = self.realm.namespace if where is None else where
+        if where is None:
+            self.codes.append(code)
         if isinstance(where, str):
             namespace = vars(importlib.import_module(where))
         ident = self.realm.aliases.get(ident, ident)

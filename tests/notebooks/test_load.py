@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a cell is one string
 """``gpu_release.load``, ``publish`` and ``published``: results and news of runs by reference."""
 
 from __future__ import annotations
@@ -57,6 +58,25 @@ def test_results_small_and_large_in_another_kernel_and_in_a_script(open_notebook
     code = f"print(gpu_release.load('{small}')['table'], int(gpu_release.load('{large}')['big'][-1]))"
     done = script(f"{code}\nprint(gpu_release.load('last').run)", tmp_path)
     assert done.stdout == f"{{'a': [1]}} {(1 << 20) - 1}\n{large}\n", done.stderr
+
+
+def test_names_that_the_code_of_a_result_reads_and_that_are_not_here_are_said(open_notebook: Open) -> None:
+    first, second = open_notebook(), open_notebook()
+    first.ok(
+        "SCALE = 3\ndef helper(x): return x * SCALE\nclass Net:\n    def __call__(self, x): return [helper(y) for y in range(x)]"
+    )
+    run = id_of(first.ok("%%gpu_train\nnet = Net()"))
+    said = f"code from run {run} reads names that are not defined here: `helper` "
+    shown = second.ok(f"{IMPORT}net = gpu_release.load('{run}')['net']")
+    assert said + "(run the cells of its notebook that define them)" in shown.text("stderr")
+    assert said in second.ok(f"%gpu_attach {run}").receipt
+    assert said + "(--in +helper sends one along)" in second.ok(f"%%gpu_train\n{IMPORT}gpu_release.load('{run}')").text(
+        "stderr"
+    )
+    second.ok("def helper(x): return x")
+    assert said not in second.ok(f"gpu_release.load('{run}')").text("stderr")
+    assert said not in second.ok(f"%gpu_attach {run}").receipt
+    assert said not in first.ok(f"{IMPORT}gpu_release.load('{run}')").text("stderr")
 
 
 def test_a_result_goes_into_the_next_gpu_cell_without_being_written_again(
