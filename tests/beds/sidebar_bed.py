@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from lab_bed import Lab, execute, open_lab
 from nvml_bed import FakeCards
 from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import TimeoutError as TooLate
 
 from jupyter_gpu_release.client.rest import GatewayClient
 
@@ -29,6 +31,7 @@ c.GpuCuller.idle_cpu = 100.0
 """
 
 
+_PRESSES, _PRESS_MS = 30, 2_000
 #: remembers each notification: some stand for a few seconds only, and whoever looks may be late
 _KEEP_TOASTS = """
 window.toasts = new Set();
@@ -97,6 +100,20 @@ def wait_told(page: Page, words: str) -> None:
 def row(page: Page, tree: str, text: str) -> Locator:
     """The first row with this text in the list of that name."""
     return page.get_by_role("tree", name=tree, exact=True).get_by_role("treeitem").filter(has_text=text).first
+
+
+def press(row: Locator, name: str) -> None:
+    """Press a button of a row, seen while that has the mouse or the focus.
+
+    What moves rows takes the mouse away, and a notebook that has just been opened takes the focus: then once more.
+    """
+    button = row.get_by_role("button", name=name)
+    for _ in range(_PRESSES):
+        row.focus()
+        with contextlib.suppress(TooLate):
+            button.click(timeout=_PRESS_MS)
+            return
+    button.click(timeout=_PRESS_MS)
 
 
 def write_notebook(path: Path, *cells: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gpu_api import GpuApi, active, card, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import LOOK, Team, row, show_panel, wait_told
+from sidebar_bed import LOOK, Team, press, row, show_panel, wait_told
 
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -39,8 +39,7 @@ def test_release_of_a_warm_lease_is_one_click(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     warm = row(shown, "GPUs", "warm")
-    warm.hover()
-    warm.get_by_role("button", name="Release").click()
+    press(warm, "Release")
     expect(warm.get_by_role("status")).to_have_text("Released")
     assert api.posts == [("leases/lease-7/release", {})]
 
@@ -50,8 +49,7 @@ def test_a_refusal_is_shown_in_place(shown: Page, api: GpuApi) -> None:
     api.answers["extend"] = (409, {"error": {"message": "the lease has ended", "mend": "run the cell again"}})
     execute(shown, LOOK)
     warm = row(shown, "GPUs", "warm")
-    warm.hover()
-    warm.get_by_role("button", name="Extend").click()
+    press(warm, "Extend")
     expect(warm.get_by_role("alert")).to_have_text("the lease has ended: run the cell again")
     assert api.posts == [("leases/lease-7/extend", {"keep_s": 1800})]
 
@@ -60,17 +58,14 @@ def test_cancel_asks_only_where_work_is_lost(shown: Page, api: GpuApi) -> None:
     gpu_scenes.busy_day(api)
     execute(shown, LOOK)
     waits = row(shown, "My runs", "llm.ipynb")
-    waits.hover()
-    waits.get_by_role("button", name="Cancel").click()
+    press(waits, "Cancel")
     expect(waits.get_by_role("status")).to_contain_text("Asked to end")  # it has been asked, not only begun
     assert len(api.posts) == 1
     goes = row(shown, "My runs", "ResNet")
-    goes.hover()
-    goes.get_by_role("button", name="Cancel").click()
+    press(goes, "Cancel")
     shown.get_by_role("button", name="Let it run").click()
     assert len(api.posts) == 1
-    goes.hover()
-    goes.get_by_role("button", name="Cancel").click()
+    press(goes, "Cancel")
     shown.get_by_role("button", name="Cancel the run").click()
     expect(goes.get_by_role("status")).to_contain_text("Asked to end")
     assert len(api.posts) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
-from sidebar_bed import Team, opened, row, wait_told, write_notebook
+from sidebar_bed import Team, opened, press, row, wait_told, write_notebook
 
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.errors import GpuReleaseError
@@ -48,12 +48,6 @@ def _open(page: Page, path: str) -> Locator:
         arg=path, timeout=_STARTED_MS,
     )  # fmt: skip
     return shown
-
-
-def _press(row: Locator, name: str) -> None:
-    """Press a button of a row: seen while that has the mouse or the focus, and what moves rows takes the mouse away."""
-    row.focus()
-    row.get_by_role("button", name=name).click()
 
 
 def _free(page: Page) -> Locator:
@@ -158,7 +152,7 @@ def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_pat
     expect(notebook.locator(".jp-GpuRelease-hint")).to_contain_text("Running")
     expect(notebook.locator(".jp-Cell-inputWrapper + .jp-GpuRelease-hint")).to_have_count(1)  # not above the code
 
-    _press(run, "Attach")
+    press(run, "Attach")
     attached = notebook.locator(".jp-Cell", has_text="%gpu_attach").locator(".jp-OutputArea")
     expect(attached).to_contain_text("of many")
 
@@ -194,10 +188,10 @@ def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) 
     expect(card).to_contain_text(re.compile(r"warm (5:00|[34]:\d\d)"), timeout=_STARTED_MS)
     expect(_free(page)).to_have_text("3free")
     expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("1 held · 3 free")
-    _press(card, "Extend")
+    press(card, "Extend")
     expect(card.get_by_role("status")).to_contain_text("Kept until")
     expect(card).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
-    _press(card, "Release")
+    press(card, "Release")
     expect(_free(page)).to_have_text("4free")
 
 
@@ -217,7 +211,7 @@ def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: Unti
     wait_told(page, "Kept for 30 minutes")
     expect(toast).to_have_count(0)
     expect(kernel).to_contain_text("kept for 29 min")
-    _press(kernel, "Release GPU")
+    press(kernel, "Release GPU")
     expect(kernel.get_by_role("status")).to_contain_text("Nothing could be freed")
     team.cards.show()
 
