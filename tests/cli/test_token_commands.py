@@ -49,7 +49,7 @@ def as_user(cluster: Ready, tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 
 def rows(capsys: Capture) -> dict[str, dict[str, object]]:
-    """``token list --json`` by user."""
+    """``token list --json`` by user: each test has users of its own."""
     capsys.readouterr()
     assert main(["token", "list", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -83,8 +83,8 @@ def test_the_token_is_shown_once(cluster: Ready, home: HomePaths, capsys: Captur
 def test_a_token_in_a_file_is_found_by_clients_until_it_is_revoked(
     home: HomePaths, as_user: Callable[[str], dict[str, str]], tmp_path: Path, capsys: Capture
 ) -> None:
-    file = tmp_path / "bobs-token"
-    assert main(["token", "create", "--user", "bob", "--expires", "never", "--out", str(file)]) == 0
+    file = tmp_path / "bertas-token"
+    assert main(["token", "create", "--user", "berta", "--expires", "never", "--out", str(file)]) == 0
     shown = capsys.readouterr()
     secret = file.read_text().strip()
     assert mode(file) == 0o600
@@ -93,13 +93,13 @@ def test_a_token_in_a_file_is_found_by_clients_until_it_is_revoked(
     found = find_gateway(environment=as_user(str(file)))
     assert found is not None
     assert found.token == secret
-    with GatewayClient.of(found) as bob:
-        assert bob.health().ready
-        assert main(["token", "revoke", str(rows(capsys)["bob"]["id"])]) == 0
-        assert "of bob is revoked" in capsys.readouterr().out
+    with GatewayClient.of(found) as berta:
+        assert berta.health().ready
+        assert main(["token", "revoke", str(rows(capsys)["berta"]["id"])]) == 0
+        assert "of berta is revoked" in capsys.readouterr().out
         with pytest.raises(AuthenticationError, match="revoked"):
-            bob.health()
-    assert rows(capsys)["bob"]["state"] == "revoked"
+            berta.health()
+    assert rows(capsys)["berta"]["state"] == "revoked"
 
 
 def test_all_tokens_of_a_user_are_revoked(home: HomePaths, capsys: Capture) -> None:
@@ -133,13 +133,13 @@ def test_mistakes_are_explained(home: HomePaths, words: str, status: int, messag
 def test_a_file_that_cannot_be_written_makes_no_token(home: HomePaths, tmp_path: Path, capsys: Capture) -> None:
     there = tmp_path / "there"
     there.write_text("precious")
-    assert main(["token", "create", "--user", "dora", "--out", str(there)]) == 2
+    assert main(["token", "create", "--user", "norma", "--out", str(there)]) == 2
     assert "is there already" in capsys.readouterr().err
     assert there.read_text() == "precious"
-    assert main(["token", "create", "--user", "dora", "--out", str(tmp_path / "no" / "folder")]) == 1
+    assert main(["token", "create", "--user", "norma", "--out", str(tmp_path / "no" / "folder")]) == 1
     assert main(["token", "create", "--user", "do ra", "--out", str(tmp_path / "new")]) == 2
     assert not (tmp_path / "new").exists()
-    assert "dora" not in rows(capsys)
+    assert "norma" not in rows(capsys)
 
 
 def test_the_clusters_own_token_is_not_revoked(home: HomePaths, capsys: Capture) -> None:
