@@ -153,6 +153,11 @@ class Run:
         return next((m for m in self.messages if isinstance(m, RunPhase) and m.phase == name), None)
 
 
+def is_running(run: Run) -> bool:
+    """Whether its first statement has begun."""
+    return run.phase("running") is not None
+
+
 def said(run: Run) -> dict[int, str]:
     """What each process printed."""
     texts: dict[int, str] = {}

@@ -1,0 +1,111 @@
+"""Cells that are interrupted, by the user or at their timeout: through the real fork server, without Ray."""
+
+from __future__ import annotations
+
+import pytest
+from node_bed import Node, is_running
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import time\nwhile True:\n    time.sleep(0.01)", "import asyncio\nawait asyncio.sleep(100)"],
+    ids=["loop", "await"],
+)
+def test_an_interrupt_reaches_the_cell(node: Node, source: str) -> None:
+    run = node.start("print('go', flush=True)\n" + source)
+    run.wait_for(lambda r: "go" in r.text())
+    run.signal("interrupt")
+    outcome = run.wait()
+    assert outcome.status == "interrupted"
+    assert outcome.error is not None
+    assert outcome.error.ename == "KeyboardInterrupt"
+
+
+def test_a_keyboard_interrupt_of_its_own_is_an_error(node: Node) -> None:
+    outcome = node.run("raise KeyboardInterrupt").outcome
+    assert outcome.error is not None
+    assert (outcome.status, outcome.error.ename) == ("error", "KeyboardInterrupt")
+
+
+def test_an_interrupt_reaches_a_subprocess_as_in_a_local_notebook(node: Node) -> None:
+    run = node.start("!echo started; sleep 1000\nprint('next line')")
+    run.wait_for(lambda r: "started" in r.text())
+    run.signal("interrupt")
+    assert run.wait().status == "ok"  # IPython goes on after an interrupted `!command`
+    assert run.text().split() == ["started", "^C", "next", "line"]
+
+
+def test_a_cell_that_ignores_interrupts_is_killed_after_the_grace(node: Node) -> None:
+    run = node.start("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+                     "print('deaf')\ntime.sleep(100)",
+                     grace_s=0.3)  # fmt: skip
+    run.wait_for(lambda r: "deaf" in r.text())
+    run.signal("interrupt")
+    outcome = run.wait()
+    assert outcome.status == "interrupted"
+    assert outcome.error is not None
+    assert "killed" in outcome.error.evalue
+
+
+def test_a_second_interrupt_kills_at_once(node: Node) -> None:
+    run = node.start("import time\nwhile True:\n    try:\n        print('x', flush=True); time.sleep(100)\n"
+                     "    except KeyboardInterrupt:\n        print('no')", grace_s=100)  # fmt: skip
+    run.wait_for(lambda r: "x" in r.text())
+    run.signal("interrupt")
+    run.wait_for(lambda r: "no" in r.text())
+    run.signal("interrupt")
+    assert run.wait().status == "interrupted"
+
+
+def test_an_interrupt_in_the_very_beginning_is_an_interrupt(node: Node) -> None:
+    for _ in range(5):
+        run = node.start("import time\ntime.sleep(100)")
+        run.wait_for(is_running)
+        run.signal("interrupt")
+        assert run.wait().error == run.outcome.error
+        assert run.outcome.error is not None
+        assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
+        assert "killed" not in run.outcome.error.evalue
+
+
+def test_an_interrupt_in_a_callback_that_drops_it_strikes_again(node: Node) -> None:
+    """Python ignores exceptions in those; each import statement ends with one."""
+    run = node.start(
+        "import time, weakref\nclass Thing: pass\n"
+        "thing = Thing()\nwatch = weakref.ref(thing, lambda _: (print('in it', flush=True), time.sleep(2)))\n"
+        "del thing\nprint('after it')\ntime.sleep(100)"
+    )
+    run.wait_for(lambda run: "in it" in run.text())
+    run.signal("interrupt")
+    assert run.wait() == run.outcome
+    assert run.outcome.error is not None
+    assert (run.outcome.status, run.outcome.error.ename) == ("interrupted", "KeyboardInterrupt")
+    assert "killed" not in run.outcome.error.evalue
+
+
+def test_no_thread_of_ours_takes_an_interrupt_from_the_cell(node: Node) -> None:
+    """One that does leaves the cell asleep, or has it raised where IPython swallows it."""
+    source = (
+        "import os, pathlib, re\nme = str(os.getpid())\n"
+        "for task in pathlib.Path('/proc/self/task').iterdir():\n"
+        "    blocked = int(re.search(r'SigBlk:\\s*(\\w+)', (task / 'status').read_text())[1], 16)\n"
+        "    print('main' if task.name == me else 'other', bool(blocked & 1 << 1))"
+    )
+    assert set(node.run(source).text().split("\n")) - {""} == {"main False", "other True"}
+
+
+def test_the_timeout_interrupts_and_salvages_nothing_less(node: Node) -> None:
+    outcome = node.run("import time\nkept = 5\ntime.sleep(100)", timeout_s=0.3).outcome
+    assert outcome.status == "timeout"
+    assert outcome.values is not None
+
+
+def test_an_interrupt_while_the_traceback_is_drawn_does_not_take_its_place(node: Node) -> None:
+    run = node.run(
+        "import os, signal\nclass Slow(Exception):\n    def _render_traceback_(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        return ['how it failed']\nraise Slow('why')"
+    )
+    assert run.outcome.error is not None
+    assert (run.outcome.status, run.outcome.error.ename) == ("error", "Slow")
+    assert run.outcome.error.traceback == ["how it failed"]
+    assert "KeyboardInterrupt" not in run.text("stderr")
