@@ -119,7 +119,7 @@ def test_a_cell_that_catches_the_interrupt_ends_well(kernel: Kernel, gateway: Fa
 def test_the_interrupt_that_ended_the_cell_does_not_end_the_wait_for_its_results(
     kernel: Kernel, gateway: FakeGateway, graph_of: Any
 ) -> None:
-    begun = threading.Event()
+    begun, seen = threading.Event(), threading.Event()
 
     @gateway.script("large")
     def play(run: FakeRun) -> None:
@@ -127,10 +127,17 @@ def test_the_interrupt_that_ended_the_cell_does_not_end_the_wait_for_its_results
         begun.set()
         assert run.wait_for_signal() == "interrupt"
         run.update("persisting", gone_at=time.time())
-        time.sleep(0.5)  # several looks
+        run.say("still followed\n")
+        assert seen.wait(20)
         run.fail(INTERRUPTED, "interrupted", state="cancelled", **graph_of(epochs=41))
 
-    outputs = interrupted_when(kernel, begun, "%%gpu_train --name large\nfit()")
+    message = kernel.start("%%gpu_train --name large\nfit()")
+    assert begun.wait(20)
+    kernel.manager.interrupt_kernel()
+    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+        pass
+    seen.set()
+    outputs = kernel.finish(message)
     assert "back: epochs (int)" in outputs.traceback
     assert kernel.value("epochs") == "41"
 
