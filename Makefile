@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bundle screenshots demo test test-ui lab lint format bench clean
+.PHONY: help setup bundle screenshots demo test test-ui soak lab lint format bench clean
 
 # the sidebar: a bundle that needs node once; everything else works without
 BUNDLE := jupyter_gpu_release/labextension/package.json
@@ -60,16 +60,18 @@ test: $(STAMP) bundle ## import contract and all tests
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tests/beds/side_by_side.py
 
+soak: $(STAMP) ## the heavy suites at full size (make test runs each small): hours
+	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -m soak -o timeout=7200
+
 # a process of their own: together with the server's tests they fail at teardown
 test-ui: bundle ## the sidebar: unit tests (jest), then a real browser
 	@if [ -n "$$($(NODE_LACKS))" ]; then echo 'The sidebar is not built, so it is not tested.'; \
-	else $(MAKE) --no-print-directory test-js; fi
+	else $(MAKE) --no-print-directory test-js && $(BIN)/python -m pytest tests/ui; fi
 
 .PHONY: test-js
 test-js: $(BUNDLE)
 	$(JLPM) lint
 	$(JLPM) test
-	$(BIN)/python -m pytest tests/ui
 
 screenshots: bundle ## pictures of the sidebar for the README, light and dark
 	$(BIN)/python tests/ui/screenshots.py

@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+from outcomes import OPTION, OutcomesPlugin
 
 from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.cli.processes import is_alive, marker_of
@@ -78,9 +79,16 @@ class Recorder:
             _shared.folders |= set(_folders()) - folders
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--outcomes FILE``: for ``tests/beds/side_by_side.py``, which runs once more what failed."""
+    parser.addoption(OPTION, type=Path, help="write what passed and what failed into this file")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the recorder; a run that is told to end (``timeout``, CI) tears its fixtures down."""
     config.pluginmanager.register(Recorder())
+    if outcomes := config.getoption(OPTION):
+        config.pluginmanager.register(OutcomesPlugin(outcomes))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, for all that tests start too
     signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 

@@ -87,4 +87,75 @@ def test_every_test_is_in_one_session() -> None:
     commands = [word for job in suite() for word in job.command]
     for path in side_by_side.TESTS.glob("**/test_*.py"):
         top = side_by_side.TESTS / path.relative_to(side_by_side.TESTS).parts[0]
-        assert commands.count(str(top)) == (top.name != "ui"), top
+        assert commands.count(str(top)) == 1, top
+
+
+@pytest.fixture
+def suite_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Job]:
+    """``suite_of(text)``: a session of one file of tests with this text, in a project of its own."""
+    beds = Path(side_by_side.__file__).parent
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(beds)!r})\nimport outcomes\n"
+        "def pytest_addoption(parser):\n    parser.addoption(outcomes.OPTION, type=Path)\n"
+        "def pytest_configure(config):\n    if path := config.getoption(outcomes.OPTION):\n"
+        "        config.pluginmanager.register(outcomes.OutcomesPlugin(path))\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra --tb=short\n")
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(side_by_side, "TESTS", tmp_path / "tests")
+
+    def make(text: str) -> Job:
+        (tmp_path / "tests" / "test_it.py").write_text("import pytest\nfrom pathlib import Path\n" + text)
+        return Job("tests", [sys.executable, "-m", "pytest", "tests"], is_pytest=True)
+
+    return make
+
+
+_ONCE = "    mark = Path({0!r})\n    first = not mark.exists()\n    mark.touch()\n    assert not first, 'busy {0}'\n"
+
+
+def test_a_test_that_passes_alone_is_unsteady_and_said_with_its_first_failure(
+    suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = suite_of(
+        f"@pytest.mark.parametrize('x', ['a b', 'c::d'])\ndef test_called(x):\n{_ONCE.format('call')}\n"
+        f"@pytest.fixture\ndef broken():\n{_ONCE.format('setup')}\ndef test_set_up(broken): pass\n"
+        f"@pytest.fixture(scope='module', autouse=True)\ndef left():\n    yield\n{_ONCE.format('left')}\n"
+        "@pytest.mark.skip\ndef test_skipped(): pass\n"
+    )
+    assert run([job]) == 0
+    said = capfd.readouterr().out
+    for test, why in (("::test_called[a b]", "busy call"), ("::test_set_up", "busy setup"), ("", "busy left")):
+        unsteady = said.split(f"##### UNSTEADY tests/test_it.py{test}: ")[1]
+        assert why in unsteady.split("#####")[0]
+    assert said.splitlines()[-1] == "4 passed, 0 failed, 1 skipped"  # a module counts as one
+
+
+def test_what_fails_alone_too_and_more_than_three_unsteady_ones_fail_the_run(
+    suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = suite_of(f"def test_no(): assert 0\ndef test_yes(): pass\ndef test_once():\n{_ONCE.format('once')}")
+    assert run([job]) == 1
+    end = capfd.readouterr().out.splitlines()
+    assert end[-2:] == ["##### FAILED tests/test_it.py::test_no", "2 passed, 1 failed"]
+    many = suite_of("\n".join(f"def test_{n}():\n{_ONCE.format(f'mark-{n}')}" for n in range(4)))
+    assert run([many]) == 1
+    end = capfd.readouterr().out.splitlines()
+    assert end[-2] == "##### 4 tests are unsteady, more than 3: this fails the run"
+    assert end[-1] == "4 passed, 0 failed"
+
+
+@pytest.mark.parametrize(
+    "text", ["import os\ndef test_dies(): os._exit(1)", "def test_dies(): pytest.exit('no', 3)", "1/0"]
+)
+def test_a_session_without_a_summary_fails_whatever_its_tests_did(
+    text: str, suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([suite_of(text)]) == 1
+    assert capfd.readouterr().out.splitlines()[-2].startswith("##### FAILED tests")
+
+
+def test_what_is_no_session_of_pytest_counts_as_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([_python("good", ""), _python("bad", "raise SystemExit(2)")]) == 1
+    assert capfd.readouterr().out.splitlines()[-2:] == ["##### FAILED bad", "1 passed, 1 failed"]
