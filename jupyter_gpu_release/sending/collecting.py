@@ -113,6 +113,7 @@ class Collector:
             first,
             self._realm,
             follow=selection.follow,
+            home=selection.home,
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection, labels or {})

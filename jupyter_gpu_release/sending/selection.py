@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -102,6 +103,20 @@ class Selection:
         """A function reads this global: what to send because of it."""
         return self._with_device_choice(name) if name in self._namespace else {}
 
+    def home(self, thing: Any) -> dict[str, Any]:
+        """A class or function travels: the name by which ``pickle`` finds it, if it finds it here.
+
+        The object goes along in any case, so this asks no more than whether the name is to be skipped.
+        """
+        if getattr(thing, "__module__", None) != "__main__":
+            return {}
+        root, *parts = thing.__qualname__.split(".")
+        found = self._namespace.get(root)
+        if root in self._skipped or functools.reduce(_static_attribute, parts, found) is not thing:
+            return {}
+        self.sent.setdefault(root, found)
+        return {root: found}
+
     def is_optional(self, name: str) -> bool:
         """Whether the cell can do without: it is only perhaps read."""
         return name in self._facts.hints and name not in self._chosen
@@ -167,6 +182,11 @@ class Selection:
         if name not in self.held_back:
             self.held_back.append(name)
             self.notes.append(f"`{name}` looks like a secret and was held back: --in +{name} sends it")
+
+
+def _static_attribute(owner: Any, name: str) -> Any:
+    found = vars(owner).get(name) if isinstance(owner, type) else None
+    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
 
 
 def _is_ipythons(value: Any) -> bool:

@@ -32,6 +32,8 @@ _MOST_RESTARTS = 5
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
+#: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
+Home = Callable[[Any], dict[str, Any]]
 #: asked last: (code of the functions that travel, whether an object travels) → further facts
 Facts = Callable[[list[types.CodeType], Callable[[Any], bool]], dict[str, Any]]
 
@@ -70,9 +72,10 @@ def dump(
     realm: Realm,
     *,
     follow: Follow | None = None,
+    home: Home = lambda _thing: {},
     facts: Facts = lambda _codes, _is_written: {},
 ) -> Dump:
-    """Write ``values`` (and, by ``follow``, globals that their functions read) as one graph.
+    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes.
 
     A value that cannot be pickled is left out and named in ``failed``.
     """
@@ -81,7 +84,7 @@ def dump(
     plain = presumed_plain(values)
     with without_gc():
         for _ in range(_MOST_RESTARTS):
-            writer = _Writer(realm, follow, failed, whole)
+            writer = _Writer(realm, (follow, home), failed, whole)
             try:
                 written = writer.write(values, facts, plain)
             except NotPlainError:
@@ -93,7 +96,7 @@ def dump(
             if not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        return _Writer(realm, follow, failed, whole, careful=True).write(values, facts, PlainValues())
+        return _Writer(realm, (follow, home), failed, whole, careful=True).write(values, facts, PlainValues())
 
 
 class _TornError(Exception):
@@ -113,7 +116,7 @@ class _Writer:
     def __init__(
         self,
         realm: Realm,
-        follow: Follow | None,
+        more: tuple[Follow | None, Home],
         failed: dict[str, Exception],
         whole: set[Hashable],
         *,
@@ -124,7 +127,7 @@ class _Writer:
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
         self._pickler.whole |= whole
         self._whole = whole
-        self._follow = follow
+        self._follow, self._home = more
         self._careful = careful
 
     @property
@@ -154,10 +157,14 @@ class _Writer:
 
     def _follow_reads(self, done: set[str], follow: Follow) -> None:
         asked: set[str] = set()
-        while more := [name for name in self._pickler.reads if name not in asked]:
-            for read in more:
-                asked.add(read)
-                for name, value in follow(read).items():
+        defined = self._pickler.definitions
+        looked_at = 0
+        while (more := [name for name in self._pickler.reads if name not in asked]) or looked_at < len(defined):
+            asked.update(more)
+            found = [*map(follow, more), *map(self._home, defined[looked_at:])]
+            looked_at += len(found) - len(more)
+            for values in found:
+                for name, value in values.items():
                     if name not in done:
                         done.add(name)
                         self._name(name, value)

@@ -44,6 +44,8 @@ class GraphPickler(cloudpickle.Pickler):
         self.buffers = buffers
         #: names of notebook globals that functions read, in order of appearance
         self.reads: dict[str, None] = {}
+        #: classes and functions of the notebook that travel by value
+        self.definitions: list[Any] = []
         #: modules that by-reference things come from
         self.modules: set[str] = set()
         #: what functions by value import when called (code objects)
@@ -105,6 +107,7 @@ class GraphPickler(cloudpickle.Pickler):
             delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
             return rebuild.known_class, (function_id(function) or id(function), function.__closure__), delta
         self.codes.append(function.__code__)
+        self.definitions.append(function)
         where, foreign = self._where(function)
         name = function.__name__
         arguments = (function_id(function), function.__code__, where, name, function.__closure__)
@@ -145,6 +148,7 @@ class GraphPickler(cloudpickle.Pickler):
             delta = {name: now[name] for name in changed}
             return rebuild.known_class, (class_id(cls),), (delta, removed), None, None, rebuild.set_class
         maker, arguments, (attributes, _slots), *_ = reduced
+        self.definitions.append(cls)
         kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
         if kind == "class":
             arguments = _class_arguments(cls, arguments, attributes)
@@ -163,8 +167,12 @@ class GraphPickler(cloudpickle.Pickler):
 
 
 def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
-    """What a class needs from the start and cloudpickle 3.1 gives too late (slots) or too early (``NamedTuple``)."""
+    """What a class needs from the start and cloudpickle 3.1 gives too late (slots), too early (``NamedTuple``) or never
+    (that it is nested in another).
+    """
     meta, name, bases, kwargs, ident, extra = arguments
+    if cls.__qualname__ != name:
+        kwargs = {**kwargs, "__qualname__": cls.__qualname__}
     if "__slots__" in attributes:
         kwargs = {**kwargs, "__slots__": attributes.pop("__slots__")}
     if typing.NamedTuple in bases:
