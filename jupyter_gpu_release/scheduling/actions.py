@@ -1,4 +1,4 @@
-"""What to do with the queue: expire what waited too long, allocate in order; the head of the queue blocks."""
+"""What to do with the queue: expire what waited too long, allocate in order; nobody takes what others wait for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ..core.resources import ResourceAsk, format_seconds
+from .claims import Claims
 from .filters import cpus_needed, gpus_per_node, suits
 from .keeping import Recall, own_lease, recall, split_ended
 from .order import first_come
@@ -26,6 +27,7 @@ from .snapshot import (
 
 #: GPUs that are being given back are waited for by runs that may not wait, at most so long
 _GIVING_BACK_S = 2.0
+_ASIDE = "others go first until a node that fits is up: "
 
 
 def decide(snapshot: Snapshot, now_s: float) -> list[Decision]:
@@ -38,11 +40,11 @@ def decide(snapshot: Snapshot, now_s: float) -> list[Decision]:
     allotted = allocate(queue, snapshot.nodes, warm, now_s)
     granted = {grant.run for grant in allotted.grants}
     left = [queued for queued in queue if queued.run not in granted]
-    expired = expire([queued for queued in left if queued.run != allotted.head], now_s)
+    expired = expire([queued for queued in left if queued.run not in allotted.heads], now_s)
     over = {expiry.run for expiry in expired}
     waiting = [queued for queued in left if queued.run not in over]
     kept = sum(slot.gpus for lease in warm if lease.lease not in allotted.taken for slot in lease.slots)
-    waits = _waits(waiting, _after(snapshot.nodes, allotted.grants), kept)
+    waits = _waits(waiting, allotted, _after(snapshot.nodes, allotted.grants), kept)
     return [*ended, *allotted.releases, *allotted.grants, *expired, *waits]
 
 
@@ -53,46 +55,63 @@ def grants(snapshot: Snapshot, now_s: float) -> list[Grant]:
 
 @dataclass
 class Allotted:
-    """Who gets what; ``head``: the run that blocks the queue, ``taken``: warm leases that are kept no longer."""
+    """Who gets what; ``taken``: warm leases that are kept no longer."""
 
+    claims: Claims
     grants: list[Grant] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    head: str = ""
+    #: runs that nobody is ahead of on the nodes that they wait for, and which nodes these are
+    heads: dict[str, frozenset[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
 
 def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], warm: list[WarmLease], now_s: float) -> Allotted:
-    """Grant from the head on, all GPUs of a run at once, until one does not fit: the rest stay behind it.
+    """Grant in order, all GPUs of a run at once. Behind a run that waits only those go on who cannot use what it
+    waits for; a run that fits no node which is here waits for none of them.
 
-    A run whose own kernel keeps what it asks for does not wait behind anybody for that. The first run that is blocked
-    takes back what is kept and helps it. One that does not fit and may wait no longer holds nobody up.
+    A run whose own kernel keeps what it asks for does not wait behind anybody for that. The first run that waits for
+    a node takes back what is kept there and helps it. One that may wait no longer holds nobody up.
     """
-    found = Allotted()
+    found, free = Allotted(Claims(nodes)), nodes
     for queued in queue:
-        left = [lease for lease in warm if lease.lease not in found.taken]
-        if found.head and not left:
-            break
-        lease = own_lease(queued, left, nodes)
-        if lease is None and not found.head:
-            after = _after(nodes, found.grants)
-            slots = _place(queued.ask, after)
+        left = [lease for lease in warm if lease.lease not in found.taken] if found.taken else warm
+        lease = own_lease(queued, left, nodes) if left else None
+        if lease is None and found.claims.may_go(queued):
+            lease, slots = _find(found, queued, left, free, now_s)
             if slots is not None:
                 found.grants.append(Grant(queued.run, slots))
-                continue
-            lease = _block(found, queued, recall(queued, left, after, _place), now_s)
+                free = _after(free, found.grants[-1:])
         if lease is not None:
             found.taken.add(lease.lease)
             found.grants.append(Grant(queued.run, lease.slots, lease.lease))
     return found
 
 
-def _block(found: Allotted, queued: QueuedRun, recalled: Recall, now_s: float) -> WarmLease | None:
-    """The run is the head of the queue, unless what it takes back can be handed over to it as it is."""
+def _find(
+    found: Allotted, queued: QueuedRun, warm: list[WarmLease], free: tuple[NodeState, ...], now_s: float
+) -> tuple[WarmLease | None, tuple[Slot, ...] | None]:
+    """The warm lease or the free slots that the run gets; else it waits, and what it waits for is claimed."""
+    left = found.claims.left_to(queued)
+    if len(left) < queued.ask.nodes:
+        if not _is_over(queued, now_s):
+            found.claims.add(queued)
+        return None, None
+    nodes = tuple(node for node in free if node.node in left)
+    slots = _place(queued.ask, nodes)
+    lease = _block(found, queued, recall(queued, warm, nodes, _place), left, now_s) if slots is None else None
+    return lease, slots
+
+
+def _block(
+    found: Allotted, queued: QueuedRun, recalled: Recall, left: frozenset[str], now_s: float
+) -> WarmLease | None:
+    """The run is the next one for these nodes, unless what it takes back can be handed over to it as it is."""
     if recalled.whole is not None:
         return recalled.whole
     soon = recalled.is_enough and not _is_over(queued, now_s - _GIVING_BACK_S)
     if soon or not _is_over(queued, now_s):
-        found.head = queued.run
+        found.heads[queued.run] = left
+        found.claims.add(queued)
         found.releases += recalled.releases(queued.user)
         found.taken |= set(recalled.leases)
     return None
@@ -143,12 +162,26 @@ def _has_room(ask: ResourceAsk, node: NodeState) -> bool:
     return node.gpus_free >= gpus_per_node(ask) and node.cpus_free >= cpus_needed(ask)
 
 
-def _waits(queue: list[QueuedRun], nodes: tuple[NodeState, ...], kept: int) -> list[Decision]:
-    if not queue:
-        return []
-    others = f", {kept} {'is' if kept == 1 else 'are'} kept for other cells" if kept and queue[0].ask.gpus else ""
-    head = Wait(queue[0].run, 1, f"next in the queue: {_shortage(queue[0].ask, nodes)}{others}")
-    return [head, *(Wait(queued.run, place, _behind(place)) for place, queued in enumerate(queue[1:], start=2))]
+def _waits(queue: list[QueuedRun], allotted: Allotted, nodes: tuple[NodeState, ...], kept: int) -> list[Decision]:
+    """Positions and reasons; whoever stands aside comes behind those who wait for a node that is here."""
+    inside, asides = allotted.claims.split(queue)
+    found: list[Decision] = []
+    for place, queued in enumerate(inside, start=1):
+        left = allotted.heads.get(queued.run)
+        if left is None:
+            found.append(Wait(queued.run, place, _behind(place)))
+        else:
+            others = f", {kept} {'is' if kept == 1 else 'are'} kept for other cells" if kept and queued.ask.gpus else ""
+            found.append(Wait(queued.run, place, _next(queued, left, place, nodes) + others))
+            kept = 0
+    places = enumerate(asides, start=len(inside) + 1)
+    return found + [Wait(queued.run, place, _ASIDE + allotted.claims.aside(queued)) for place, queued in places]
+
+
+def _next(queued: QueuedRun, left: frozenset[str], place: int, nodes: tuple[NodeState, ...]) -> str:
+    shortage = _shortage(queued.ask, tuple(node for node in nodes if node.node in left))
+    where = "next in the queue" if place == 1 else f"{_ordinal(place)} in the queue, the next for nodes that fit it"
+    return f"{where}: {shortage}"
 
 
 @lru_cache(maxsize=4096)
@@ -157,12 +190,11 @@ def _behind(place: int) -> str:
 
 
 def _shortage(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> str:
-    suited = [node for node in nodes if suits(ask, node)]
-    if not suited:
-        return "no node that fits is up"
-    ready = [node for node in suited if node.schedulable]
-    if not ready:
-        return suited[0].reason or "the nodes that fit take no new runs"
+    """Why none of the nodes that suit it takes the run now."""
+    ready = [node for node in nodes if node.schedulable]
+    if len(ready) < ask.nodes:
+        away = next((node.reason for node in nodes if not node.schedulable), "")
+        return away or "the nodes that fit take no new runs"
     if not ask.gpus:
         best = max(node.cpus_free for node in ready)
         return f"needs {cpus_needed(ask)} CPU{_s(cpus_needed(ask))}, {best} free"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
 
 from ..core.resources import ResourceAsk
 
@@ -27,7 +30,9 @@ class NodeState:
     #: held by leases that are being given back just now
     gpus_coming: int = 0
     schedulable: bool = True
-    #: why not, in words
+    #: takes runs, or is expected to within a minute (its agent starts, or is silent since a moment ago)
+    expected: bool = True
+    #: why it takes none, in words
     reason: str = ""
 
 
@@ -45,6 +50,11 @@ class QueuedRun:
     session: str = ""
     #: nobody sits before it
     detached: bool = False
+
+    @cached_property
+    def shape(self) -> bytes:
+        """Equal for runs that ask for the same."""
+        return msgspec.msgpack.encode(self.ask)
 
 
 @dataclass(frozen=True)
