@@ -47,6 +47,8 @@ def prepare(notebook: Notebook, cell: Cell) -> Prepared:
         sources.keep(notebook.shell.compile, [cell.source])
         error.filename = cell.source.filename
         raise syntax_error(error, notebook.shell) from None
+    for warning in prepared.warnings:
+        sys.stderr.write(f"{warning}\n")
     if prepared.asks_input:
         sys.stderr.write("this cell calls input(): nobody can answer on the cluster, so that call will fail there\n")
     if prepared.joins_group and _is_alone(cell.options):

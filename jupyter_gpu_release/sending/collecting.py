@@ -55,6 +55,8 @@ class Prepared:
     #: for the receipt and --estimate
     sent: list[ValueInfo] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    #: what to say before the run is queued
+    warnings: list[str] = field(default_factory=list)
     #: names held back because they look like secrets
     held_back: list[str] = field(default_factory=list)
     #: whether the body calls input() or getpass()
@@ -165,6 +167,7 @@ class Collector:
             used=used_inputs(sent, dump, self.origins, selection.sent),
             sent=sent,
             notes=[*selection.notes, *notes],
+            warnings=selection.warnings,
             held_back=selection.held_back,
             asks_input=facts.asks_input,
             joins_group=facts.joins_group or any(JOINS_GROUP in code.co_names for code in dump.codes),

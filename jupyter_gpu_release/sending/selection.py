@@ -72,6 +72,8 @@ class Selection:
         self.sent: dict[str, Any] = {}
         self.held_back: list[str] = []
         self.notes: list[str] = []
+        #: said before the run is queued
+        self.warnings: list[str] = []
         self._refuse_unknown()
 
     def _refuse_unknown(self) -> None:
@@ -181,7 +183,7 @@ class Selection:
     def _hold_back(self, name: str) -> None:
         if name not in self.held_back:
             self.held_back.append(name)
-            self.notes.append(f"`{name}` looks like a secret and was held back: --in +{name} sends it")
+            self.warnings.append(f"`{name}` looks like a secret and is held back: --in +{name} sends it")
 
 
 def _static_attribute(owner: Any, name: str) -> Any:

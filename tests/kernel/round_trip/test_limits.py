@@ -37,12 +37,12 @@ def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # ----------------------------------------------------------------------------------------- secrets
 def test_secrets_are_held_back(nb: Notebook) -> None:
     nb.cell(
-        "hf_token = 'hf_quite_secret'\napi_key = b'k'\nPASSWORD = 'p'\nsort_key = len\ntokens = ['a']\ndef call(): return api_key"
+        "hf_token = 'hf_quite_secret'\napi_key = b'k'\nPASSWORD = 'p'\nsort_key = len\npad_token = '<pad>'\ntokens = ['a']\ndef call(): return api_key"
     )
-    prepared = nb.collect("print(hf_token, PASSWORD, sort_key, tokens)\ncall()")
-    assert {info.name for info in prepared.sent} == {"sort_key", "tokens", "call"}
+    prepared = nb.collect("print(hf_token, PASSWORD, sort_key, pad_token, tokens)\ncall()")
+    assert {info.name for info in prepared.sent} == {"sort_key", "pad_token", "tokens", "call"}
     assert set(prepared.held_back) == {"hf_token", "PASSWORD", "api_key"}
-    assert any("`api_key` looks like a secret and was held back: --in +api_key sends it" in n for n in prepared.notes)
+    assert "`api_key` looks like a secret and is held back: --in +api_key sends it" in prepared.warnings
     assert b"hf_quite_secret" not in prepared.stream
     trip = nb.ok("r = call()", include_more=["api_key"])
     assert nb.ns["r"] == b"k"
