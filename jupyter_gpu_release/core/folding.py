@@ -156,7 +156,7 @@ class Folding:
             if event.kind == "clear_output":
                 self._on_clear(event)
                 continue
-            if self._clear_next is not None and event.kind in ("stream", "display"):
+            if self._clear_next is not None and event.kind in ("stream", "display", "traceback"):
                 self._clear(self._clear_next)
             self._take(event)
         self._give_text()

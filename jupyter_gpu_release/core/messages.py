@@ -149,7 +149,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 
     ``kind`` and ``data``: ``stream`` {name, text, rank?, who?}; ``display`` and ``update_display`` {data, metadata,
     transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
-    ``error`` {ename, evalue, traceback, rank?}.
+    ``error`` {ename, evalue, traceback, rank?}; ``traceback``, the same of an error that does not end the cell.
     """
 
     n: int

@@ -16,7 +16,7 @@ def text_of(event: Event) -> str:
         return f"{event.data.get('text', '')}\n"
     if event.kind in ("display", "update_display"):
         return f"{_plain(event)}\n"
-    if event.kind == "error":
+    if event.kind in ("error", "traceback"):
         return traceback_of(event.data)
     return ""
 
@@ -30,7 +30,7 @@ def traceback_of(error: Mapping[str, Any], *, in_gang: bool = False) -> str:
 
 def is_stderr(event: Event) -> bool:
     """Whether a terminal shows it on the error stream."""
-    return event.data.get("name") == "stderr" or event.kind in ("note", "error")
+    return event.data.get("name") == "stderr" or event.kind in ("note", "error", "traceback")
 
 
 def _plain(event: Event) -> str:

@@ -51,6 +51,17 @@ class CellOutput:
         """Show an exception that nobody raises any more."""
         self.write("stderr", "\n".join([*_lines(error), ""]))
 
+    def show_traceback(self, ename: str, evalue: str, lines: list[str]) -> None:
+        """Show an error that does not end the cell."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is None:
+            self.write("stderr", "\n".join([*lines, ""]))
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        content = {"ename": ename, "evalue": evalue, "traceback": lines}
+        kernel.session.send(kernel.iopub_socket, "error", content, parent=self._parent(kernel), ident=b"error")
+
     def _parent(self, kernel: Any) -> Any:
         return kernel.get_parent()
 
@@ -96,8 +107,7 @@ class PinnedOutput(CellOutput):
         if self._kernel is None:
             super().show_error(error)
         else:
-            content = {"ename": type(error).__name__, "evalue": str(error), "traceback": _lines(error)}
-            self._send("error", content, "error")
+            self.show_traceback(type(error).__name__, str(error), _lines(error))
 
     def _send(self, kind: str, content: dict[str, Any], topic: str) -> None:
         kernel = self._kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,15 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
     is_cell = body is not None
     if parts.rest and (is_cell or _DASHED.match(parts.rest)):
         raise refuse_rest(parts.rest)
-    if not is_cell and not parts.rest:
+    if body is None and not parts.rest:
         raise OptionError(
             "there is nothing to run", mend="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
         )
     code = parts.rest if body is None else body
     options = notebook.options(expanded(parts.written, notebook.shell.user_ns))
+    if not any(line.strip() and not line.strip().startswith("#") for line in code.splitlines()):
+        sys.stderr.write("nothing to run in this cell: no GPU was taken\n")
+        return
     in_terminal = getattr(notebook.shell, "kernel", None) is None
     cell = Cell(code, options, locate(notebook.shell, code, is_cell=is_cell), in_terminal)
     if options.estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 from typing import Any
 
@@ -23,6 +24,7 @@ def load(shell: Any) -> None:
         shell.register_magic_function(unbuilt(name, "%"), "line", name)
     for name in UNBUILT_CELLS:
         shell.register_magic_function(unbuilt(name, "%%"), "cell", name)
+    shell.input_transformer_manager.cleanup_transforms.insert(0, _with_body)
     _loaded[id(shell)] = magics
     end_tracebacks_at_users_line(shell)
     enter(surroundings_of(magics))
@@ -38,9 +40,17 @@ def unload(shell: Any) -> None:
         ours = [*GpuMagics.magics[kind], *UNBUILT_LINES, *UNBUILT_CELLS]
         for name in ours:
             table[kind].pop(name, None)
+    with contextlib.suppress(ValueError):  # the user has set the list anew
+        shell.input_transformer_manager.cleanup_transforms.remove(_with_body)
     magics.close()
     show_whole_tracebacks()
     enter(None)
+
+
+def _with_body(lines: list[str]) -> list[str]:
+    """IPython refuses a cell that is a magic's line and nothing else; without that line it would be an empty cell."""
+    text = "".join(lines).strip()
+    return [f"{text}\n", "\n"] if text.startswith("%%gpu_train") and "\n" not in text else lines
 
 
 def surroundings_of(magics: GpuMagics) -> Surroundings:

@@ -57,7 +57,7 @@ class Relay:
             if kind != "comm":
                 self._before_output()
                 self.has_shown = True
-            if self._clear_next and kind in ("stream", "display"):
+            if self._clear_next and kind in ("stream", "display", "traceback"):
                 self._clear(wait=True)
             self._show_one(kind, data)
         if self._folds is not None:
@@ -73,6 +73,8 @@ class Relay:
         text = data.get("text", "") if kind in ("stream", "note") else ""
         if kind == "display":
             text = f"{(data.get('data') or {}).get('text/plain', '(a display)')}\n"
+        if kind == "traceback":
+            text = "\n".join([*data["traceback"], ""])
         if text and self._folds is not None:
             self._before_output()
             self.has_shown = True
@@ -87,6 +89,8 @@ class Relay:
             self._clear(wait=False)
         elif kind == "comm":
             self._output.send_comm(data)
+        elif kind == "traceback":
+            self._output.show_traceback(data["ename"], data["evalue"], data["traceback"])
         elif kind == "note":
             self._output.write("stderr", f"{data.get('text', '')}\n")
 

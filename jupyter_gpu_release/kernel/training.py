@@ -12,7 +12,7 @@ from ..core import sources
 from ..core.choices import RunOptions
 from ..core.messages import RunView
 from ..core.waits import sentence
-from ..errors import GpuReleaseError, OptionError
+from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
 from ..sending.pending import NeedsRunError
 from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
@@ -38,8 +38,6 @@ def prepare(notebook: Notebook, cell: Cell) -> Prepared:
 
     Raises the cell's own syntax error as IPython shows it, and what cannot be sent, by name.
     """
-    if not any(line.strip() and not line.strip().startswith("#") for line in cell.body.splitlines()):
-        raise OptionError("there is nothing to run", mend="write the code below the %%gpu_train line")
     exported(cell.options.export)
     try:
         prepared = _collect(notebook, cell)

@@ -80,6 +80,7 @@ class CellLoop:
         shell = self._shell
         failed_early: Any = None
         transformed = payload.source
+        shell.begin_cell()
         try:
             if not payload.function:  # that is one statement of ours
                 transformed = shell.transform_cell(payload.source)
@@ -97,7 +98,7 @@ class CellLoop:
         shell.events.trigger("post_execute")
         shell.events.trigger("post_run_cell", result)
         raised: BaseException | None = result.error_before_exec or result.error_in_exec
-        return raised
+        return raised or shell.unshown
 
     def _finish_tasks(self) -> list[str]:
         """Give tasks that nobody awaited a short while, then cancel them and say so."""

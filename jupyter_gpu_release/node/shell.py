@@ -23,7 +23,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
-from ..core import sources
+from ..core import raised, sources
 from ..core.own_frames import drop_own_causes, without_own
 from ..errors import GpuReleaseError
 from .output import Outlet
@@ -71,8 +71,12 @@ class RankDisplayHook(DisplayHook):
         """Whether the cell ends in ``;`` (then the value is not shown)."""
         return bool(self.semicolon_at_end_of_expression(self.cell))
 
+    #: a value is being formatted
+    is_showing = False
+
     def start_displayhook(self) -> None:  # noqa: D102
         self._format: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        self.is_showing = True
 
     def write_output_prompt(self) -> None:  # noqa: D102
         pass
@@ -81,6 +85,7 @@ class RankDisplayHook(DisplayHook):
         self._format = (format_dict, md_dict or {})
 
     def finish_displayhook(self) -> None:  # noqa: D102
+        self.is_showing = False
         data, metadata = self._format
         if data:
             self.shell.display_pub.publish(data, metadata)
@@ -112,6 +117,12 @@ class RankShell(InteractiveShell):
     failed_at_s = 0.0
     _matplotlib_ready = False
 
+    #: of the cell itself, while its statements run (cells that it runs have results of their own)
+    _result: Any = None
+    #: its statements have not begun
+    _is_early = True
+    #: the error of a last value that cannot be shown: it fails the cell, as in ipykernel
+    unshown: BaseException | None = None
     #: functions whose frames do not end the user's traceback: it ends at the line that called them
     hidden_codes: set[CodeType]
     #: file name of a statement that is ours: the call of a launched function
@@ -145,25 +156,33 @@ class RankShell(InteractiveShell):
 
         Elsewhere IPython swallows it (its callbacks catch KeyboardInterrupt). One that came earlier strikes first.
         """
+        if self._result is not None:  # a cell that the cell runs
+            return bool(await super().run_ast_nodes(*args, **kwargs))
+        self._result, self._is_early = kwargs["result"], False
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             return bool(await super().run_ast_nodes(*args, **kwargs))
         except KeyboardInterrupt as error:
-            self.showtraceback()
             kwargs["result"].error_in_exec = error
+            self.showtraceback()
             return True
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            self._result = None
+
+    def begin_cell(self) -> None:
+        """Call before each cell."""
+        self.traceback_lines, self.unshown, self._is_early = [], None, True
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
-        self.failed_at_s = time.time()
-        error = sys.exc_info()[1]
-        is_exit = isinstance(error, SystemExit)
-        if is_exit or kwargs.get("running_compiled_code"):  # the cell's end: an interrupt would be shown in its place
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        if is_exit:  # IPython would not say in which line
-            kwargs["exception_only"] = False
+        given = args[0] if args else kwargs.get("exc_tuple")
+        error = (given or sys.exc_info())[1]
+        if self._ends_cell(error):
+            self.failed_at_s = time.time()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # an interrupt would be shown in its place
+            if isinstance(error, SystemExit):  # IPython would not say in which line
+                kwargs["exception_only"] = False
         sources.tell_inspect(self.compile)
         if _has_group(error):  # IPython would print it, and leave us without lines
             etype, value, trace = self._get_exc_info()
@@ -176,8 +195,41 @@ class RankShell(InteractiveShell):
         """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
         raise SystemExit
 
+    def _ends_cell(self, error: BaseException | None) -> bool:
+        """Whether ``error`` is the cell's own; others are only shown: `%run`, a cell that the cell runs, a callback."""
+        if self._result is None:
+            return self._is_early
+        own = (self._result.error_in_exec, self._result.error_before_exec)
+        return error is not None and any(error is each for each in own)
+
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
-        self.traceback_lines = [stb] if isinstance(stb, str) else list(stb)
+        lines = [stb] if isinstance(stb, str) else list(stb)
+        if self._ends_cell(evalue):
+            self._show_unshown()
+            self.traceback_lines = lines
+        elif self.displayhook.is_showing and self._result is not None:
+            self._show_unshown()
+            self.unshown, self.traceback_lines, self.failed_at_s = evalue, lines, time.time()
+        else:
+            self._show_aside(evalue, lines)
+
+    def show_usage_error(self, exc: Any) -> None:
+        """One line; printed here and raised at home it would be shown twice."""
+        if self._ends_cell(exc):
+            self.traceback_lines = [f"UsageError: {exc}"]
+        else:
+            super().show_usage_error(exc)
+
+    def _show_unshown(self) -> None:
+        """Of several such errors the last one ends the cell."""
+        if self.unshown is not None:
+            self._show_aside(self.unshown, self.traceback_lines)
+            self.unshown = None
+
+    def _show_aside(self, error: BaseException, lines: list[str]) -> None:
+        if self.outlet is not None:
+            body = {"ename": type(error).__name__, "evalue": raised.text_of(error), "traceback": lines}
+            self.outlet.put("traceback", body)
 
     def enable_gui(self, gui: Any = None) -> None:
         """No GUI event loop here; ``%matplotlib inline`` asks for none."""

@@ -125,8 +125,6 @@ def test_a_process_group_without_ranks_gets_the_hint(kernel: Kernel, gateway: Fa
         ("%%gpu_train --restartable\n1", "cannot do that yet"),
         ("%%gpu_train --export NOT_SET_ANYWHERE\n1", "no such environment variable"),
         ("%%gpu_train --export HOME,JUPYTER_GPU_TOKEN\n1", "does not get your token"),
-        ("%%gpu_train\n   \n", "nothing to run"),
-        ("%%gpu_train\n# only words\n", "nothing to run"),
         ("%gpu_train", "nothing to run"),
         ("%gpu_train --gpus 1", "nothing to run"),
         ("%gpu_train -gpus 1 f()", "did you mean --gpus?"),
@@ -141,6 +139,16 @@ def test_bad_lines_fail_in_our_words(plain_kernel: Kernel, code: str, words: str
     assert outputs.error["ename"] == "OptionError"
     assert words in outputs.traceback
     assert len(outputs.error["traceback"]) <= 2
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "\n   \n", "\n# only words", " --estimate\n# words\n\n  # more", " --async\n#"]
+)
+def test_a_cell_without_code_does_nothing_and_says_so(plain_kernel: Kernel, body: str):
+    outputs = plain_kernel.run(f"%%gpu_train{body}")
+    assert outputs.reply["status"] == "ok"
+    assert outputs.text("stderr") == "nothing to run in this cell: no GPU was taken\n"
+    assert outputs.kinds == ["stream"]
 
 
 def test_syntax_errors_take_no_gpu(kernel: Kernel, gateway: FakeGateway):
