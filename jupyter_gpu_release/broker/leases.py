@@ -31,7 +31,7 @@ from .warm_ledger import Kept
 log = logging.getLogger(__name__)
 
 _POLL_S = (0.002,) * 20 + (0.005,) * 40 + (0.05,) * 20 + (0.5,)
-_FIRST_LOOK_S = 0.003
+_FIRST_LOOK_S = 0.001
 #: with the group's own resources gone, others must be using the GPUs if they are not back after this
 _OTHERS_TOOK_THEM_S = 0.3
 #: a group that Ray has not placed after this is given back

@@ -14,6 +14,7 @@ from .connection import ClusterLink
 from .lost_values import LostValues
 from .namespace import Namespace
 from .published import PublishedValues
+from .short_cells import ShortCells
 
 if TYPE_CHECKING:
     from .launching import NotebookLauncher
@@ -28,6 +29,7 @@ class Notebook:
         self.link = ClusterLink(shell)
         self.published = PublishedValues(self)
         self.background = Background(self)
+        self.short_cells = ShortCells()
         self.lost_values = LostValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
 
     @cached_property

@@ -148,6 +148,7 @@ class _Run:
 
     def _end(self, following: Following, view: RunView) -> BaseException | None:
         coming = Homecoming(self._notebook, self._session, self._submission.prepared)
+        coming.remarks = lambda _values, _failed: self._notebook.short_cells.hint(view)
         returned = coming.take_in(view, self._interrupts.count)
         returned.show(following, view)
         return returned.failure

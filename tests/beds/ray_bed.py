@@ -44,7 +44,7 @@ class RayBed:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "ray-token"),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            "RAY_raylet_report_resources_period_milliseconds": "10",
+            "RAY_raylet_report_resources_period_milliseconds": "2",
             "RAY_kill_idle_workers_interval_ms": "0",
             "RAY_memory_monitor_refresh_ms": "0",
             "RAY_enable_metrics_collection": "0",
