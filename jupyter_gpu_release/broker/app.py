@@ -41,6 +41,7 @@ class Gateway:
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
         self._broker = Broker(self._config)
+        self._broker.journal.on_death = end_process
         self._serving: asyncio.Task[None] | None = None
         self._failure: GpuReleaseError | None = None
         self._port = 0
@@ -180,6 +181,13 @@ class Gateway:
             if node.node not in self._warmed:
                 self._warmed.add(node.node)
                 self._broker.lifecycle.spawn(warm_worker(node.node))
+
+
+def end_process() -> None:
+    """End at once, as by a kill: Ray starts the next gateway, which goes on from what is committed."""
+    log.critical("nothing can be committed any more: the gateway ends, and Ray starts the next one")
+    logging.shutdown()
+    os._exit(1)
 
 
 def _bracketed(host: str) -> str:

@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from .. import __version__
 from ..core.config import GatewayConfig
 from ..core.documents import Health
@@ -38,7 +36,7 @@ from .access import Act, may, shown_view
 from .audit import AuditLog
 from .collector import Collector
 from .gangs import check_gang
-from .journal import Journal
+from .journal import Journal, LedgerError
 from .keeping import Keeping
 from .leases import LeaseTable
 from .ledger import open_ledger
@@ -169,12 +167,10 @@ class Broker:
         try:
             if record.committed is not None:
                 await asyncio.shield(record.committed)
-        except SQLAlchemyError as error:
+        except LedgerError:
             self.lifecycle.queue.remove(record)
             self.runs.drop(record)
-            raise ClusterError(
-                f"the ledger cannot record the run: {error}", mend="is the gateway's disk full?"
-            ) from error
+            raise
 
     # ----------------------------------------------------------------------------------------- ask
     def run_for(self, caller: Caller, run: str, act: Act = Act.READ) -> RunRecord:
@@ -262,12 +258,13 @@ class Broker:
         )  # fmt: skip
 
     def problems(self) -> list[str]:
-        """What keeps nodes from taking runs."""
-        return [node.problem for node in self.nodes.alive() if node.problem]
+        """What keeps this cluster from taking runs."""
+        ledger = [] if self.journal.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
+        return ledger + [node.problem for node in self.nodes.alive() if node.problem]
 
     def health(self) -> Health:
         """Whether runs can be taken now."""
-        ready = self.recovered.is_set() and bool(self.nodes.ready())
+        ready = self.recovered.is_set() and self.journal.is_alive and bool(self.nodes.ready())
         return Health(
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
             nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),

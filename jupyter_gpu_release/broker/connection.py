@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ..core.messages import decode, encode
+from ..core.messages import encode
 from ..core.session_messages import (
     PROTOCOL,
     Accepted,
@@ -32,6 +32,7 @@ from .background import BackgroundWork
 from .broker import Broker
 from .follow import Follower
 from .lifecycle import INTERRUPTED
+from .parameters import RefusedMessageError, message_of
 from .runs import RunRecord
 from .sessions import Session
 from .tokens import Caller
@@ -119,13 +120,9 @@ class SessionConnection:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         data = message.get("bytes")
-        try:
-            if data is None:
-                raise RequestError("messages are binary (msgpack)")
-            parsed: ClientMessage = decode(data, ClientMessage)
-        except msgspec.MsgspecError as error:
-            raise RequestError(f"not a message of this protocol: {error}") from error
-        return parsed
+        if data is None:
+            raise RequestError("messages are binary (msgpack)")
+        return message_of(data)
 
     async def _read(self) -> None:
         assert self._session is not None
@@ -134,6 +131,10 @@ class SessionConnection:
                 message = await self._next()
             except WebSocketDisconnect:
                 return
+            except RefusedMessageError as error:
+                self._broker.sessions.heard(self._session)
+                self._refuse(error.run, error)
+                continue
             except RequestError as error:
                 self._fault = error
                 return

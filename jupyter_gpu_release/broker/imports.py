@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Connection
 
-from ..core.messages import Outcome, RunRequest, RunView
+from ..core.messages import Outcome, RunRequest, RunView, encode
 from ..core.provenance import RunFacts
 from ..core.resources import ResourceAsk
 from ..core.run import RunState, is_run_id
@@ -63,6 +63,10 @@ def _read(folder: Path, caller: Caller, exported_by: str) -> tuple[RunView, RunF
     view = msgspec.structs.replace(
         view, user=caller.user, session="", pinned=False, seq=1, position=None, imported_from=exported_by or "somebody"
     )
+    try:
+        encode([view, facts])
+    except OverflowError as error:
+        raise RequestError(f"the manifest of the imported run has a number that cannot be: {error}") from error
     return view, facts
 
 

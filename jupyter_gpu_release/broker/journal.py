@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -12,22 +13,42 @@ from typing import Any
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from ..errors import ClusterError
+
 log = logging.getLogger(__name__)
 Write = Callable[[Connection], None]
+_Entry = tuple[Write, asyncio.Future[None]]
+#: SQLAlchemy's messages repeat the values that were to be written
+_LONGEST_REASON = 300
 _MOST_IN_ONE_COMMIT = 200
 #: how long a write that may wait does wait, for a later one to replace it or an urgent one to take it along
 _LATER_S = 0.1
 
 
+class LedgerError(ClusterError):
+    """A write could not be committed, or there is nobody any more to commit it; the reason is its cause."""
+
+    def __init__(self, message: str, *, mend: str = "is the gateway's disk full? see log/gateway.log") -> None:
+        super().__init__(f"the ledger cannot record this: {message}", mend=mend)
+
+
 class Journal:
-    """Takes writes in order and answers with a future that is done once they are committed."""
+    """Takes writes in order and answers with a future that is done once they are committed.
+
+    A write that fails, in whatever way, fails for its caller alone. Should the thread end nevertheless, nothing more
+    can be taken in: ``on_death`` is called on the event loop, and everything that waits fails.
+    """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
         self._loop = asyncio.get_running_loop()
-        self._waiting: queue.SimpleQueue[tuple[Write, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._link = _Link(engine)
+        self._waiting: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        #: what the thread is about to commit
+        self._batch: list[_Entry] = []
         self._later: dict[str, Write] = {}
         self._flushing: asyncio.TimerHandle | None = None
+        self.is_alive = True
+        self.on_death: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
@@ -39,7 +60,10 @@ class Journal:
         self._later.pop(replaces, None)
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(_note_failure)
-        self._waiting.put((write, done))
+        if self.is_alive:
+            self._waiting.put((write, done))
+        else:
+            done.set_exception(LedgerError("its thread has ended"))
         return done
 
     def later(self, key: str, write: Write) -> None:
@@ -63,16 +87,31 @@ class Journal:
             self.put(write)
 
     def _work(self) -> None:
-        with self._engine.connect() as connection:
-            while (batch := self._next_batch()) is not None:
-                results = _commit(connection, [write for write, _ in batch])
-                answers = [(done, error) for (_, done), error in zip(batch, results, strict=True)]
-                try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            try:
+                while (batch := self._next_batch()) is not None:
+                    self._batch = batch
+                    results = self._link.commit([write for write, _ in batch])
+                    answers = [(done, error) for (_, done), error in zip(batch, results, strict=True)]
                     self._loop.call_soon_threadsafe(_answer, answers)
-                except RuntimeError:  # the loop is closed: nobody waits any more
-                    return
+            except BaseException:
+                log.critical("the ledger's thread ends", exc_info=True)
+                self._loop.call_soon_threadsafe(self._die)
+            finally:
+                self._link.close()
 
-    def _next_batch(self) -> list[tuple[Write, asyncio.Future[None]]] | None:
+    def _die(self) -> None:
+        self.is_alive = False
+        lost = list(self._batch)
+        while not self._waiting.empty():
+            if (entry := self._waiting.get()) is not None:
+                lost.append(entry)
+        for _write, done in lost:
+            if not done.done():
+                done.set_exception(LedgerError("its thread has ended"))
+        self.on_death()
+
+    def _next_batch(self) -> list[_Entry] | None:
         first = self._waiting.get()
         if first is None:
             return None
@@ -86,34 +125,53 @@ class Journal:
         return batch
 
 
-def _commit(connection: Connection, writes: list[Write]) -> list[BaseException | None]:
-    """Commit all in one transaction; when that fails, one by one, so that only the faulty one is lost."""
-    error = _attempt(connection, writes)
-    if error is None or len(writes) == 1:
-        return [error] * len(writes)
-    return [_attempt(connection, [write]) for write in writes]
+class _Link:
+    """The thread's connection; one that has failed is replaced, for its transaction may be in any state."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def commit(self, writes: list[Write]) -> list[Exception | None]:
+        """Commit all in one transaction; when that fails, one by one, so that only the faulty one is lost."""
+        error = self._attempt(writes)
+        if error is None or len(writes) == 1:
+            return [error] * len(writes)
+        return [self._attempt([write]) for write in writes]
+
+    def _attempt(self, writes: list[Write]) -> Exception | None:
+        try:
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            with self._connection.begin():
+                for write in writes:
+                    write(self._connection)
+        except Exception as error:  # noqa: BLE001 - whatever one caller's write does, the others' go on
+            self.close()
+            return error
+        return None
+
+    def close(self) -> None:
+        """Let go of the connection; the next commit makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                connection.invalidate()
+                connection.close()
 
 
-def _attempt(connection: Connection, writes: list[Write]) -> BaseException | None:
-    try:
-        with connection.begin():
-            for write in writes:
-                write(connection)
-    except (SQLAlchemyError, ValueError, TypeError) as error:
-        return error
-    return None
-
-
-def _answer(answers: list[tuple[asyncio.Future[None], BaseException | None]]) -> None:
+def _answer(answers: list[tuple[asyncio.Future[None], Exception | None]]) -> None:
     for done, error in answers:
         if done.cancelled():
             continue
         if error is None:
             done.set_result(None)
         else:
-            done.set_exception(error)
+            refusal = LedgerError(f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}")
+            refusal.__cause__ = error
+            done.set_exception(refusal)
 
 
 def _note_failure(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        log.error("the ledger refused a write: %s", error)
+        log.error("a write to the ledger failed: %s", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 
 from ..core.documents import LeaseExtension, WarmRow
@@ -12,6 +11,7 @@ from .access import Act, Caller
 from .broker import Broker
 from .documents import warm_row
 from .leases import Lease
+from .parameters import body_of
 from .warm_ledger import Kept
 
 
@@ -28,12 +28,9 @@ async def release_lease(broker: Broker, caller: Caller, request: Request) -> War
 async def extend_lease(broker: Broker, caller: Caller, request: Request) -> WarmRow:
     """POST /v1/leases/{lease}/extend."""
     lease, _kept = _warm(broker, caller, request.path_params["lease"])
-    try:
-        wanted = msgspec.json.decode(await request.body(), type=LeaseExtension)
-    except msgspec.MsgspecError as error:
-        raise RequestError(f"the body is not an extension: {error}", mend='send {"keep_s": 60}') from error
-    if not 0 < wanted.keep_s < float("inf"):
-        raise RequestError(f"keep_s {wanted.keep_s:g} is not a time", mend="send a number of seconds above 0")
+    wanted = await body_of(request, LeaseExtension)
+    if wanted.keep_s == 0:
+        raise RequestError("keep_s 0 is not a time", mend="send a number of seconds above 0")
     kept = broker.warm.extend(lease, wanted.keep_s)
     broker.audit.note(caller, "lease.extend", lease.run, detail=f"owner {kept.user}, {wanted.keep_s:g} s")
     return warm_row(broker, lease, kept)

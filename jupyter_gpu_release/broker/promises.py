@@ -11,8 +11,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..core.node_messages import RunFollows, StartOrder
 from ..errors import ClusterError, GpuReleaseError
 from . import gangs
@@ -116,7 +114,7 @@ class Promises:
             await self._manifests.create_folder(record.run)
             if record.committed is not None:
                 await record.committed
-        except (GpuReleaseError, SQLAlchemyError):  # the same happens, and is told, when it is granted
+        except GpuReleaseError:  # the same happens, and is told, when it is granted
             self._given_to.pop(record.run, None)
             return None
         return gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run), promised=True)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TypeVar
 
-import msgspec
 from starlette.requests import Request
 
 from ..core.cache import CacheAnswer, CacheQuestion, CacheUse
 from ..core.documents import RunRow
 from ..core.provenance import Lineage
-from ..errors import RequestError
 from .access import Act, Caller
 from .broker import Broker
 from .documents import record_row
-
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+from .parameters import body_of
 
 
 async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Lineage:
@@ -28,21 +24,14 @@ async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Line
 
 async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAnswer:
     """POST /v1/cache."""
-    question = await _body(request, CacheQuestion)
+    question = await body_of(request, CacheQuestion)
     return await broker.provenance.candidates(caller, question, broker.runs.live())
 
 
 async def note_reuse(broker: Broker, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/reused."""
     record = broker.run_for(caller, request.path_params["run"], Act.LOAD)
-    use = await _body(request, CacheUse)
+    use = await body_of(request, CacheUse)
     await broker.provenance.reused(record.run, use)
     broker.keeping.note_reuse(record.run)
     return record_row(record, caller, time.time())
-
-
-async def _body(request: Request, kind: type[_Body]) -> _Body:
-    try:
-        return msgspec.json.decode(await request.body(), type=kind)
-    except msgspec.MsgspecError as error:
-        raise RequestError(f"the body is no {kind.__name__}: {error}", mend="see /openapi.json") from error

@@ -30,7 +30,6 @@ from ..core.documents import (
 from ..core.messages import RunRequest, RunView
 from ..core.provenance import Lineage
 from ..core.run import RunState
-from ..errors import RequestError
 from .access import Act, shown_status
 from .broker import Broker
 from .checks import check_nodes
@@ -39,7 +38,7 @@ from .documents import CARDS_AGE_S, record_row, runs_document, status_document
 from .event_routes import events_socket, run_events
 from .imports import import_run
 from .lease_routes import extend_lease, release_lease
-from .parameters import flag, number
+from .parameters import body_of, flag, number
 from .persisting import give_up
 from .provenance_routes import ask_cache, note_reuse, show_lineage
 from .status_board import LONGEST_WAIT_S
@@ -77,10 +76,7 @@ class Route:
 # ------------------------------------------------------------------------------------------- handlers
 async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunView:
     """POST /v1/runs."""
-    try:
-        asked = msgspec.json.decode(await request.body(), type=RunRequest)
-    except msgspec.MsgspecError as error:
-        raise RequestError(f"the body is not a run request: {error}", mend="see /openapi.json") from error
+    asked = await body_of(request, RunRequest)
     unattached = msgspec.structs.replace(asked, session="")  # no socket, so no kernel whose end could end it
     record = await broker.submit(caller, unattached)
     await broker.committed(record)

@@ -132,15 +132,22 @@ async def refuse(error: GpuReleaseError, scope: Scope, receive: Receive, send: S
 
 def check_host(host: str | None, allowed: Iterable[str]) -> None:
     """Raise :class:`ForbiddenError` unless the Host header names the gateway (whatever the port)."""
-    name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
+    name = _host_in(f"//{host}") if host else ""
     if name not in allowed:
         raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="its operator names it in JUPYTER_GPU_ALLOWED_HOSTS")
+
+
+def _host_in(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:  # such as an unfinished IPv6 address
+        return ""
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
     """Raise :class:`ForbiddenError` for a browser's request from another site (no Origin: not a browser)."""
     if origin is None:
         return
-    parts = urlsplit(origin)
-    if parts.scheme not in ("http", "https") or parts.netloc.lower() != (host or "").lower():
+    scheme, _, place = origin.partition("://")
+    if scheme not in ("http", "https") or place.lower() != (host or "").lower():
         raise ForbiddenError(f"foreign Origin {origin[:100]!r}", mend="the gateway answers no other site's pages")

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..core.access_documents import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ..core.documents import DOCUMENT_VERSION
-from ..errors import ClusterError, GpuReleaseError, RequestError
+from ..errors import GpuReleaseError, RequestError
 from . import token_store
 from .access import Caller
 from .broker import Broker
+from .parameters import body_of
 from .tokens import id_of, new_token
-
-Body = TypeVar("Body", TokenRequest, TokenRevocation)
 
 
 async def create_token(broker: Broker, caller: Caller, request: Request) -> Response:
     """POST /v1/tokens."""
-    asked = await _body(request, TokenRequest)
+    asked = await body_of(request, TokenRequest)
     token, secret = new_token(asked, time.time())
     facts = broker.tokens.add(token, caller.user)
     try:
-        await _committed(broker, partial(token_store.add_token, token=token, facts=facts))
+        await broker.journal.put(partial(token_store.add_token, token=token, facts=facts))
     except GpuReleaseError:
         broker.tokens.drop(token)
         raise
@@ -51,7 +47,7 @@ async def list_tokens(broker: Broker, caller: Caller, request: Request) -> Token
 
 async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
     """POST /v1/tokens/revoke."""
-    asked = await _body(request, TokenRevocation)
+    asked = await body_of(request, TokenRevocation)
     if bool(asked.id) == bool(asked.user):
         raise RequestError("a revocation names a token or a user", mend='send {"id": …} or {"user": …}')
     chosen = broker.tokens.chosen(asked.id, asked.user)
@@ -63,21 +59,5 @@ async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> Tok
         for facts in revoked:
             token_store.put_facts(connection, facts)
 
-    await _committed(broker, write)
+    await broker.journal.put(write)
     return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows(chosen))
-
-
-async def _body(request: Request, kind: type[Body]) -> Body:
-    try:
-        return msgspec.json.decode(await request.body(), type=kind)
-    except msgspec.MsgspecError as error:
-        raise RequestError(f"the body is not what is expected here: {error}", mend="see /openapi.json") from error
-
-
-async def _committed(broker: Broker, write: Callable[[Connection], None]) -> None:
-    try:
-        await broker.journal.put(write)
-    except SQLAlchemyError as error:
-        raise ClusterError(
-            f"the ledger cannot record the token: {type(error).__name__}", mend="is the disk full?"
-        ) from error

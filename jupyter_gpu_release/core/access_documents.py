@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from .bounds import Seconds, Word
+
 
 class TokenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A token to be made. ``expires_s``: seconds from now; None: it never expires."""
 
-    user: str
-    role: str = "user"
-    expires_s: float | None = None
-    label: str = ""
+    user: Word
+    role: Word = "user"
+    expires_s: Seconds | None = None
+    label: Word = ""
 
 
 class TokenRow(msgspec.Struct, frozen=True):
@@ -46,8 +48,8 @@ class TokenIssued(msgspec.Struct, frozen=True):
 class TokenRevocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which tokens to revoke: the one with this ``id``, or all of ``user``."""
 
-    id: str = ""
-    user: str = ""
+    id: Word = ""
+    user: Word = ""
 
 
 class TokensDocument(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .bounds import Name, Names, Word
 from .cell import CellFacts
 from .ingredients import TrackedFile
 
@@ -39,8 +40,8 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 class CacheQuestion(msgspec.Struct, frozen=True):
     """``POST /v1/cache``: is there a run with this key? ``packages``: top-level ones, as in the request."""
 
-    key: str
-    packages: list[str] = msgspec.field(default_factory=list)
+    key: Word
+    packages: Names = msgspec.field(default_factory=list)
 
 
 class CacheCandidate(msgspec.Struct, frozen=True):
@@ -66,8 +67,8 @@ class CacheAnswer(msgspec.Struct, frozen=True):
 class CacheUse(msgspec.Struct, frozen=True):
     """``POST /v1/runs/{run}/reused``: where its results were bound again."""
 
-    notebook: str = ""
-    cell: str = ""
+    notebook: Name = ""
+    cell: Name = ""
 
 
 @dataclass(frozen=True)

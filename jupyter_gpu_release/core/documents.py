@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .bounds import Seconds
 from .messages import Event, FileInfo, ValueInfo
 
 DOCUMENT_VERSION = 1
@@ -146,7 +147,7 @@ class WarmRow(msgspec.Struct, frozen=True):
 class LeaseExtension(msgspec.Struct, frozen=True):
     """``POST /v1/leases/{lease}/extend``: keep it for so many seconds from now."""
 
-    keep_s: float
+    keep_s: Seconds
 
 
 class StatusDocument(msgspec.Struct, frozen=True):

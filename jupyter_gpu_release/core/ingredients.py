@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from .bounds import Bytes, Name, Word
 
 
 class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,8 +25,11 @@ class UsedInput(msgspec.Struct, frozen=True, omit_defaults=True):
     ``graph:…`` of what it means, with ``--cache``.
     """
 
-    name: str
-    type: str
-    bytes: int = 0
-    run: str = ""
-    digest: str = ""
+    name: Name
+    type: Name
+    bytes: Bytes = 0
+    run: Word = ""
+    digest: Word = ""
+
+
+UsedInputs = Annotated[list[UsedInput], msgspec.Meta(max_length=100_000)]

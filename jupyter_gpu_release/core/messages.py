@@ -10,7 +10,8 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from .ingredients import TrackedFile, UsedInput
+from .bounds import Blob, Count, Finite, Name, Names, Number, Seconds, Text, Versions, Word
+from .ingredients import TrackedFile, UsedInputs
 from .kept import KeptLease
 from .resources import ResourceAsk
 
@@ -164,48 +165,48 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     sending a request again after a lost connection cannot make a second run.
     """
 
-    run: str
-    session: str
+    run: Word
+    session: Word
     ask: ResourceAsk
-    payload: bytes
-    code: str = ""
+    payload: Blob
+    code: Text = ""
     #: top-level packages that the cell imports, checked before queueing
-    imports: list[str] = msgspec.field(default_factory=list)
-    name: str = ""
-    notebook: str = ""
-    cell: str = ""
-    priority: str = "normal"
-    queue: str = "default"
-    timeout_s: float | None = None
-    wait_s: float | None = None
+    imports: Names = msgspec.field(default_factory=list)
+    name: Name = ""
+    notebook: Name = ""
+    cell: Name = ""
+    priority: Word = "normal"
+    queue: Word = "default"
+    timeout_s: Seconds | None = None
+    wait_s: Seconds | None = None
     #: seconds between an interrupt and the kill
-    grace_s: float = 4.0
-    on_disconnect: str = "continue"
+    grace_s: Seconds = 4.0
+    on_disconnect: Word = "continue"
     #: a rank that stays behind the others for longer than this hangs
-    rank_timeout_s: float | None = None
+    rank_timeout_s: Seconds | None = None
     #: a number of ranks was asked for, be it one: frameworks are told of their places
     is_gang: bool = False
     #: the run goes on when the kernel that submitted it ends
     detach: bool = False
     #: seconds that its GPUs stay with the kernel afterwards; ``keep_auto``: while nobody waits for them
-    keep_s: float = 0.0
+    keep_s: Seconds = 0.0
     keep_auto: bool = False
     fresh: bool = False
     #: never collect the run
     pin: bool = False
-    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    versions: Versions = msgspec.field(default_factory=dict)
     #: the inputs, with the runs that made them where that is known
-    used: list[UsedInput] = msgspec.field(default_factory=list)
+    used: UsedInputs = msgspec.field(default_factory=list)
     #: ``--cache``: digest of code, inputs and options; registered when the run succeeds
-    cache_key: str = ""
+    cache_key: Word = ""
     #: top-level packages that the cell and its functions may import
-    packages: list[str] = msgspec.field(default_factory=list)
+    packages: Names = msgspec.field(default_factory=list)
     #: with ``cache_key``: which object of the graph is which (:class:`.cache.Marks`, msgpack)
-    cache_marks: bytes = b""
+    cache_marks: Blob = b""
     #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
-    kernel: str = ""
+    kernel: Word = ""
     #: calls of one function: runs of a session with the same word here may follow each other in one process
-    series: str = ""
+    series: Word = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,9 +232,9 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     run: str
     user: str
     state: str
-    seq: int = 0
-    gpus: int = 1
-    ranks: int = 1
+    seq: Number = 0
+    gpus: Count = 1
+    ranks: Count = 1
     session: str = ""
     name: str = ""
     notebook: str = ""
@@ -241,15 +242,15 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: str = "normal"
     queue: str = "default"
     simulated: bool = False
-    submitted_at: float = 0.0
-    granted_at: float | None = None
-    running_at: float | None = None
+    submitted_at: Finite = 0.0
+    granted_at: Finite | None = None
+    running_at: Finite | None = None
     #: lease gone: descendants reaped and the next run could be granted these GPUs
-    gone_at: float | None = None
-    finished_at: float | None = None
+    gone_at: Finite | None = None
+    finished_at: Finite | None = None
     #: from last statement to lease gone
-    release_ms: float | None = None
-    position: int | None = None
+    release_ms: Finite | None = None
+    position: Number | None = None
     #: why it waits, or how it ended, in words
     reason: str = ""
     hosts: list[str] = msgspec.field(default_factory=list)
@@ -260,7 +261,7 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     #: never collected
     pinned: bool = False
     #: when and why the results were removed from the store (the run's facts stay)
-    collected_at: float | None = None
+    collected_at: Finite | None = None
     collected_because: str = ""
     #: who exported the run elsewhere, for one that was imported
     imported_from: str = ""

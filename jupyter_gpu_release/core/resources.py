@@ -7,23 +7,24 @@ import re
 import msgspec
 
 from ..errors import OptionError
+from .bounds import Bytes, Cores, Count, Few, Labels, Several, Word
 
 
 class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """GPUs and node properties of one run; all GPUs at once or none."""
 
-    gpus: int = 1
-    ranks: int = 1
+    gpus: Count = 1
+    ranks: Several = 1
     #: spread evenly over this many nodes
-    nodes: int = 1
+    nodes: Several = 1
     #: processes without a GPU beside the ranks: parameter servers, and one that evaluates
-    ps: int = 0
+    ps: Few = 0
     evaluator: bool = False
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    gpu_type: str | None = None
-    min_gpu_memory_bytes: int | None = None
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    cpus: Cores | None = None
+    memory_bytes: Bytes | None = None
+    gpu_type: Word | None = None
+    min_gpu_memory_bytes: Bytes | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
 
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .bounds import Finite, Number, Resumed, Word
 from .messages import Event, RunRequest, RunView
 
 PROTOCOL = 1
@@ -15,11 +16,11 @@ PROTOCOL = 1
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message on a session socket."""
 
-    protocol: int
-    session: str
-    version: str = ""
+    protocol: Number
+    session: Word
+    version: Word = ""
     #: runs to go on with: id → number of the last event seen
-    resume: dict[str, int] = msgspec.field(default_factory=dict)
+    resume: Resumed = msgspec.field(default_factory=dict)
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -31,16 +32,16 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
     """``interrupt`` (KeyboardInterrupt, then kill after the grace; a queued run is cancelled) or ``kill``."""
 
-    run: str
-    signal: str = "interrupt"
+    run: Word
+    signal: Word = "interrupt"
     #: the same one, sent again after a reconnect, counts once (a second interrupt kills)
-    id: str = ""
+    id: Word = ""
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach"):
     """Let a run go on when this kernel ends; committed when a view comes that is ``detached``."""
 
-    run: str
+    run: Word
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
@@ -48,15 +49,15 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     session from now on.
     """
 
-    run: str
-    after: int = 0
+    run: Word
+    after: Number = 0
     adopt: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent by the client every few seconds and echoed: tells a kernel that ended from a network that is gone."""
 
-    at_s: float = 0.0
+    at_s: Finite = 0.0
 
 
 class Bye(msgspec.Struct, frozen=True, tag="bye"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.resources import ResourceAsk, format_bytes
-from .filters import FILTERS, gpus_per_node
+from .filters import FILTERS, cpus_needed, gpus_per_node
 from .snapshot import NodeState
 
 
@@ -54,6 +54,6 @@ def _offers(ask: ResourceAsk, nodes: list[NodeState]) -> str:
     if ask.labels:
         have = sorted({f"{key}={node.labels[key]}" for node in nodes for key in ask.labels if key in node.labels})
         parts.append("labels: " + (", ".join(have) or "none of these"))
-    if ask.cpus is not None:
+    if ask.cpus is not None or cpus_needed(ask) > 1:
         parts.append(f"most CPUs: {max(node.cpus_total for node in nodes)}")
     return "; ".join(parts)

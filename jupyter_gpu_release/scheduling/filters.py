@@ -5,6 +5,7 @@ Filters look at what a node *is*, never at what is free just now.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..core.resources import ResourceAsk, format_bytes
@@ -14,8 +15,8 @@ Filter = Callable[[ResourceAsk, NodeState], str | None]
 
 
 def cpus_needed(ask: ResourceAsk) -> int:
-    """CPUs that are taken out of the cluster for ``ask``: only a run without GPUs reserves them."""
-    return 0 if ask.gpus else max(1, int(-(-(ask.cpus or 1) // 1)))
+    """CPUs that ``ask`` takes on each of its nodes: only a run without GPUs reserves them, one a rank at least."""
+    return 0 if ask.gpus else max(ask.ranks // ask.nodes, math.ceil(ask.cpus or 1))
 
 
 def gpus_per_node(ask: ResourceAsk) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from ..errors import StoreError
+from ..errors import RequestError, StoreError
 from .atomic import make_private_folder, write_atomic
 from .blobs import BlobStore
 from .bundle import BundledFile, BundleReader, check_graphs
@@ -25,9 +25,9 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 
 def incoming_folder(store: Path, name: str) -> Path:
-    """Where the import called ``name`` is unpacked; raises :class:`StoreError` for what is no such name."""
+    """Where the import called ``name`` is unpacked; raises :class:`RequestError` for what is no such name."""
     if not _NAME.fullmatch(name):
-        raise StoreError(f"{name[:40]!r} is not the name of an import", mend="`jupyter gpu runs import FILE`")
+        raise RequestError(f"{name[:40]!r} is not the name of an import", mend="`jupyter gpu runs import FILE`")
     return store / "incoming" / name
 
 

@@ -17,7 +17,7 @@ from jupyter_gpu_release.broker.access import Caller
 from jupyter_gpu_release.broker.imports import import_run
 from jupyter_gpu_release.broker.runs import RunRecord
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.errors import ConflictError, NoSuchRunError, RequestError, StoreError
+from jupyter_gpu_release.errors import ConflictError, NoSuchRunError, RequestError
 from jupyter_gpu_release.storage.bundle import BundleReader, write_bundle
 from jupyter_gpu_release.storage.graph_file import open_graph
 from jupyter_gpu_release.storage.runs import read_manifest, write_manifest
@@ -152,12 +152,19 @@ def test_what_was_not_unpacked_by_us(here: StoreBed, there: StoreBed) -> None:
     with pytest.raises(NoSuchRunError):
         imported(there, "0" * 16)
     for name in ("../runs", "x", ""):
-        with pytest.raises(StoreError, match="is not the name of an import"):
+        with pytest.raises(RequestError, match="is not the name of an import"):
             imported(there, name)
     name = staged(here, there)
     folder = incoming_folder(there.store, name)
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes())
-    for change in ({"state": "running"}, {"state": "dancing"}, {"run": "../x"}, {"submitted_at": "yesterday"}):
+    for change in (
+        {"state": "running"},
+        {"state": "dancing"},
+        {"run": "../x"},
+        {"submitted_at": "yesterday"},
+        {"gpus": 2**63},
+        {"inputs": [{"name": "x", "type": "y", "bytes": 2**90}]},
+    ):
         (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest | change))
         with pytest.raises(RequestError):
             imported(there, name)

@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from jupyter_gpu_release.broker import ledger
-from jupyter_gpu_release.broker.journal import Journal
+from jupyter_gpu_release.broker.broker import Broker
+from jupyter_gpu_release.broker.journal import Journal, LedgerError
 from jupyter_gpu_release.broker.ledger import StoredLease, StoredSession, open_ledger
+from jupyter_gpu_release.core.config import GatewayConfig
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.errors import ClusterError
@@ -120,9 +122,92 @@ def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
         return results
 
     results = asyncio.run(go())
-    assert [type(result) for result in results] == [type(None), type(None), IntegrityError, type(None)]
+    assert [type(result) for result in results] == [type(None), type(None), LedgerError, type(None)]
+    assert isinstance(results[2].__cause__, IntegrityError)
     with engine.connect() as connection:
         assert [run.ordinal for run in ledger.live_runs(connection)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fault", [OverflowError, RuntimeError, MemoryError, KeyError], ids=lambda kind: kind.__name__)
+def test_no_failure_of_one_write_ends_the_ledgers_thread(engine: Engine, fault: type[Exception]) -> None:
+    def bad(connection: Connection) -> None:
+        insert(connection, submission(7))  # the rest of its transaction goes with it
+        raise fault("no")
+
+    async def go() -> list[BaseException | None]:
+        journal = Journal(engine)
+        writes = [partial(insert, what=submission(1)), bad, partial(insert, what=submission(2))]
+        together = await asyncio.gather(*map(journal.put, writes), return_exceptions=True)
+        alone = await asyncio.gather(journal.put(bad), return_exceptions=True)
+        await journal.put(partial(insert, what=submission(3)))
+        assert journal.is_alive
+        journal.close()
+        return together + alone
+
+    results = asyncio.run(go())
+    assert [type(result) for result in results] == [type(None), LedgerError, type(None), LedgerError]
+    assert isinstance(results[1].__cause__, fault)
+    with engine.connect() as connection:
+        assert [run.ordinal for run in ledger.live_runs(connection)] == [1, 2, 3]
+
+
+def insert(connection: Connection, what: tuple[RunView, int, RunRequest]) -> None:
+    ledger.insert_run(connection, *what)
+
+
+def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: Engine) -> None:
+    """Nothing that a write may raise does it: only what ends threads."""
+
+    def end(connection: Connection) -> None:
+        raise SystemExit
+
+    async def go() -> None:
+        journal = Journal(engine)
+        dead = asyncio.Event()
+        journal.on_death = dead.set
+        doomed = journal.put(end)
+        await asyncio.wait_for(dead.wait(), 60)
+        assert not journal.is_alive
+        with pytest.raises(LedgerError, match="its thread has ended"):
+            await asyncio.wait_for(doomed, 60)
+        with pytest.raises(LedgerError, match="its thread has ended"):
+            await journal.put(partial(insert, what=submission(1)))
+
+    asyncio.run(go())
+
+
+def test_a_gateway_without_its_ledgers_thread_is_not_ready(tmp_path: Path) -> None:
+    async def go() -> None:
+        broker = Broker(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
+        assert broker.problems() == []
+        broker.journal.is_alive = False
+        assert broker.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
+        assert not broker.health().ready
+        broker.journal.close()
+        broker.engine.dispose()
+
+    asyncio.run(go())
+
+
+_DYING = """
+import asyncio, sys
+from pathlib import Path
+from jupyter_gpu_release.broker.app import end_process
+from jupyter_gpu_release.broker.journal import Journal
+from jupyter_gpu_release.broker.ledger import open_ledger
+async def go():
+    journal = Journal(open_ledger(Path(sys.argv[1])))
+    journal.on_death = end_process
+    journal.put(lambda connection: sys.exit())
+    await asyncio.sleep(600)
+asyncio.run(go())
+"""
+
+
+def test_the_gateways_process_ends_with_its_ledgers_thread(tmp_path: Path) -> None:
+    """Ray restarts it, as after a kill (test_recovery.py)."""
+    command = [sys.executable, "-c", _DYING, str(tmp_path / "ledger.sqlite")]
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 1
 
 
 _WRITER = """

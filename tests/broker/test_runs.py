@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import msgspec
@@ -198,7 +199,7 @@ def test_refusals(gateway: GatewayBed, open_session) -> None:
     assert refused(gpus=8) == ("impossible_ask", "asks for 8 GPUs, the cluster has 4")
     assert refused(imports=["missing_lib", "numpy"])[0] == "missing_package"
     assert f"missing_lib, which the cluster's Python ({sys.executable})" in refused(imports=["missing_lib"])[1]
-    assert refused(gpus=-1)[0] == "bad_option"
+    assert refused(gpus=-1)[0] == "bad_request"
     assert refused(ask=ResourceAsk(gpus=3, ranks=2))[0] == "bad_option"
     assert refused(priority="high")[0] == "bad_option"
     assert refused(run="../../etc")[0] == "bad_request"
@@ -210,6 +211,26 @@ def test_refusals(gateway: GatewayBed, open_session) -> None:
     assert refused(ask=ResourceAsk(gpus=1, memory_bytes=1 << 50))[0] == "impossible_ask"
     with gateway.rest() as client:
         assert client.status().runs == []
+
+
+def test_what_cannot_be_stored_or_meant_is_refused_and_the_socket_stays_open(gateway: GatewayBed, open_session) -> None:
+    """``ranks = 2**63`` once ended the ledger's thread, and with it everything."""
+    session = open_session()
+    link = session._link
+    asks = [
+        ResourceAsk(gpus=0, ranks=2**63),
+        ResourceAsk(gpus=0, cpus=math.nan),
+        ResourceAsk(gpus=1, memory_bytes=-1),
+        ResourceAsk(gpus=1, labels={"x" * 10_000: ""}),
+    ]
+    for ask in asks:
+        assert Reading(session.submit(request("print 1", "session", ask=ask))).refused().code == "bad_request"
+    many = request("print 1", "session", ask=ResourceAsk(gpus=0, ranks=20_000))
+    assert Reading(session.submit(many)).refused().code == "impossible_ask"
+    assert session._link is link
+    assert Reading(session.submit(request("print 1", "session"))).end().state == "succeeded"
+    with gateway.rest() as client:
+        assert client.health().ready
 
 
 def test_asks_that_the_nodes_facts_meet_are_granted(gateway: GatewayBed, open_session) -> None:

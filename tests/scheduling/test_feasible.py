@@ -21,6 +21,8 @@ NODES = (
     [
         ResourceAsk(gpus=2),
         ResourceAsk(gpus=0),
+        ResourceAsk(gpus=0, ranks=64),
+        ResourceAsk(gpus=0, ranks=16, nodes=2),
         ResourceAsk(gpus=1, gpu_type="h100", min_gpu_memory_bytes=80 << 30, cpus=8, labels={"zone": "eu"}),
         ResourceAsk(gpus=1, gpu_type="T4", cpus=64.0),
         ResourceAsk(gpus=1, memory_bytes=32 << 30),
@@ -39,6 +41,10 @@ def test_possible(ask: ResourceAsk) -> None:
         (ResourceAsk(gpus=1, gpu_type="A100"), "GPUs of type A100; no node of the cluster offers that (cards: NVIDIA"),
         (ResourceAsk(gpus=1, gpu_type="t4", min_gpu_memory_bytes=40 << 30), "40.0 GiB"),
         (ResourceAsk(gpus=1, cpus=65.0), "65 CPUs on one node"),
+        (
+            ResourceAsk(gpus=0, ranks=20_000),
+            "20000 CPUs on one node; no node of the cluster offers that (most CPUs: 64)",
+        ),
         (ResourceAsk(gpus=1, memory_bytes=64 << 30), "64.0 GiB of memory"),
         (ResourceAsk(gpus=1, labels={"zone": "us"}), "the label zone=us"),
         (ResourceAsk(gpus=0, gpu_type="h100"), "but for 0 of them"),
