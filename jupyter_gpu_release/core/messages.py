@@ -40,6 +40,18 @@ class CellSource(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
 
 
+class FrontEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What libraries ask the process that a cell comes from, to know how to draw."""
+
+    #: id of the Jupyter message that runs the cell
+    request: str = ""
+    #: ``sys.stdout.isatty()``
+    is_terminal: bool = False
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    #: variables that count: those that ``environment`` does not have are not set
+    asked: list[str] = msgspec.field(default_factory=list)
+
+
 class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a rank needs to run the cell. Paths are those of the kernel's host."""
 
@@ -73,6 +85,7 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     #: the kernel is a plain IPython in a terminal: libraries shall draw text, not widgets
     terminal: bool = False
+    front_end: FrontEnd = FrontEnd()
     #: pickled ambient state (random states, matplotlib settings), see docs/guide
     ambient: bytes = b""
     #: name of a launched function: ``source`` is only its call, which tracebacks leave out; inputs do not come back

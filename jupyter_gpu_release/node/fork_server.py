@@ -56,7 +56,8 @@ def main() -> None:
 def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
-    failed = preload.import_all(wanted)
+    with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
+        failed = preload.import_all(wanted)
     rehearse()
     gc.collect()
     bad = preload.culprits()

@@ -197,6 +197,7 @@ class OutStream(io.TextIOBase):
 
     encoding = "utf-8"
     errors = "replace"
+    is_terminal = False
 
     def __init__(self, outlet: Outlet, name: str, descriptor: int) -> None:
         self._outlet = outlet
@@ -223,8 +224,8 @@ class OutStream(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Never a terminal."""
-        return False
+        """What the notebook's own stream says."""
+        return self.is_terminal
 
     def write(self, text: str) -> int:
         """Queue ``text``; in a forked child it goes to the descriptor at once."""

@@ -23,6 +23,7 @@ from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, workplace
 from .frames import Go, Kind, RankOrder, died_outcome
 from .frameworks import gang_hints
+from .front_end import take_front_end
 from .gathering import gather
 from .loop import CellLoop
 from .output import Outlet
@@ -31,7 +32,7 @@ from .plain import plain_outcome
 from .publishing import Publisher
 from .rank_channel import RankChannel, place_of
 from .rank_lines import RankLines
-from .shell import RankShell, look_like_a_notebook, use_inline_figures
+from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
 from .values import Collected, RankValues
 from .written_files import WrittenFiles
@@ -105,10 +106,9 @@ class Rank:
     def _enter(self, payload: CellPayload) -> Exception | None:
         """What can be done without a GPU; returns the problem, which is reported once the run is granted."""
         try:
+            take_front_end(self._shell, payload)
             self._notes += workplace.enter(self._order, payload)
             self._shell.execution_count = payload.count
-            if not payload.terminal:
-                look_like_a_notebook()
             self._inputs = _open_inputs(payload, RunPaths(Path(self._order.folder)))
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error

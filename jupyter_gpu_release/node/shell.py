@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import warnings
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from IPython.core import interactiveshell
@@ -26,6 +26,7 @@ from traitlets.config import Config
 from ..core import raised, sources
 from ..core.own_frames import drop_own_causes, without_own
 from ..errors import GpuReleaseError
+from .front_end import look_like_a_notebook
 from .output import Outlet
 
 
@@ -112,6 +113,7 @@ class RankShell(InteractiveShell):
 
     compiler_class = RankCompiler
     outlet: Outlet | None = None
+    kernel: Any
     traceback_lines: list[str]
     #: when the latest error was raised (unix seconds)
     failed_at_s = 0.0
@@ -190,6 +192,11 @@ class RankShell(InteractiveShell):
             self._showtraceback(etype, value, "".join(lines).rstrip("\n").split("\n"))
         else:
             super().showtraceback(*args, **kwargs)
+
+    def get_parent(self) -> dict[str, Any]:
+        """The notebook's request, as of a kernel's shell."""
+        kernel = getattr(self, "kernel", None)
+        return dict(kernel.get_parent()) if kernel is not None else {}
 
     def ask_exit(self) -> None:
         """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
@@ -283,6 +290,7 @@ def build_shell() -> RankShell:
         config=config, displayhook_class=RankDisplayHook, display_pub_class=RankDisplayPublisher
     )
     shell.traceback_lines = []
+    look_like_a_notebook(shell)
     ours = (_no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
     shell.Completer.use_jedi = False
@@ -302,12 +310,6 @@ def connect(shell: RankShell, outlet: Outlet) -> None:
     builtins.input = _no_input
     getpass.getpass = _no_getpass
     _route_comms(outlet)
-
-
-def look_like_a_notebook() -> None:
-    """Rich, tqdm and others find out by these two signs whether a notebook shows what they draw."""
-    RankShell.__name__ = "ZMQInteractiveShell"
-    sys.modules.setdefault("ipykernel.zmqshell", ModuleType("ipykernel.zmqshell"))
 
 
 def _route_comms(outlet: Outlet) -> None:

@@ -20,6 +20,8 @@ class Place:
     kernel: str = ""
     count: int = 0
     line_offset: int = 1
+    #: id of the message that runs the cell
+    request: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def locate(shell: Any, body: str, *, is_cell: bool) -> Place:
         kernel=find_kernel(getattr(getattr(shell, "kernel", None), "config", {})),
         count=_number(shell),
         line_offset=_lines_above(raw, body, is_cell=is_cell),
+        request=str(parent.get("header", {}).get("msg_id") or ""),
     )
 
 

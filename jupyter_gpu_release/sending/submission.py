@@ -19,6 +19,7 @@ from ..core.run import new_run_id
 from ..core.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
 from .collecting import Prepared
+from .front_end import find_front_end
 from .origins import with_large_digests
 from .place import Place, find_workdir
 from .selection import Choice
@@ -182,7 +183,7 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
         reevaluate=prepared.reevaluate,
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
         modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
-        ambient=prepared.ambient, function=cell.function,
+        front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,
     )  # fmt: skip
 
 

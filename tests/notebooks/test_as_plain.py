@@ -73,3 +73,32 @@ def test_errors_that_ipython_only_shows_are_shown_and_end_the_cell_where_they_do
         assert sorted(map(str, shown(gpu))) == sorted(map(str, shown(plain)))
     else:
         assert shown(gpu) == shown(plain)
+
+
+def test_libraries_find_the_same_front_end(notebook: Notebook) -> None:
+    body = (
+        "import os, shutil, sys, __main__\nimport numpy as np, pandas as pd\nfrom rich.console import Console\n"
+        "from tqdm.auto import tqdm\nfrom jax._src import pretty_printer\nip = get_ipython()\ncls = type(ip)\n"
+        "frame = pd.DataFrame(np.arange(90).reshape(3, 30) * 1000).add_prefix('column ')\n"
+        "print(frame)\nprint(pd.get_option('display.max_columns'), pd.get_option('display.width'))\n"
+        "print(cls, cls.__name__, cls.__module__, hasattr(ip, 'kernel'), 'IPKernelApp' in ip.config)\n"
+        "print(sys.stdout.isatty(), sys.stderr.isatty(), shutil.get_terminal_size(), hasattr(sys, 'ps1'))\n"
+        "print(Console().is_jupyter, Console().width, pretty_printer.CAN_USE_COLOR, hasattr(__main__, '__file__'))\n"
+        "print(tqdm, ip.kernel.get_parent()['header']['msg_type'], pd.io.formats.console.in_ipython_frontend())\n"
+        "print([os.environ.get(name) for name in ('TERM', 'FORCE_COLOR', 'PAGER', 'COLUMNS', 'JPY_PARENT_PID')])\n"
+        "print(sorted(ip.display_formatter.active_types), sorted(ip.display_formatter.formatters), ip.colors)\n"
+        "frame"
+    )
+    plain, gpu = run_both(notebook, body)
+    assert plain.status == "ok", plain.traceback
+    assert shown(gpu) == shown(plain)
+
+
+def test_an_output_widget_collects_what_is_printed_in_it(notebook: Notebook) -> None:
+    notebook.ok("import ipywidgets")
+    plain, gpu = run_both(notebook, "out = ipywidgets.Output()\nwith out:\n    print('inside')\nprint('outside')")
+    assert gpu.status == plain.status == "ok", gpu.traceback
+    for cell in (plain, gpu):
+        sent = [m["content"]["data"].get("state", {}) for m in cell.messages if m["msg_type"] == "comm_msg"]
+        request = cell.messages[0]["parent_header"]["msg_id"]
+        assert [state["msg_id"] for state in sent if "msg_id" in state] == [request, ""]
