@@ -1,0 +1,68 @@
+"""``python -m tests.differential NOTEBOOK…``: each notebook plain, and with every cell as a GPU cell.
+
+Prints what differs, cell by cell; exit status 1 where a difference is not documented (the table "Known differences" of
+docs/notebook-semantics.md) or has no sentence in its receipt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "beds"))
+
+from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
+from jupyter_gpu_release.client.home import HomePaths
+
+from .comparing import Difference, differences, documented_sentences
+from .playing import play
+from .reading import cells_of, on_a_gpu
+
+
+def compare(path: Path, environment: dict[str, str]) -> list[Difference]:
+    """All differences of one notebook; ``environment`` names the cluster."""
+    sources = cells_of(path)
+    plain = play(sources, path.parent, environment)
+    gpu = play(sources, path.parent, environment, gpu=on_a_gpu)
+    return differences(plain, gpu, lambda: play(sources, path.parent, environment), documented_sentences())
+
+
+@contextmanager
+def cluster() -> Iterator[dict[str, str]]:
+    """An embedded one for this comparison, whose ranks hash text as the kernels do."""
+    with tempfile.TemporaryDirectory(prefix="jgr-diff-") as folder:
+        home = HomePaths(Path(folder) / "home")
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.environ["JUPYTER_GPU_HOME"] = str(home.root)
+        try:
+            start_embedded(home=home, simulated=4, progress=lambda _: None)
+            yield {"JUPYTER_GPU_HOME": str(home.root)}
+        finally:
+            stop_embedded(home)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.add_argument("notebook", nargs="+", type=Path, help=".ipynb, or .py in the percent format")
+    undocumented = 0
+    notebooks = parser.parse_args().notebook
+    with cluster() as environment:
+        for path in notebooks:
+            began_s = time.monotonic()
+            found = compare(path.resolve(), environment)
+            fresh = [each for each in found if not each.documented]
+            undocumented += len(fresh)
+            print(f"{path}: {len(found)} differences, {len(fresh)} undocumented ({time.monotonic() - began_s:.0f} s)")
+            for each in found:
+                print(each, flush=True)
+    return int(bool(undocumented))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

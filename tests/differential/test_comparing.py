@@ -1,0 +1,128 @@
+"""The differential harness finds what differs, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.differential.comparing import Difference, differences, documented_sentences
+from tests.differential.playing import CellPlay, Play
+from tests.differential.reading import on_a_gpu, percent_cells
+from tests.differential.values import Walk
+
+
+def _play(**names: str) -> Play:
+    cell = CellPlay("x", shown=[("stdout", "took 12.5 ms\n"), ("display", {"text/plain": "3", "image/png": "p"})])
+    return Play([cell], {name: [(name, text)] for name, text in names.items()}, {"a.txt": "1"})
+
+
+def _found(plain: Play, gpu: Play, again: Play | None = None, *documented: str) -> list[Difference]:
+    patterns = [re.compile(text) for text in documented]
+    return differences(plain, gpu, lambda: again or copy.deepcopy(plain), patterns)
+
+
+def test_equal_runs_have_no_difference_and_no_second_look() -> None:
+    assert differences(_play(x="1"), _play(x="1"), lambda: pytest.fail("played again"), []) == []
+
+
+def test_outcome_text_displays_names_and_files_are_compared() -> None:
+    gpu = _play(x="2")
+    gpu.cells[0].status, gpu.cells[0].ename, gpu.cells[0].evalue = "error", "KeyError", "'k'"
+    gpu.cells[0].shown = [("display", {"text/plain": "4", "image/png": "p"}), ("stderr", "hm")]
+    gpu.files = {}
+    found = _found(_play(x="1", gone="1"), gpu)
+    where = [(each.where, each.what) for each in found]
+    assert where == [
+        ("cell 1", "outcome"), ("cell 1", "stdout"), ("cell 1", "stderr"), ("cell 1", "order of output"),
+        ("cell 1", "display 1, text/plain"), ("name x", "value"), ("name gone", "is there"), ("file a.txt", "content"),
+    ]  # fmt: skip
+    assert "KeyError: 'k'" in str(found[0])
+
+
+def test_what_two_plain_runs_differ_in_is_compared_without_its_figures() -> None:
+    again, slower, other = _play(), _play(), _play()
+    for play, text in ((again, "took 11 µs\n"), (slower, "took 1.25 s\n"), (other, "failed after 2 s\n")):
+        play.cells[0].shown[0] = ("stdout", text)
+    assert _found(_play(), slower, again) == []
+    assert [each.what for each in _found(_play(), other, again)] == ["stdout"]
+    assert [each.what for each in _found(_play(), slower)] == ["stdout"]
+
+
+def test_a_documented_difference_needs_its_sentence_in_the_receipt(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# x\n\n## Known differences\n\n| difference | what the receipt says | test |\n|---|---|---|\n"
+        '| detached | "… comes back detached" | t |\n\n## Next\n| a | "anything … at all" | c |\n'
+    )
+    (pattern,) = documented_sentences(page)
+    gpu = _play(loss="2")
+    gpu.cells[0].said = ["✓ 1 GPU\n  · loss comes back detached"]
+    assert [each.documented for each in _found(_play(loss="1"), gpu, None, pattern.pattern)] == [
+        "· loss comes back detached"
+    ]
+    gpu.cells[0].said = ["✓ 1 GPU\n  · other comes back detached"]
+    assert [each.documented for each in _found(_play(loss="1"), gpu, None, pattern.pattern)] == [""]
+
+
+def test_scripts_are_read_cell_by_cell() -> None:
+    text = '"""Text."""\n\n# %% [markdown]\n# # Title\n\n# %%\nx = 1\n\n# %% second\n# %matplotlib inline\n# a remark\n'
+    assert percent_cells(text) == ["x = 1", "%matplotlib inline\n# a remark"]
+    assert on_a_gpu("%%time\nx") == "%%gpu_train\n%%time\nx"
+
+
+class _Point:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def _rows(**names: Any) -> dict[str, list[tuple[str, str]]]:
+    walk = Walk(names)
+    return {name: walk.rows(name, value) for name, value in names.items()}
+
+
+def _pair(*, alias: bool) -> dict[str, Any]:
+    one = [1]
+    return {"a": one, "b": one if alias else [1]}
+
+
+def _memory(*, shared: bool) -> dict[str, Any]:
+    one = np.arange(6)
+    return {"a": one, "b": one.reshape(2, 3) if shared else one.reshape(2, 3).copy()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_pair(alias=True), _pair(alias=False)),
+        (_memory(shared=True), _memory(shared=False)),
+        ({"x": 1}, {"x": 1.0}),
+        ({"x": np.float32(1)}, {"x": np.float64(1)}),
+        ({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}}),
+        ({"x": _Point([1])}, {"x": _Point([2])}),
+        ({"x": SimpleNamespace(y=np.array([1.0]))}, {"x": SimpleNamespace(y=np.array([1.5]))}),
+        ({"x": ValueError("a")}, {"x": ValueError("b")}),
+    ],
+)
+def test_values_and_who_they_are_show_in_their_rows(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert _rows(**one) != _rows(**other)
+    assert _rows(**one) == _rows(**copy.deepcopy(one)) or "b" in one
+
+
+def test_the_command_fails_over_an_undocumented_difference_and_prints_it(tmp_path: Path) -> None:
+    book = tmp_path / "book.py"
+    book.write_text("# %%\nimport os\nin_a_run = 'GPU_RUN_DIR' in os.environ\n# %%\nfine = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.differential", str(book)],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 differences, 1 undocumented" in done.stdout
+    assert "name in_a_run: value\n    plain: in_a_run: bool False\n    gpu:   in_a_run: bool True" in done.stdout
