@@ -6,6 +6,7 @@ the gateway's own log then says that the audit log has a gap.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -103,7 +104,8 @@ class AuditLog:
         make_private_folder(self._path.parent)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(descriptor, line)
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)

@@ -108,7 +108,9 @@ def _tell_accelerator_ids(run: str = "", agent_socket: str = "") -> list[str]:
     by_kind: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
     ids = [str(i) for i in by_kind.get("GPU", [])]
     if agent_socket:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        # only sooner than the gateway's own word, which comes in any case: an agent that is busy is not waited for
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
             sock.sendto(encode(Granted(run, ids)), agent_socket)
     return ids
 

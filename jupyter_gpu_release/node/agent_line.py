@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import select
 import socket
-import time
 from collections.abc import Callable
 
-from .frames import FrameReader, Kind, pack
+from .frames import FrameReader, Kind
+from .outgoing import Outgoing
 
 
 class AgentLine:
@@ -16,22 +16,24 @@ class AgentLine:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._sock.setblocking(False)
         self._frames = FrameReader()
-        self._backlog = bytearray()
+        self._outgoing = Outgoing(sock)
         #: came together with an order
         self._early: list[tuple[Kind, bytes]] = []
-        #: nobody listens any more
-        self.is_gone = False
 
     def fileno(self) -> int:
         """For selectors."""
         return self._sock.fileno()
 
     @property
+    def is_gone(self) -> bool:
+        """Whether nobody listens any more."""
+        return self._outgoing.is_gone
+
+    @property
     def backlog_bytes(self) -> int:
         """What the agent has not taken yet."""
-        return len(self._backlog)
+        return len(self._outgoing)
 
     def await_order(self, wake: int, is_alive: Callable[[], bool]) -> bytes | None:
         """Wait for an order, however long; None when none will come, or nobody is alive to carry it out.
@@ -61,25 +63,14 @@ class AgentLine:
         except OSError:
             data = b""
         if not data:
-            self.is_gone = True
+            self._outgoing.give_up()
             return None
         return [*early, *self._frames.feed(data)]
 
     def tell(self, kind: Kind, body: bytes) -> None:
         """Say something, with the next :meth:`flush`."""
-        if not self.is_gone:
-            self._backlog += pack(kind, body)
+        self._outgoing.add(kind, body)
 
     def flush(self, wait_s: float = 0.0) -> None:
         """Hand over as much as the agent takes now, or within ``wait_s``."""
-        deadline = time.monotonic() + wait_s
-        while self._backlog and not self.is_gone:
-            try:
-                sent = self._sock.send(self._backlog)
-                del self._backlog[:sent]
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.002)
-            except OSError:
-                self.is_gone = True
+        self._outgoing.flush(wait_s)

@@ -22,8 +22,9 @@ from .memory_graph import places, views_of
 _KEY_BYTES = 32
 #: whoever connects shows the key at once, or is no rank
 _KEY_S = 5.0
-#: a transfer that gets nowhere for so long has failed
+#: a transfer that gets nowhere for so long has failed; ``sendall`` counts the whole of what it is given: a step
 _STUCK_S = 60.0
+_STEP_BYTES = 8 << 20
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -71,7 +72,8 @@ class Offer:
                 return False
             link.settimeout(_STUCK_S)
             for view in self._views:
-                link.sendall(view)
+                for begin in range(0, len(view), _STEP_BYTES):
+                    link.sendall(view[begin : begin + _STEP_BYTES])
             return True
         return False
 

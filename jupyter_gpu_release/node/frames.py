@@ -23,7 +23,7 @@ class Kind(IntEnum):
     GO = 2  #: agent → supervisor → rank: Go; the cell may run
     SIGNAL = 3  #: agent → supervisor: Command
     OUTPUT = 4  #: rank → supervisor → agent: list[Output]
-    SYNC = 5  #: rank → supervisor: answer with one byte when all before this is forwarded
+    SYNC = 5  #: rank → supervisor: raise ``synced`` when all before this is forwarded
     RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
@@ -93,6 +93,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     series: bool = False
     stays: bool = False
     promised: bool = False
+    #: a rank that was granted, has not begun its cell, and does nothing at all for so long is stuck
+    stall_s: float = 0.0
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 from ..core.messages import ErrorInfo, Outcome
 from ..core.node_messages import StartOrder
 from ..errors import CannotSendError
+from . import stall
 from .frames import RankOrder
 from .seats import EVALUATOR, RANK, SERVER, Seat
 from .spool import KeepOrder
@@ -44,7 +45,7 @@ def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[S
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
         series=bool(order.series) and len(seats) == 1, stays=order.stays,
-        promised=order.promised,
+        promised=order.promised, stall_s=stall.STALL_S,
     )  # fmt: skip
 
 

@@ -43,8 +43,9 @@ class Outlet:
     lock left taken would silence the cell. They append to a deque and ring an eventfd, both atomic.
     """
 
-    def __init__(self, sock: socket.socket, journal: TextJournal) -> None:
+    def __init__(self, sock: socket.socket, journal: TextJournal, synced: int) -> None:
         self._sock = sock
+        self._synced = synced
         self._journal = journal
         self._pid = os.getpid()
         #: time, kind or stream, content, position in the journal
@@ -161,7 +162,7 @@ class Outlet:
         try:
             if what == _SYNC:
                 frames.send(self._sock, Kind.SYNC)
-                self._sock.recv(1)
+                os.eventfd_read(self._synced)
             elif what == _FRAME:
                 frames.send(self._sock, *detail)
         finally:
@@ -236,7 +237,7 @@ class OutStream(io.TextIOBase):
         if self._outlet.is_ours:
             self._outlet.text(self._name, text)
         else:
-            os.write(self._descriptor, text.encode(self.encoding, "replace"))
+            _write_all(self._descriptor, text.encode(self.encoding, "replace"))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
@@ -259,11 +260,18 @@ class _Binary(io.RawIOBase, io.BufferedIOBase):  # type: ignore[misc]
         return True
 
     def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        done = 0
-        while done < len(view):
-            done += os.write(self._descriptor, view[done:])
-        return done
+        return _write_all(self._descriptor, memoryview(data).cast("B"))
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> int:
+    """Write all of ``data``, also where some program has made the pipe non-blocking; returns how much that was."""
+    done = 0
+    while done < len(data):
+        try:
+            done += os.write(descriptor, data[done:])
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+    return done
 
 
 def keep_order_with_subprocesses(outlet: Outlet) -> None:

@@ -1,31 +1,37 @@
-"""What connects a rank with its supervisor, and the supervisor's end of the line to the other ranks."""
+"""What connects a rank with its supervisor, and the supervisor's ends of it."""
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 
-from .frames import FrameReader, Kind, pack
+from .frames import FrameReader, Kind
+from .outgoing import Outgoing
 
 
 @dataclass(frozen=True)
 class RankLines:
-    """The rank's ends: output and orders, the line to where ranks meet, and the file for its stack."""
+    """The rank's ends: output and orders, the line to where ranks meet, and the file for its stack.
+
+    ``synced`` counts the supervisor's answers to SYNC: an eventfd, since orders may come on ``sock`` at any time.
+    """
 
     sock: socket.socket
     channel: socket.socket
     supervisor: int
     stack: int
+    synced: int
 
 
-class ChannelRelay:
-    """Passes frames on without ever waiting for the rank: it may be busy, interrupted or dead."""
+class RankLine:
+    """The supervisor's end of the rank's ``sock``: never waits for the rank, which may be busy, stopped or dead."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, synced: int) -> None:
         self._sock = sock
-        self._sock.setblocking(False)
+        self._synced = synced
         self._frames = FrameReader()
-        self._pending = bytearray()
+        self._outgoing = Outgoing(sock)
 
     def fileno(self) -> int:
         """For selectors."""
@@ -34,7 +40,46 @@ class ChannelRelay:
     @property
     def is_behind(self) -> bool:
         """Whether the rank has not taken everything yet."""
-        return bool(self._pending)
+        return bool(self._outgoing)
+
+    def read(self) -> list[tuple[Kind, bytes]] | None:
+        """Frames that came since; None when there is nothing more to read now."""
+        try:
+            data = self._sock.recv(1 << 18)
+        except OSError:
+            return None
+        return list(self._frames.feed(data)) if data else None
+
+    def send(self, kind: Kind, body: bytes) -> None:
+        """Say something."""
+        self._outgoing.add(kind, body)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand over as much as the rank takes now."""
+        self._outgoing.flush()
+
+    def answer_sync(self) -> None:
+        """All that the rank said so far has been passed on."""
+        os.eventfd_write(self._synced, 1)
+
+
+class ChannelRelay:
+    """Passes frames on without ever waiting for the rank: it may be busy, interrupted or dead."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = FrameReader()
+        self._outgoing = Outgoing(sock)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the rank has not taken everything yet."""
+        return bool(self._outgoing)
 
     def read(self) -> list[bytes] | None:
         """Bodies of what the rank said; None at its end."""
@@ -48,17 +93,9 @@ class ChannelRelay:
 
     def send(self, body: bytes) -> None:
         """An answer for the rank."""
-        self._pending += pack(Kind.MET, body)
+        self._outgoing.add(Kind.MET, body)
         self.flush()
 
     def flush(self) -> None:
         """Hand over as much as the rank takes now."""
-        while self._pending:
-            try:
-                sent = self._sock.send(self._pending)
-            except BlockingIOError:
-                return
-            except OSError:
-                self._pending.clear()
-                return
-            del self._pending[:sent]
+        self._outgoing.flush()

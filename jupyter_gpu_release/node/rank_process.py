@@ -43,7 +43,7 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
-        outlet = Outlet(sock, journal)
+        outlet = Outlet(sock, journal, lines.synced)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
         connect(shell, outlet)

@@ -12,10 +12,10 @@ from typing import NoReturn
 import msgspec
 
 from ..core.messages import decode
-from . import frames, process
+from . import process
 from .agent_line import AgentLine
 from .frames import Kind, RankOrder
-from .rank_lines import ChannelRelay, RankLines
+from .rank_lines import ChannelRelay, RankLine, RankLines
 from .supervisor import Supervisor
 from .text_journal import TextJournal
 
@@ -34,6 +34,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     ours, theirs = socket.socketpair()
     our_channel, their_channel = socket.socketpair()
     stack = os.memfd_create("stack", os.MFD_CLOEXEC)
+    synced = os.eventfd(0, os.EFD_CLOEXEC)
     pipes = [os.pipe(), os.pipe()]
     journal = TextJournal()
     me = os.getpid()
@@ -46,14 +47,15 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
             os.close(read_end)
             os.dup2(write_end, number)
             os.close(write_end)
-        run_rank(RankLines(theirs, their_channel, me, stack), journal)
+        run_rank(RankLines(theirs, their_channel, me, stack, synced), journal)
     theirs.close()
     their_channel.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
     line, channel, wake = AgentLine(agent), ChannelRelay(our_channel), _wake_at_signals()
-    while (order := _pass_on_order(line, ours, wake, rank)) is not None:
-        supervisor = Supervisor(order, line, ours, rank, [read for read, _ in pipes], journal, channel, stack)
+    rank_line = RankLine(ours, synced)
+    while (order := _pass_on_order(line, rank_line, wake, rank)) is not None:
+        supervisor = Supervisor(order, line, rank_line, rank, [read for read, _ in pipes], journal, channel, stack)
         if not supervisor.run(wake):
             os._exit(0)
     process.kill_each([rank])  # who sees this process's end may count on the rank's
@@ -72,15 +74,14 @@ def _wake_at_signals() -> int:
     return read_end
 
 
-def _pass_on_order(agent: AgentLine, sock: socket.socket, wake: int, rank: int) -> RankOrder | None:
+def _pass_on_order(agent: AgentLine, rank_line: RankLine, wake: int, rank: int) -> RankOrder | None:
     """Wait for an order and hand it to the rank; None when there will be none, or no rank to take it."""
     try:
         body = agent.await_order(wake, lambda: os.waitpid(rank, os.WNOHANG) == (0, 0))
         if body is None:
             return None
         order = decode(body, RankOrder)
-        sock.setblocking(True)
-        frames.send(sock, Kind.ORDER, body)
     except (OSError, msgspec.DecodeError, ValueError):
         return None
+    rank_line.send(Kind.ORDER, body)
     return order

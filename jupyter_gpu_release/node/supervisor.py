@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
 import selectors
 import signal
-import socket
+import sys
 import time
 
 import msgspec
@@ -20,16 +21,19 @@ import msgspec
 from ..core.messages import Outcome, decode, encode
 from . import death, process
 from .agent_line import AgentLine
-from .frames import Command, FrameReader, Kind, Output, RankOrder, pack
+from .frames import Command, Kind, Output, RankOrder
 from .memory import MemoryLimit
-from .rank_lines import ChannelRelay
+from .rank_lines import ChannelRelay, RankLine
 from .stacks import where_it_stands
+from .stall import StallWatch, state_of
 from .text_journal import TextJournal
 
-_SWEEP_S, _BUSY_S = 0.1, 0.002
+_SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
 _PIPE_BYTES = 1 << 20
 _BACKLOG_BYTES = 8 << 20
+#: of a rank that says a lot: then the agent is heard again
+_MOST_READS = 32
 
 
 class Supervisor:
@@ -39,7 +43,7 @@ class Supervisor:
         self,
         order: RankOrder,
         agent: AgentLine,
-        sock: socket.socket,
+        line: RankLine,
         rank: int,
         pipes: list[int],
         journal: TextJournal,
@@ -51,13 +55,12 @@ class Supervisor:
         self._stack = stack
         self._order = order
         self._agent = agent
-        self._sock = sock
+        self._line = line
         self._rank = rank
         self._pipes = {
             fd: (name, codecs.getincrementaldecoder("utf-8")("replace"))
             for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
         }
-        self._frames = FrameReader()
         self._outcome: Outcome | None = None
         self._persister = 0
         self._running = self._ended = False
@@ -66,7 +69,11 @@ class Supervisor:
         self._status = ""  # why we interrupted or killed
         self._kill_reason = ""  # in words, where it was not for want of a reaction
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
+        self._stall = StallWatch(rank, order.stall_s)
+        self._state = ""  # of a stalled rank
         self._is_ready = False  # the rank takes another order
+        self._agent_speaks = self._rank_speaks = True
+        self._heard: dict[int, int] = {}  # what the selector waits for, by descriptor
 
     # ------------------------------------------------------------------------------ main loop
     def run(self, wake: int) -> bool:
@@ -76,12 +83,9 @@ class Supervisor:
         """
         selector = selectors.DefaultSelector()
         signal.signal(signal.SIGTERM, self._on_terminate)
-        self._sock.setblocking(False)
         for fd in self._pipes:
             os.set_blocking(fd, False)
-            selector.register(fd, selectors.EVENT_READ)
-        for file in (self._sock, self._agent, self._channel, wake):
-            selector.register(file, selectors.EVENT_READ)
+        selector.register(wake, selectors.EVENT_READ)
         self._read_commands()  # what came together with the order
         with selector:
             status = self._until_rank_ends(selector, wake)
@@ -90,23 +94,25 @@ class Supervisor:
             self._tell_last_words()
         stays = self._is_ready and self._is_alone()
         self._release(status, stays=stays)
-        self._agent.flush(wait_s=5.0)
+        self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
         return stays and not self._agent.is_gone and not self._agent.backlog_bytes
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
         """How it ended, as ``waitpid`` says; 0 for a rank that takes another order."""
         while not self._is_ready:
-            ready = {key.fd for key, _ in selector.select(_BUSY_S if self._channel.is_behind else _SWEEP_S)}
+            self._listen(selector)
+            ready = {key.fd for key, events in selector.select(_SWEEP_S) if events & selectors.EVENT_READ}
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 64)
-            if self._agent.fileno() in ready and not self._read_commands():
-                selector.unregister(self._agent)
-            if self._channel.fileno() in ready and not self._read_channel():
-                selector.unregister(self._channel)
+            if self._agent.fileno() in ready:
+                self._read_commands()
+            if self._channel.fileno() in ready:
+                self._read_channel()
+            self._line.flush()
             self._channel.flush()
             if self._agent.backlog_bytes < _BACKLOG_BYTES:
-                self._drain()
+                self._drain(_MOST_READS)
             self._agent.flush()
             self._check_limits()
             pid, status = os.waitpid(self._rank, os.WNOHANG)
@@ -114,15 +120,33 @@ class Supervisor:
                 return status
         return 0
 
+    def _listen(self, selector: selectors.BaseSelector) -> None:
+        """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""
+        read, write = selectors.EVENT_READ, selectors.EVENT_WRITE
+        rank = read if self._agent.backlog_bytes < _BACKLOG_BYTES else 0
+        wanted = dict.fromkeys(self._pipes, rank)
+        wanted[self._line.fileno()] = rank | (write if self._line.is_behind else 0)
+        wanted[self._channel.fileno()] = (read if self._rank_speaks else 0) | (write if self._channel.is_behind else 0)
+        wanted[self._agent.fileno()] = (read if self._agent_speaks else 0) | (write if self._agent.backlog_bytes else 0)
+        for fd, events in wanted.items():
+            known = self._heard.get(fd, 0)
+            if not known and events:
+                selector.register(fd, events)
+            elif known and not events:
+                selector.unregister(fd)
+            elif events != known:
+                selector.modify(fd, events)
+        self._heard = wanted
+
     def _is_alone(self) -> bool:
         """Whether there is nothing but the rank, and nobody wants it ended."""
         return not self._status and list(process.descendants_of(os.getpid())) == [self._rank]
 
-    def _read_channel(self) -> bool:
-        """What the rank says to the other ranks; False when it says no more."""
+    def _read_channel(self) -> None:
+        """What the rank says to the other ranks."""
         for body in (said := self._channel.read()) or ():
             self._agent.tell(Kind.MEET, body)
-        return said is not None
+        self._rank_speaks = said is not None
 
     def _tell_last_words(self) -> None:
         """What the rank printed in its last moments and did not come to send."""
@@ -135,19 +159,14 @@ class Supervisor:
         os._exit(1)
 
     # ---------------------------------------------------------------------------- forwarding
-    def _drain(self) -> None:
+    def _drain(self, most_reads: int = sys.maxsize) -> None:
         """Pass on what the rank wrote; text in the pipes is older than the next frame."""
-        while True:
-            try:
-                data = self._sock.recv(1 << 18)
-            except BlockingIOError:
-                data = b""
-            except OSError:
-                data = b""
-            for kind, body in self._frames.feed(data):
+        for _ in range(most_reads):
+            said = self._line.read()
+            for kind, body in said or ():
                 self._read_pipes()
                 self._take(kind, body)
-            if not data:
+            if said is None:
                 break
         self._read_pipes()
 
@@ -155,20 +174,19 @@ class Supervisor:
         for fd, (name, decoder) in self._pipes.items():
             text = ""
             with contextlib.suppress(BlockingIOError, OSError):
-                while data := os.read(fd, _PIPE_BYTES):
-                    text += decoder.decode(data)
+                # all that is there now; more would let a program that never stops writing keep us here
+                text = decoder.decode(os.read(fd, _PIPE_BYTES))
             if text:
                 self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 
     def _take(self, kind: Kind, body: bytes) -> None:
         if kind is Kind.SYNC:
-            self._sock.setblocking(True)
-            self._sock.sendall(b"\0")
-            self._sock.setblocking(False)
+            self._line.answer_sync()
         elif kind is Kind.MARK:
             self._memory.start(decode(body, int))
         elif kind is Kind.OUTCOME:
             self._outcome = decode(body, Outcome)
+            self._stall.stop()
             self._deadline = time.monotonic() + _EXIT_GRACE_S
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
@@ -178,6 +196,7 @@ class Supervisor:
         else:
             if kind is Kind.RUNNING:
                 self._running = True
+                self._stall.stop()
                 if self._order.timeout_s:
                     self._timeout = time.monotonic() + self._order.timeout_s
             elif kind is Kind.ENDED:
@@ -186,21 +205,23 @@ class Supervisor:
             self._agent.tell(kind, body)
 
     # ------------------------------------------------------------------------------- commands
-    def _read_commands(self) -> bool:
-        """Carry out what the agent says; False when the agent is gone."""
+    def _read_commands(self) -> None:
+        """Carry out what the agent says; its end is the rank's."""
         said = self._agent.read()
         if said is None:
+            self._agent_speaks = False
             self._kill("lost")
-            return False
+            return
         for kind, body in said:
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
-            elif kind in (Kind.GO, Kind.STAY):
-                with contextlib.suppress(OSError):  # the rank died before: that is reported as its end
-                    self._sock.send(pack(kind, body))
+            elif kind is Kind.GO:
+                self._line.send(kind, body)
+                self._stall.start(time.monotonic())
+            elif kind is Kind.STAY:
+                self._line.send(kind, body)
             elif kind is Kind.MET:
                 self._channel.send(body)
-        return True
 
     def _obey(self, command: Command) -> None:
         if command.signal == "stack":
@@ -237,6 +258,10 @@ class Supervisor:
             self._interrupt("timeout")
         if self._deadline is not None and now > self._deadline:
             process.kill_each([self._rank])
+        if self._stall.is_stalled(now):
+            self._stall.stop()
+            self._state = state_of(self._rank)
+            self._kill("stalled")
         if not self._ended and self._memory.is_exceeded(now):
             self._kill("memory")
 
@@ -262,6 +287,8 @@ class Supervisor:
     def _died(self, wait_status: int) -> Outcome:
         if self._status == "memory":
             return self._memory.outcome()
+        if self._status == "stalled":
+            return self._stall.outcome(self._state)
         return death.explain(wait_status, self._status, self._order.grace_s, self._kill_reason)
 
     def _kill_descendants(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from importlib.resources import files
 from pathlib import Path
@@ -55,7 +56,8 @@ class Record(LoggingConfigurable):
         try:
             descriptor = os.open(self._audit_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(descriptor, line)
+                if os.write(descriptor, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
             self.problem = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from jupyter_gpu_release.node.text_journal import TextJournal
 def ends() -> Iterator[tuple[Outlet, socket.socket]]:
     """An outlet that an interrupt struck between noting that it rings for its sender, and ringing."""
     ours, theirs = socket.socketpair()
-    outlet = Outlet(ours, TextJournal())
+    synced = os.eventfd(0)
+    outlet = Outlet(ours, TextJournal(), synced)
     outlet._rung, outlet._rung_at_s = True, 0.0
     theirs.settimeout(30)
     with ours, theirs:
@@ -51,3 +53,20 @@ def test_the_end_of_the_cell_is_told(ends: tuple[Outlet, socket.socket]) -> None
     assert frames.receive(theirs) == (Kind.ENDED, b"1")
     ending.join(30)
     assert not ending.is_alive()
+
+
+def test_an_order_that_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
+    ours, theirs = socket.socketpair()
+    synced = os.eventfd(0)
+    outlet = Outlet(ours, TextJournal(), synced)
+    with ours, theirs:
+        frames.send(theirs, Kind.STAY)
+        waits = threading.Thread(target=outlet.sync)
+        waits.start()
+        assert frames.receive(theirs) == (Kind.SYNC, b"")
+        waits.join(0.05)
+        assert waits.is_alive()
+        os.eventfd_write(synced, 1)
+        waits.join(30)
+        assert frames.receive(ours) == (Kind.STAY, b"")
+        ours.shutdown(socket.SHUT_RDWR)
