@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices
+from . import devices, mapped_files
 
 #: a view of at most this much less than its base takes the base along
 _SMALL_BASE_BYTES = 1 << 16
@@ -15,7 +15,7 @@ _SMALL_BASE_BYTES = 1 << 16
 
 def lookup(kind: type) -> Any:
     """The reducer for a type of numpy, None for numpy's own way."""
-    return reduce_array if kind is np.ndarray else None
+    return {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}.get(kind)
 
 
 def reduce_array(pickler: Any, array: Any) -> Any:
@@ -34,6 +34,9 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     if array.base is None:
         pickler.memory_travels(id(array))
         return NotImplemented
+    mapped = mapped_files.reduce_mapped(pickler, array)
+    if mapped is not NotImplemented:
+        return mapped
     root = memory_root(array)
     if root is None:
         return NotImplemented
