@@ -14,6 +14,7 @@ from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, Py
 
 from ..core.choices import build_options
 from ..core.options import Written, from_mapping, overlay, parse_settings
+from ..core.resources import parse_bytes
 from ..errors import GpuReleaseError, OptionError
 from .discovery import Target, find_gateway
 
@@ -59,6 +60,11 @@ class GpuRelease(Configurable):
         help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
         "%gpu_config and the cell's own options win.",
     ).tag(config=True)
+    implicit_send_max = Unicode(
+        "64MiB",
+        help="How much of the notebook goes along with a cell that looks names up by a text which is known only when "
+        "it runs (`eval(text)`, `globals()[name]`), beside the names that it is seen to read.",
+    ).tag(config=True)
     automatic = Bool(
         True,
         help="Whether Jupyter kernels load the magics when they start, without %load_ext. Read from IPython's own "
@@ -89,6 +95,7 @@ def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> Gp
         raise OptionError(f"c.GpuRelease.defaults: {error.message}", mend=error.mend) from error
     except Exception as error:
         raise OptionError(f"c.GpuRelease: {error}", mend="mend Jupyter's configuration file") from error
+    parse_bytes(settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
     return settings
 
 

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .reflection import Reflection
+
 #: from source as typed (with ``%magic`` and ``!command``) to Python
 Transform = Callable[[str], str]
 
@@ -34,8 +36,11 @@ class CellFacts:
     joins_group: bool = False
     #: installs packages itself (``%pip install``)
     installs: bool = False
-    #: what it reads cannot be told from its tree alone (``exec``, ``globals()``)
+    #: what it binds cannot be told from its tree alone (``exec``, ``globals()``)
     opaque: bool = False
+    #: what it reaches through its namespace or by text, looked for when ``reflects``
+    reflection: Reflection = field(default_factory=Reflection)
+    reflects: bool = False
     #: names that its tree does not show (``import *``, magics)
     binds_more: bool = False
 

@@ -8,6 +8,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from . import reflection
 from .cell import CellFacts
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ _PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_t
 _INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 _INSTALLS = re.compile(r"\b(?:pip|conda|mamba|uv)\b.*\b(?:install|add)\b")
 _INTERPOLATED = re.compile(r"\$\{?([A-Za-z_]\w*)|\{([^{}]+)\}")
-_QUERY_NAME = re.compile(r"@([A-Za-z_]\w*)")
 
 
 def note_chain(facts: CellFacts, node: ast.Attribute) -> None:
     """Remember ``a.b.c``."""
+    if node.attr in reflection.ATTRIBUTES:
+        facts.reflects = True
     chain = dotted(node)
     if chain:
         facts.chains.add(chain)
@@ -48,19 +50,17 @@ def look_at_call(flow: Flow, call: ast.Call) -> None:
     """Draw conclusions from one call."""
     name = dotted(call.func)
     facts = flow.facts
+    if name in reflection.CALLS:
+        facts.reflects = True
     if name.rpartition(".")[2] == JOINS_GROUP:
         facts.joins_group = True
     if name in _ASKING:
         facts.asks_input = True
     elif name in _OPAQUE:
         facts.opaque = True
-        _read_text(flow, _texts(call))
-    elif isinstance(call.func, ast.Attribute):
-        if _is_shell(call.func.value):
-            facts.binds_more = True
-            _shell_call(flow, call.func.attr, _texts(call))
-        elif call.func.attr in ("query", "eval"):
-            _hint(flow, {found for text in _texts(call) for found in _QUERY_NAME.findall(text)})
+    elif isinstance(call.func, ast.Attribute) and _is_shell(call.func.value):
+        facts.binds_more = True
+        _shell_call(flow, call.func.attr, _texts(call))
 
 
 def _texts(call: ast.Call) -> list[str]:

@@ -17,6 +17,7 @@ from .cell_scopes import (
     outer_parts,
     stored_names,
 )  # fmt: skip
+from .reflection import reflection_in
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
@@ -40,13 +41,28 @@ class Flow:
 
     def run(self, statements: list[ast.stmt]) -> None:
         """Walk all of a cell."""
-        self.block(statements)
+        bound: list[set[str]] = []
+        for statement in statements:
+            bound.append(set(self._bound))
+            self.block([statement])
+        if self.facts.reflects or "__main__" in self.facts.modules:
+            self._reflect(statements, bound)
         if self.facts.opaque:
             self.soft = True
             for name in list(self._waiting):
                 self.read(name)
         if self.facts.installs:
             self.facts.imports.clear()
+
+    def _reflect(self, statements: list[ast.stmt], bound: list[set[str]]) -> None:
+        """Names that the statements reach otherwise than by reading them; ``bound``: what was bound before each."""
+        found = self.facts.reflection
+        for statement, before in zip(statements, bound, strict=True):
+            each = reflection_in(statement)
+            each.any_name |= bool(each.texts & before)  # a text that the cell makes
+            each.names -= before
+            found.add(each)
+        self.facts.hints |= found.names
 
     def block(self, statements: Iterable[ast.stmt]) -> None:
         """Walk statements one after the other."""

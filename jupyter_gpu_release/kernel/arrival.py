@@ -8,8 +8,8 @@ from typing import Any
 
 from ..storage.array_memory import copy_into_view
 from ..storage.codec import Loaded
+from ..storage.deferred import module_or_deferred
 from ..storage.exchange import Exchange
-from .deferred import module_or_deferred
 
 #: names of IPython's own, which lead to all of it
 _NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})

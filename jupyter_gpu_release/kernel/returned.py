@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from .results import open_values
 if TYPE_CHECKING:
     from ..client.session import GatewaySession
     from .notebook import Notebook
+
+#: also where a library says it in an error of its own (patsy, pandas)
+_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 
 Leave = Callable[[Iterable[str]], set[str]]
 
@@ -57,7 +61,7 @@ class Homecoming:
 
     def take_in(self, view: RunView, interrupts: int = 0) -> Returned:
         """Bind the names and say how it went; never raises what the run raised."""
-        notes = list(self._prepared.notes) if self._prepared is not None else []
+        notes = [*self._unsent(view), *self._prepared.notes] if self._prepared is not None else []
         came_back: Sequence[ValueInfo] = ()
         trouble: GpuReleaseError | None = None
         names = self._notebook.names
@@ -76,6 +80,18 @@ class Homecoming:
             receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
             failure = without_traceback(trouble, receipt.text)
         return Returned(receipt, failure, values)
+
+    def _unsent(self, view: RunView) -> list[str]:
+        """The name that the cell did not find, if the notebook has it."""
+        error = view.outcome.error if view.outcome is not None else None
+        found = _NOT_DEFINED.search(error.evalue) if error is not None else None
+        if found is None or self._prepared is None:
+            return []
+        name = found[1]
+        mine = self._notebook.shell.user_ns
+        if name not in mine or name in self._prepared.originals or name in self._prepared.binds:
+            return []
+        return [f"`{name}` is in the notebook and was not sent: --in +{name}"]
 
     def _bind(self, view: RunView, notes: list[str]) -> Sequence[ValueInfo]:
         outcome = view.outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ..client.results import is_usable
 from ..core import sources
 from ..core.choices import RunOptions
 from ..core.messages import RunView
+from ..core.resources import parse_bytes
 from ..core.waits import sentence
 from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
@@ -60,9 +62,11 @@ def _is_alone(options: RunOptions) -> bool:
 
 def _collect(notebook: Notebook, cell: Cell) -> Prepared:
     """Names that a run in the background is still making are waited for, so that "Run All" goes through."""
+    room = parse_bytes(notebook.settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
+    choice = replace(choice_of(cell.options), implicit_bytes=room)
     while True:
         try:
-            return notebook.names.collect(cell.body, choice_of(cell.options), line_offset=cell.place.line_offset)
+            return notebook.names.collect(cell.body, choice, line_offset=cell.place.line_offset)
         except NeedsRunError as need:
             if need.awaited.is_over:  # a placeholder that was kept under another name
                 raise need.refusal from None

@@ -17,6 +17,7 @@ from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, ValueInfo
 from ..core.ranks import ranks
 from ..storage import ambient, codec, settings
+from ..storage.deferred import module_or_deferred
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
 from ..storage.group_reducers import unwrapped
@@ -67,9 +68,10 @@ class RankValues:
     # ---------------------------------------------------------------------------------- before
     def load(self) -> list[str]:
         """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""
-        names = self._load_graph()
+        notes: list[str] = []
+        names = self._load_graph(notes)
         self._load_ambient()
-        notes = self._reevaluate()
+        notes += self._reevaluate()
         reader = self._reader()
         for name in names if not self._payload.function else ():
             value = self._namespace[name]
@@ -78,17 +80,21 @@ class RankValues:
         self._before = {name: Holder(value) for name, value in self._namespace.items()}
         return notes
 
-    def _load_graph(self) -> list[str]:
+    def _load_graph(self, notes: list[str]) -> list[str]:
         stream, buffers = self._graph
         if not stream:
             return []
         loaded = codec.load(stream, buffers, self._realm)
         for name, module in loaded.modules.items():
-            self._namespace[name] = _import_for(name, module)
+            may_wait = name in loaded.rest
+            self._namespace[name] = (
+                module_or_deferred(module, self._namespace) if may_wait else _import_for(name, module)
+            )
         for module in loaded.facts.get("imports", ()):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
+        notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         self._known = KnownObjects(loaded.memo)
         return list(loaded.values)
 

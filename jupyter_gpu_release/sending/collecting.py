@@ -116,6 +116,8 @@ class Collector:
             self._realm,
             follow=selection.follow,
             home=selection.home,
+            rest=selection.rest,
+            rest_bytes=choice.implicit_bytes,
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection, labels or {})
@@ -127,9 +129,10 @@ class Collector:
         return prepared
 
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
+        selection.say_unsent(failed)
         needed = [name for name in failed if not selection.is_optional(name)]
         for name in failed:
-            if name not in needed:
+            if name not in needed and name not in selection.implicit:
                 trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
                 selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
         if not needed:
@@ -161,7 +164,7 @@ class Collector:
             buffers=dump.buffers,
             total_bytes=dump.total_bytes,
             spans=dump.spans,
-            imports=self._modules.required(facts.imports | dump.modules, local),
+            imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local),
             packages=self._modules.required(facts.imports | facts.modules | known, local),
             unshipped=bool(local) and not shipped,
             used=used_inputs(sent, dump, self.origins, selection.sent),

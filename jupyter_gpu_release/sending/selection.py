@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import functools
+import sys
+import textwrap
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.cell import CellFacts
 from ..core.devices import Assignment, DeviceLedger
 from ..core.machinery import HISTORY, is_last_output, is_machinery
+from ..core.reflection import Reflection, reflection_in_query, reflection_in_text
+from ..core.resources import format_bytes
 from ..core.secrets import looks_secret
 from ..errors import CannotSendError, OptionError
+from ..storage import codec
+from ..storage.pickler import global_reads
 from ..storage.views import is_partial_view
+from .code_reflection import reflection_of
 from .pending import NeedsRunError, Pending
 from .placing import follow_placement, is_device_choice
+
+#: the usual ``c.GpuRelease.implicit_send_max``
+IMPLICIT_SEND_BYTES = 64 << 20
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
 class Choice:
     """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
-    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``.
+    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
+    ``implicit_bytes``: how much goes along where any name may be looked up (``c.GpuRelease.implicit_send_max``).
     """
 
     include: list[str] | None = None
@@ -29,6 +41,7 @@ class Choice:
     out: list[str] | None = None
     skip: list[str] = field(default_factory=list)
     gather: list[str] = field(default_factory=list)
+    implicit_bytes: int = IMPLICIT_SEND_BYTES
 
     @classmethod
     def of(
@@ -40,6 +53,8 @@ class Choice:
         more = [word[1:] for word in words if word.startswith("+")]
         return cls(exact or None, more, list(out) if out is not None else None, list(skip))
 
+
+_LONGEST_REASON = 80
 
 Awaits = Callable[[str, Any], Pending | None]
 
@@ -74,6 +89,12 @@ class Selection:
         self.notes: list[str] = []
         #: said before the run is queued
         self.warnings: list[str] = []
+        self._reflection = Reflection()
+        self._reflect(facts.reflection, facts.bound)
+        #: names that go along if they can, since any may be looked up
+        self.implicit: set[str] = set()
+        #: such names that are not ready
+        self._unready: list[str] = []
         self._refuse_unknown()
 
     def _refuse_unknown(self) -> None:
@@ -89,8 +110,10 @@ class Selection:
 
     def first(self) -> dict[str, Any]:
         """Values of the names that the cell itself reads."""
-        names = self._chosen | self._facts.reads | self._facts.hints
+        names = self._chosen | self._facts.reads | self._facts.hints | self._reflection.names
         found: dict[str, Any] = {}
+        for name in self._classes() if self._reflection.all_classes else ():
+            found |= self._with_device_choice(name)
         for name in sorted(names & self._namespace.keys()):
             found |= self._with_device_choice(name)
         # what a view looks at comes before the view
@@ -108,8 +131,13 @@ class Selection:
     def home(self, thing: Any) -> dict[str, Any]:
         """A class or function travels: the name by which ``pickle`` finds it, if it finds it here.
 
-        The object goes along in any case, so this asks no more than whether the name is to be skipped.
+        The object goes along in any case, so this asks no more than whether the name is to be skipped. For a function
+        that looks names up by text, these too.
         """
+        found = self._looked_up_by(thing) if isinstance(thing, types.FunctionType) else {}
+        return found | self._home(thing)
+
+    def _home(self, thing: Any) -> dict[str, Any]:
         if getattr(thing, "__module__", None) != "__main__":
             return {}
         root, *parts = thing.__qualname__.split(".")
@@ -119,9 +147,66 @@ class Selection:
         self.sent.setdefault(root, found)
         return {root: found}
 
+    def _looked_up_by(self, function: types.FunctionType) -> dict[str, Any]:
+        if function.__globals__ is not self._namespace:
+            return {}
+        asked = reflection_of(function)
+        before = set(self._reflection.names)
+        self._reflect(asked, set(function.__code__.co_varnames) | set(function.__code__.co_freevars))
+        names = [*self._classes()] if asked.all_classes else []
+        found: dict[str, Any] = {}
+        for name in [*names, *sorted(self._reflection.names - before)]:
+            found |= self._with_device_choice(name)
+        return found
+
+    def _reflect(self, asked: Reflection, bound: Collection[str]) -> None:
+        """Look up what is meant by name; ``bound``: names that are not (or no longer) the notebook's."""
+        self._reflection.add(asked)
+        texts = [(name, reflection_in_text) for name in asked.texts]
+        for name, read in [*texts, *((name, reflection_in_query) for name in asked.queries)]:
+            value = None if name in bound else self._namespace.get(name)
+            if isinstance(value, str):
+                self._reflection.add(read(value))
+            elif isinstance(value, types.CodeType):
+                self._reflection.names |= global_reads(value).keys()
+            elif value is None:
+                self._reflection.any_name |= name in asked.texts or "pandas" in sys.modules
+
+    def _classes(self) -> list[str]:
+        """In the order in which the notebook defined them."""
+        return [name for name, value in self._namespace.items() if isinstance(value, type) and _is_own(value)]
+
+    def rest(self) -> dict[str, Any]:
+        """All that could be meant where names are looked up by text that is not known before the cell runs."""
+        if not self._reflection.any_name or self._choice.include is not None:
+            return {}
+        found: dict[str, Any] = {}
+        self._unready.clear()
+        for name, value in list(self._namespace.items()):
+            if name in found or is_last_output(name) or (name in self.sent and name not in self.implicit):
+                continue
+            if self._awaits(name, value) is not None:
+                self._unready.append(name)
+            elif self._may_go(name):
+                self.implicit.add(name)
+                found |= self._with_device_choice(name)
+        return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
+
+    def say_unsent(self, failed: Mapping[str, Exception]) -> None:
+        """Which of the names that could be meant do not go along, and why."""
+        unsent = [f"`{name}` (still being made)" for name in self._unready]
+        unsent += [f"`{name}` ({_why(failed[name])})" for name in failed if name in self.implicit]
+        if unsent:
+            more = f" and {len(unsent) - _MOST_NAMED} more" if len(unsent) > _MOST_NAMED else ""
+            self.warnings.append(
+                f"this code looks names up by text, which could mean any; not sent: {', '.join(unsent[:_MOST_NAMED])}"
+                f"{more} (--in +NAME sends one)"
+            )
+
     def is_optional(self, name: str) -> bool:
         """Whether the cell can do without: it is only perhaps read."""
-        return name in self._facts.hints and name not in self._chosen
+        looked_up = name in self._reflection.names and name not in self._facts.reads
+        return (name in self._facts.hints or looked_up or name in self.implicit) and name not in self._chosen
 
     def module_names(self) -> dict[str, str]:
         """Sent names that hold modules → the module's full name."""
@@ -184,6 +269,16 @@ class Selection:
         if name not in self.held_back:
             self.held_back.append(name)
             self.warnings.append(f"`{name}` looks like a secret and is held back: --in +{name} sends it")
+
+
+def _is_own(cls: type) -> bool:
+    return cls.__module__ == "__main__"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, codec.NoRoomError):
+        return format_bytes(error.bytes)
+    return textwrap.shorten(str(error) or type(error).__name__, _LONGEST_REASON, placeholder=" …")
 
 
 def _static_attribute(owner: Any, name: str) -> Any:

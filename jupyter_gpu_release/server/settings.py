@@ -33,6 +33,9 @@ class GpuRelease(LoggingConfigurable):
     auto_start = Any(help="For kernels; the server never starts a cluster.").tag(config=True)
     start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
     defaults = Any(help="For kernels: default options of %%gpu_train.").tag(config=True)
+    implicit_send_max = Any(help="For kernels: how much goes along with a cell that looks names up by text.").tag(
+        config=True
+    )
     automatic = Bool(
         True,
         help="Whether the Python kernels of this server load the magics when they start, without %load_ext (where the "

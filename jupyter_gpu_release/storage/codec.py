@@ -35,6 +35,8 @@ _MOST_RESTARTS = 5
 Follow = Callable[[str], dict[str, Any]]
 #: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
 Home = Callable[[Any], dict[str, Any]]
+#: asked when all of that is written: names that go along if they can
+Rest = Callable[[], dict[str, Any]]
 #: asked last: (code of the functions that travel, whether an object travels) → further facts
 Facts = Callable[[list[types.CodeType], Callable[[Any], bool]], dict[str, Any]]
 
@@ -53,6 +55,8 @@ class Dump:
     #: name → how it travels otherwise than it was ("detached from its computation graph"), each said once
     remarks: dict[str, list[str]] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
+    #: modules that only those names need which went along because they could
+    modules_of_rest: set[str] = field(default_factory=set)
     codes: list[types.CodeType] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
     #: id → (number in the stream, object)
@@ -74,18 +78,22 @@ def dump(
     *,
     follow: Follow | None = None,
     home: Home = lambda _thing: {},
+    rest: Rest = dict,
+    rest_bytes: int = 0,
     facts: Facts = lambda _codes, _is_written: {},
 ) -> Dump:
-    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes.
+    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
+    of ``rest`` what can be and has room in ``rest_bytes``.
 
     A value that cannot be pickled is left out and named in ``failed``.
     """
+    more = _More(follow, home, rest, rest_bytes)
     failed: dict[str, Exception] = {}
     whole: set[Hashable] = set()
     plain = presumed_plain(values)
     with without_gc():
         for _ in range(_MOST_RESTARTS):
-            writer = _Writer(realm, (follow, home), failed, whole)
+            writer = _Writer(realm, more, failed, whole)
             try:
                 written = writer.write(values, facts, plain)
             except NotPlainError:
@@ -97,7 +105,25 @@ def dump(
             if not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        return _Writer(realm, (follow, home), failed, whole, careful=True).write(values, facts, PlainValues())
+        return _Writer(realm, more, failed, whole, careful=True).write(values, facts, PlainValues())
+
+
+@dataclass(frozen=True)
+class _More:
+    """What else to write; see :func:`dump`."""
+
+    follow: Follow | None
+    home: Home
+    rest: Rest
+    rest_bytes: int
+
+
+class NoRoomError(Exception):
+    """A value of the rest is too large; ``bytes``: how large."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it has {size} bytes")
+        self.bytes = size
 
 
 class _TornError(Exception):
@@ -117,7 +143,7 @@ class _Writer:
     def __init__(
         self,
         realm: Realm,
-        more: tuple[Follow | None, Home],
+        more: _More,
         failed: dict[str, Exception],
         whole: set[Hashable],
         *,
@@ -128,7 +154,7 @@ class _Writer:
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
         self._pickler.whole |= whole
         self._whole = whole
-        self._follow, self._home = more
+        self._more = more
         self._careful = careful
 
     @property
@@ -143,8 +169,10 @@ class _Writer:
             for name, value in values.items():
                 if name not in plain.values:
                     self._name(name, value)
-        if self._follow is not None:
-            self._follow_reads(set(values), self._follow)
+        done = set(values)
+        if self._more.follow is not None:
+            self._follow_reads(done, self._more.follow)
+        self._rest(done)
         self._pickler.dump(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
         self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
@@ -162,7 +190,7 @@ class _Writer:
         looked_at = 0
         while (more := [name for name in self._pickler.reads if name not in asked]) or looked_at < len(defined):
             asked.update(more)
-            found = [*map(follow, more), *map(self._home, defined[looked_at:])]
+            found = [*map(follow, more), *map(self._more.home, defined[looked_at:])]
             looked_at += len(found) - len(more)
             for values in found:
                 for name, value in values.items():
@@ -170,7 +198,25 @@ class _Writer:
                         done.add(name)
                         self._name(name, value)
 
-    def _name(self, name: str, value: Any) -> None:
+    def _rest(self, done: set[str]) -> None:
+        values = {name: value for name, value in self._more.rest().items() if name not in done}
+        if not values:
+            return
+        needed = set(self._pickler.modules)
+        self._pickler.dump(("", ""))
+        self._pickler.dump({"rest": True})
+        self._careful = True  # many of these cannot be pickled
+        left = self._more.rest_bytes
+        for name, value in values.items():
+            size = _size_at_least(value)
+            if size <= left:
+                self._name(name, value, left)
+                left -= self._dump.sizes.get(name, 0)
+            else:
+                self._dump.failed.setdefault(name, NoRoomError(size))
+        self._dump.modules_of_rest = self._pickler.modules - needed
+
+    def _name(self, name: str, value: Any, room: int | None = None) -> None:
         if name in self._dump.failed:
             return
         before = self._file.tell(), len(self._dump.buffers)
@@ -178,14 +224,16 @@ class _Writer:
         self._pickler.remarks.clear()
         try:
             self._value(name, value)
+            added = self._file.tell() - before[0] + sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
+            if room is not None and added > room:
+                raise NoRoomError(added)
         except Exception as error:
             if memo is None:
                 raise _TornError(name, error) from error
             self._dump.failed[name] = error
             self._take_back(before, memo)
             return
-        added = sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
-        self._dump.sizes[name] = self._file.tell() - before[0] + added
+        self._dump.sizes[name] = added
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
         if self._pickler.remarks:
             self._dump.remarks[name] = list(dict.fromkeys(self._pickler.remarks))
@@ -205,6 +253,12 @@ class _Writer:
         self._pickler.memo = memo
         self._pickler.holders.clear()
         self._pickler.whole = set(self._whole)
+
+
+def _size_at_least(value: Any) -> int:
+    """What need not be written to be known as large."""
+    library = type(value).__module__.partition(".")[0]
+    return int(value.nbytes) if library in ("numpy", "torch") and hasattr(value, "nbytes") else 0
 
 
 def _is_importable(module: types.ModuleType) -> bool:
@@ -228,6 +282,8 @@ class Loaded:
     modules: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    #: names that went along because they could
+    rest: set[str] = field(default_factory=set)
     #: number in the stream → object (for a rank)
     memo: dict[int, Any] = field(default_factory=dict)
     #: code of the functions that read the receiver's names
@@ -257,13 +313,14 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
         if not realm.at_home and len(stream) <= _LONGEST_NUMBERED:
             loaded.memo = unpickler.memo.copy()
     except Exception as error:
-        if not realm.at_home:
+        if not realm.at_home and not reading.is_rest:
             raise _load_error(reading.name, error) from error
+        # placeholders for what cannot be; in a rank only for what it may not need
         tolerant = TolerantUnpickler(io.BytesIO(stream), rebuilder, buffers)
         try:
             loaded = reading.all_of(tolerant, tolerant.reasons)
         except Exception as second:  # noqa: BLE001 - foreign code while loading
-            raise _load_error(reading.name, second, at_home=True) from error
+            raise _load_error(reading.name, second, at_home=realm.at_home) from error
     rebuilder.finish(lambda value: digest(value, realm))
     loaded.codes = rebuilder.codes
     return loaded
@@ -273,14 +330,18 @@ class _Reading:
     """Reads names one after the other and knows which one it is at."""
 
     name = ""
+    is_rest = False
 
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
         loaded = Loaded()
+        self.is_rest = False
         while (head := unpickler.load()) is not None:
             if len(head) == 3:
                 loaded.values.update(head[2])
                 continue
             self.name, module = head
+            if self.is_rest:
+                loaded.rest.add(self.name)
             if module:
                 loaded.modules[self.name] = module
                 continue
@@ -288,7 +349,8 @@ class _Reading:
             if self.name:
                 loaded.values[self.name] = value
             else:
-                loaded.facts = value
+                self.is_rest = "rest" in value
+                loaded.facts |= value
             if reasons:
                 loaded.missing[self.name] = reasons[0]
                 reasons.clear()

@@ -183,3 +183,38 @@ def test_joining_a_process_group_is_seen() -> None:
     ):
         assert facts_of(source).joins_group, source
     assert not facts_of("dist.destroy_process_group()").joins_group
+
+
+@pytest.mark.parametrize(
+    ("body", "hints", "any_name"),
+    [
+        ("lr = globals().get('lr', 0.1)", "lr", False),
+        ("if 'model' not in globals(): model = 1", "model", False),
+        ("x = globals()['a']\nlocals()['b']\n'c' in dir()\nvars()['d']", "a b c d", False),
+        ("def f():\n    locals()\n    return globals()['a']\nf()", "a", False),
+        ("def f(n): return globals()['act_' + n]\nf('x')", "", True),
+        ("globals()[f'x{1}'] = 2\nglobals().update(y=1)\nvars(obj)", "", False),
+        ("globals()['n'] += 1", "n", False),
+        ("for k, v in list(globals().items()): pass", "", True),
+        ("f(**locals())", "", True),
+        ("import sys\nsys.modules['__main__'].a\ngetattr(sys.modules[__name__], 'b')", "a b", False),
+        ("import __main__\n__main__.a", "a", False),
+        ("get_ipython().user_ns['a']", "a", False),
+        ("get_ipython().user_ns", "", False),
+        ("exec(f'x{i} = 1')", "", True),
+        ("eval('a', {'a': 1})", "", False),
+        ("eval(text, names)", "", False),
+        ("text = 'a'\neval(text)", "", True),
+        ("step = globals().get('step', 0) + 1\nx = 1\neval('x + step')", "step", False),
+        ("pd.eval('a + b')\nmodel.eval()\ndf.query(f'x > @y and z < {w}')", "a b y", False),
+    ],
+)
+def test_names_reached_through_the_namespace(body: str, hints: str, any_name: bool) -> None:
+    facts = facts_of(body)
+    assert names(facts.reflection.names) == set(hints.split())
+    assert facts.reflection.any_name is any_name
+
+
+def test_texts_and_subclasses_are_looked_up_in_the_notebook() -> None:
+    found = facts_of("eval(text)\ndf.query(where)\nfor each in Base.__subclasses__(): each()").reflection
+    assert (found.texts, found.queries, found.all_classes, found.any_name) == ({"text"}, {"where"}, True, False)

@@ -1,4 +1,6 @@
-"""Modules that a GPU cell imported: known by name in the notebook, imported here only when they are used."""
+"""Modules that are known by name and imported only when they are used: in the notebook what a GPU cell imported, in a
+rank what the cell may not need.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import sys
 import types
 from typing import Any
 
-from ..storage import rebuild
+from . import rebuild
 
 
 class DeferredModule(types.ModuleType):
-    """Stands for a module that this kernel has not imported; the first use imports it and takes this one's place."""
+    """Stands for a module that this process has not imported; the first use imports it and takes this one's place."""
 
     is_deferred = True
 
@@ -38,7 +40,7 @@ class DeferredModule(types.ModuleType):
         return dir(self._now())
 
     def __repr__(self) -> str:
-        return f"<module {self.__name__!r} (imported in a GPU cell; imported here when used)>"
+        return f"<module {self.__name__!r} (imported here when used)>"
 
     @staticmethod
     def __graph_reduce__(pickler: Any, module: types.ModuleType) -> Any:
@@ -48,5 +50,5 @@ class DeferredModule(types.ModuleType):
 
 
 def module_or_deferred(name: str, namespace: dict[str, Any]) -> types.ModuleType:
-    """The module if this kernel has it loaded, else its stand-in."""
+    """The module if this process has it loaded, else its stand-in."""
     return sys.modules.get(name) or DeferredModule(name, namespace)

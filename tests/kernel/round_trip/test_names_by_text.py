@@ -1,0 +1,77 @@
+# ruff: noqa: E501 - a cell is one string
+"""Names that a cell reaches through the namespace, or by a text."""
+
+from __future__ import annotations
+
+import pytest
+from round_trip import Notebook
+
+_NOTEBOOK = """
+import math, threading
+import numpy as np, pandas as pd
+lr, unused, text, where = 0.5, [1], "lr * 2 + math.floor(1.5)", "a > @lr"
+table = pd.DataFrame({"a": [0, 1]})
+def act_relu(x): return max(x, 0)
+def act_square(x): return x * scale
+scale = 3
+def pick(name): return globals()["act_" + name]
+def default(): return globals().get("lr", 0.1)
+class Base: pass
+class Second(Base): pass
+class First(Base): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "value", "sent"),
+    [
+        ("r = globals().get('lr', 0.1)", 0.5, "lr"),
+        ("r = 'lr' in globals() and 'unused' in dir()", True, "lr unused"),
+        ("import sys\nr = sys.modules['__main__'].lr", 0.5, "lr"),
+        ("r = get_ipython().user_ns['lr']", 0.5, "lr"),
+        ("r = default()", 0.5, "default lr"),
+        ("r = eval(text)", 2.0, "lr text"),
+        ("r = len(table.query(where))", 1, "lr table where"),
+        ("r = [each.__name__ for each in Base.__subclasses__()]", ["Second", "First"], "Base First Second"),
+        ("r = list(vars()).count('lr')", 1, None),
+        ("r = pick('square')(2)", 6, None),
+        ("name = 'un' + 'used'\nr = eval(name)", [1], None),
+    ],
+)
+def test_names_looked_up_are_there(nb: Notebook, body: str, value: object, sent: str | None) -> None:
+    nb.cell(_NOTEBOOK)
+    trip = nb.ok(body)
+    assert nb.ns["r"] == value
+    went = {info.name for info in trip.prepared.sent}
+    assert went == set(sent.split()) if sent is not None else went >= {"lr", "unused", "act_relu", "First"}
+    assert trip.prepared.warnings == []
+    assert set(trip.results) <= {"r", "name"}
+
+
+def test_what_does_not_go_along_is_said_before(nb: Notebook) -> None:
+    nb.cell(
+        f"{_NOTEBOOK}lock = threading.Lock()\nbig = np.zeros(1 << 20, 'u1')\nmany = [np.ones(1 << 19, 'u1') for _ in '123']\napi_key = 'k'"
+    )
+    trip = nb.ok(
+        "r = [n for n in ('lock', 'big', 'many', 'lr', 'api_key') if n in list(globals())]", implicit_bytes=1 << 18
+    )
+    assert nb.ns["r"] == ["lr"]
+    assert trip.prepared.warnings == [
+        "`api_key` looks like a secret and is held back: --in +api_key sends it",
+        "this code looks names up by text, which could mean any; not sent: `lock` (cannot pickle '_thread.lock' object), `big` (1.0 MiB), "
+        "`many` (1.5 MiB) (--in +NAME sends one)",
+    ]
+    assert nb.ok("r = 'big' in list(globals())", implicit_bytes=1 << 18, include_more=["big"])
+    assert nb.ns["r"] is True
+    assert {info.name for info in nb.collect("list(globals())", include=["lr"]).sent} == {"lr"}
+
+
+def test_a_name_that_may_not_be_needed_does_not_fail_the_cell(nb: Notebook) -> None:
+    nb.cell(
+        "import sys, types\nmissing = types.ModuleType('only_here'); sys.modules['only_here'] = missing\n"
+        "exec('class Thing: pass', vars(missing))\nthing, x = missing.Thing(), [1]"
+    )
+    trip = nb.ok("r = eval('x' + '[0]'), str(type(thing_ := globals()['th' + 'ing']))\ndel thing_")
+    assert nb.ns["r"][0] == 1
+    assert "`thing` is a placeholder in this cell: no module named only_here" in trip.notes
+    assert "only_here" not in trip.prepared.imports
