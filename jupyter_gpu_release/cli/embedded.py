@@ -17,6 +17,7 @@ import msgspec
 
 from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection, HomePaths, read_secret, write_secret
+from ..core.environment import for_cluster
 from ..errors import (
     AuthenticationError,
     ClusterError,
@@ -213,8 +214,7 @@ def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
 
 def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
     plan.write()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    environment[CLUSTER_MARKER] = plan.cluster
+    environment = for_cluster(os.environ) | {CLUSTER_MARKER: plan.cluster}
     command = [sys.executable, "-m", "jupyter_gpu_release.cli.keeper", f"{plan.runtime}/{PLAN_FILE}"]
     with (plan.paths.log / "keeper.log").open("ab") as log:
         return subprocess.Popen(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..core.environment import for_cluster
 from .plan import KeeperPlan
 from .processes import CLUSTER_MARKER
 
@@ -71,9 +72,8 @@ def _client_server_options() -> list[str]:
 
 
 def ray_environment(plan: KeeperPlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of everything in the cluster: the user's own, without foreign Ray settings and secrets."""
-    dropped = ("JUPYTER_GPU_TOKEN", "JUPYTER_GPU_URL", "JUPYTER_GPU_RUN")
-    kept = {key: value for key, value in environment.items() if not key.startswith("RAY_") and key not in dropped}
+    """The environment of everything in the cluster: what is named for it, and what Ray is to do."""
+    kept = for_cluster(environment)
     if plan.simulated:
         kept.pop("CUDA_VISIBLE_DEVICES", None)
     search = [str(plan.stand_in_folder), *filter(None, [kept.get("PYTHONPATH")])]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.environment import for_cluster
 from ..core.node_messages import AgentConfig
 from ..errors import ClusterError
 from . import preload, process
@@ -25,7 +26,6 @@ from .fork_server import ServerConfig
 from .staying import Line, StayingProcesses
 
 READY_S = 120.0
-_SECRET = ("JUPYTER_GPU_TOKEN", "RAY_")
 #: Ray sets these for its own workers; cells shall have the machine's cores
 _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
@@ -258,11 +258,7 @@ class ForkServers:
         return ForkServer(path, popen, status_read)
 
     def _environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(_SECRET) and name not in _NOT_FOR_CELLS
-        }
+        kept = {name: value for name, value in for_cluster(os.environ).items() if name not in _NOT_FOR_CELLS}
         markers = {process.CLUSTER_MARKER: self._config.cluster, process.NODE_MARKER: self._node}
         return {**kept, **markers, "PYTHONFAULTHANDLER": "1"}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.environment import for_cluster
 from ..errors import GpuReleaseError
 from ..storage import pace
 from ..storage.atomic import make_private_folder
@@ -28,11 +29,10 @@ _LOOK_S = 0.5
 
 def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start the node's mover; ``markers``: environment variables by which sweeps find it."""
-    plain = {name: text for name, text in os.environ.items() if not name.startswith(("RAY_", "JUPYTER_GPU_TOKEN"))}
     return subprocess.Popen(
         [sys.executable, "-m", "jupyter_gpu_release.node.mover", msgspec.json.encode(order).decode()],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-        start_new_session=True, env={**plain, **markers},
+        start_new_session=True, env=for_cluster(os.environ) | markers,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_no_secret_in_the_connection_file_logs_and_command_lines(cluster: Ready,
             texts += [" ".join(process.cmdline()), Path(f"/proc/{process.pid}/environ").read_text(errors="replace")]
     assert len(texts) > 10
     assert not [text for text in texts for token in tokens if token in text]
+
+
+def test_the_environment_of_who_started_it_is_not_everybodys(cluster: Ready) -> None:
+    """pytest's own variable stands for whatever else was in that shell."""
+    assert "PYTEST_VERSION" in os.environ
+    seen = []
+    for process in members(cluster.connection):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
+            seen.append(Path(f"/proc/{process.pid}/environ").read_bytes())
+    assert any(b"PATH=" in environment for environment in seen)
+    assert not [environment for environment in seen if b"PYTEST_VERSION" in environment]
 
 
 def test_everything_listens_on_loopback_only(cluster: Ready) -> None:

@@ -210,8 +210,9 @@ def test_a_module_that_the_cell_broke_costs_no_names(node: Node) -> None:
 
 
 def test_environment_and_secrets_of_the_node_stay_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "PYTEST_VERSION" in os.environ  # of no cell's concern, as whatever the agent was started with
     run = node.run("import os\nprint(os.environ['MINE'], sorted(k for k in os.environ if k.startswith('RAY_') or"
-                   " 'TOKEN' in k))", env={"MINE": "yes"})  # fmt: skip
+                   " 'TOKEN' in k or k == 'PYTEST_VERSION'))", env={"MINE": "yes"})  # fmt: skip
     assert run.text() == "yes []\n"
 
 
