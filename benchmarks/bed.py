@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,17 @@ class Kernel:
             raise RuntimeError(str(answer))
         return json.loads(eval(answer["data"]["text/plain"]))
 
+    def reply_ms(self, code: str) -> float:
+        """Milliseconds from sending a cell to its reply."""
+        began = time.perf_counter()
+        message = self.client.execute(code)
+        reply = self.client.get_shell_msg(timeout=180)
+        took = (time.perf_counter() - began) * 1000
+        if reply["parent_header"]["msg_id"] != message or reply["content"]["status"] != "ok":
+            raise RuntimeError(str(reply["content"]))
+        self.run("")  # takes what the cell showed out of the way
+        return took
+
     def close(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
@@ -77,10 +88,9 @@ class Bed:
         return document
 
     def manifests(self, count: int) -> list[dict[str, Any]]:
-        """What the store says of the newest runs."""
+        """What the store says of the newest runs, once they are released."""
         folders = sorted((Path(self.connection()["store"]) / "runs").iterdir(), key=lambda folder: folder.name)
-        time.sleep(0.5)  # the last one may still be written
-        return [json.loads((folder / "manifest.json").read_text()) for folder in folders[-count:]]
+        return [manifest_of(folder) for folder in folders[-count:]]
 
     def ray_environment(self) -> dict[str, str]:
         """What a Ray driver of its own needs to join this cluster."""
@@ -95,6 +105,18 @@ class Bed:
         if done.returncode:
             raise RuntimeError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
+
+
+def manifest_of(folder: Path, limit_s: float = 120.0) -> dict[str, Any]:
+    """The manifest of a released run. It is written a moment after the release, so it may not be there yet."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        with suppress(FileNotFoundError):
+            document: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+            if document.get("gone_at") and document.get("outcome"):
+                return document
+        time.sleep(0.05)
+    raise TimeoutError(f"{folder / 'manifest.json'} does not say that the lease is gone")
 
 
 @contextmanager

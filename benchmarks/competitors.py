@@ -11,6 +11,45 @@ from pathlib import Path
 import ray
 
 
+def standing_actor(count: int) -> list[float]:
+    """An actor with torch that is there already, and holds its GPU whether or not anything runs."""
+
+    @ray.remote(num_gpus=1)
+    class Standing:
+        def first_statement(self) -> float:
+            began = time.time()
+            import torch
+
+            assert float(torch.ones(8).sum()) == 8.0
+            return began
+
+    standing = Standing.remote()
+    ray.get(standing.first_statement.remote())
+    found = []
+    for _ in range(count):
+        began = time.time()
+        found.append((ray.get(standing.first_statement.remote()) - began) * 1000)
+    return found
+
+
+def actor_without_torch(count: int) -> list[float]:
+    """A fresh actor with one GPU that imports nothing."""
+
+    @ray.remote(num_gpus=1)
+    class Bare:
+        def first_statement(self) -> float:
+            return time.time()
+
+    found = []
+    for _ in range(count):
+        began = time.time()
+        bare = Bare.remote()
+        found.append((ray.get(bare.first_statement.remote()) - began) * 1000)
+        ray.kill(bare)
+        time.sleep(1)
+    return found
+
+
 def actor(count: int) -> list[float]:
     """A hand-written actor with one GPU that imports torch."""
 
@@ -85,4 +124,5 @@ def ray_train(count: int) -> list[float]:
 if __name__ == "__main__":
     kind, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
-    print(json.dumps({"actor": actor, "short_actors": short_actors, "ray_train": ray_train}[kind](int(count))))
+    kinds = (actor, actor_without_torch, standing_actor, short_actors, ray_train)
+    print(json.dumps({made.__name__: made for made in kinds}[kind](int(count))))

@@ -35,7 +35,7 @@ _CALL = (
 def run(*, quick: bool) -> Report:
     """Measure; ``quick`` takes few repetitions."""
     report = Report("gang")
-    count = 3 if quick else 15
+    count = 1 if quick else 20
     with bed() as cluster:
         gang_launch.add_rows(report, cluster, quick=quick)
         second = SecondNode(Ready(_connection(cluster), started=True), RANKS // 2)

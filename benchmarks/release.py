@@ -16,9 +16,9 @@ def run(*, quick: bool) -> Report:
     """Measure; figures come from the runs' own records (``jupyter gpu runs --json``)."""
     report = Report("release")
     with bed() as cluster, kernel(cluster.work) as notebook:
-        report.add("lease_gone", _gone(notebook, cluster, _SMALL, 10 if quick else 50))
-        _add_split(report, cluster, "", 10 if quick else 50)
-        count = 2 if quick else 6
+        report.add("lease_gone", _gone(notebook, cluster, _SMALL, 3 if quick else 50))
+        _add_split(report, cluster, "", 3 if quick else 50)
+        count = 1 if quick else 20
         report.add("lease_gone_1gib", _gone(notebook, cluster, _LARGE, count))
         _add_split(report, cluster, "_1gib", count)
         if not cluster.connection().get("simulated"):

@@ -14,6 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 
+class CannotMeasureError(Exception):
+    """Something that a benchmark needs is not here; says what, and how to get it."""
+
+
 @dataclass
 class Report:
     """Results of one benchmark; ``ratios`` are theirs ÷ ours."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from .bed import Kernel, bed
-from .report import Report
+from .report import CannotMeasureError, Report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "beds"))
 
 import gpu_scenes
 from gpu_api import GpuApi
-from lab_bed import Lab, execute, launch, open_lab, running_lab
+from lab_bed import Lab, chromium, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 BUNDLE = Path(__file__).parents[1] / "jupyter_gpu_release" / "labextension"
@@ -51,6 +51,10 @@ _FRAMES = """() => {
 
 def run(*, quick: bool = False) -> Report:
     """Measure; needs the bundle (``make bundle``) and Chromium."""
+    if chromium() is None:
+        raise CannotMeasureError("it needs a Chromium that is on the path (Debian: apt install chromium)")
+    if not (BUNDLE / "package.json").exists():
+        raise CannotMeasureError("it needs the sidebar's bundle (make bundle)")
     report = Report("sidebar")
     report.add("bundle_gzipped", [_bundle_kb()], "kB")
     with sync_playwright() as playwright:

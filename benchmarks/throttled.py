@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 
-from .bed import Bed, Kernel, bed, kernel
+from .bed import Bed, Kernel, bed, kernel, manifest_of
 from .report import Report
 
 _RATE = "20MB"
@@ -41,7 +39,7 @@ def _gone_ms(cluster: Bed, notebook: Kernel) -> float:
     where = cluster.connection()
     with GatewayClient(where["url"], read_secret(Path(where["token_file"]))) as gateway:
         run = _until_persisting(gateway)
-        manifest = _manifest(cluster, run)
+        manifest = manifest_of(Path(where["store"]) / "runs" / run, _LIMIT_S)
         gateway.cancel(run)
     notebook.client.get_shell_msg(timeout=_LIMIT_S)
     return float((manifest["gone_at"] - manifest["outcome"]["collected_s"]) * 1000)
@@ -56,15 +54,3 @@ def _until_persisting(gateway: GatewayClient) -> str:
             return rows[0].run
         time.sleep(0.1)
     raise TimeoutError("the run with 1 GiB of results was never persisting")
-
-
-def _manifest(cluster: Bed, run: str) -> dict[str, Any]:
-    """The manifest once it is that of a released run (it is written a moment later)."""
-    path = Path(cluster.connection()["store"]) / "runs" / run / "manifest.json"
-    deadline = time.monotonic() + _LIMIT_S
-    while time.monotonic() < deadline:
-        document: dict[str, Any] = json.loads(path.read_text())
-        if document.get("gone_at") and document.get("outcome"):
-            return document
-        time.sleep(0.05)
-    raise TimeoutError(f"{path} does not say that the lease is gone")

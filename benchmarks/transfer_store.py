@@ -115,12 +115,16 @@ def large_out(report: Report, *, quick: bool) -> None:
                 "numpy_load_mmap": lambda: np.load(here / "a.npy", mmap_mode="c"),
                 "out_first_use_1gib": lambda: take_out(paths.inputs, digest)["x"],
                 "torch_load": lambda: torch.load(here / "a.pt").numpy(),
+                "torch_load_mmap": lambda: torch.load(here / "a.pt", mmap=True).numpy(),
                 "cloudpickle_load": lambda: pickle.loads((here / "a.pkl").read_bytes()),
             }.items():
                 found.setdefault(name, []).append(timed_ms(lambda load=load: int(load()[::_PAGE].sum())))  # type: ignore[misc]
     for name, values in found.items():
         report.add(name, values[1:])
-    theirs = {"numpy": "numpy_load_mmap", "torch": "torch_load", "cloudpickle": "cloudpickle_load"}
+    theirs = {
+        "numpy": "numpy_load_mmap", "torch": "torch_load", "torch_mmap": "torch_load_mmap",
+        "cloudpickle": "cloudpickle_load",
+    }  # fmt: skip
     _ratios(report, "out", "out_first_use_1gib", **theirs)
 
 

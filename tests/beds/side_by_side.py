@@ -192,7 +192,9 @@ def suite() -> list[Job]:
         Job(" ".join(names), [*_PYTEST, *(str(TESTS / name) for name in names)], is_pytest=True) for names in groups
     ]
     browser = Job("the sidebar in a browser", [*_PYTEST, str(TESTS / _SIDEBAR)], is_pytest=True)
-    return [*jobs[:2], browser, *jobs[2:], Job("the sidebar's units", ["make", "--no-print-directory", "test-js"])]
+    benchmarks = Job("every benchmark", [sys.executable, "-m", "benchmarks", "all", "--quick"])
+    units = Job("the sidebar's units", ["make", "--no-print-directory", "test-js"])
+    return [*jobs[:2], browser, benchmarks, *jobs[2:], units]
 
 
 def _stop(number: int, frame: object) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import nbformat
 
-_CELL = re.compile(r"^# ?%%(.*)$", re.MULTILINE)
+#: `# %%time` is a magic of the cell
+_CELL = re.compile(r"^# ?%%((?: .*)?)$", re.MULTILINE)
 _MARKDOWN = re.compile(r"\s*\[(markdown|md|raw)\]")
 #: `# %matplotlib inline` in a script is the magic itself, so that the file stays valid Python
 _MAGIC = re.compile(r"^( *)# ([%!]\S)", re.MULTILINE)

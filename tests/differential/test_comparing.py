@@ -73,8 +73,11 @@ def test_a_documented_difference_needs_its_sentence_in_the_receipt(tmp_path: Pat
 
 
 def test_scripts_are_read_cell_by_cell() -> None:
-    text = '"""Text."""\n\n# %% [markdown]\n# # Title\n\n# %%\nx = 1\n\n# %% second\n# %matplotlib inline\n# a remark\n'
-    assert percent_cells(text) == ["x = 1", "%matplotlib inline\n# a remark"]
+    text = (
+        '"""Text."""\n\n# %% [markdown]\n# # Title\n\n# %%\nx = 1\n\n# %% second\n# %matplotlib inline\n'
+        "# a remark\n# %%\n# %%time\nx\n"
+    )
+    assert percent_cells(text) == ["x = 1", "%matplotlib inline\n# a remark", "%%time\nx"]
     assert on_a_gpu("%%time\nx") == "%%gpu_train\n%%time\nx"
 
 

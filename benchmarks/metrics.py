@@ -1,0 +1,29 @@
+"""The metrics that a benchmark's document has on every machine, whatever ``--quick`` leaves out: programs read them."""
+
+from __future__ import annotations
+
+from .report import Report
+
+METRICS = {
+    "start": (
+        "first_statement", "kept_first_statement", "gang4_first_statement", "trivial_cell", "actor_first_statement",
+        "actor_without_torch_first_statement", "standing_actor_first_statement", "ray_train_first_statement",
+        "first_cell_of_a_kernel", "first_cell_ever", "load_ext",
+    ),
+    "release": ("lease_gone", "lease_gone_1gib"),
+    "stream": ("lines", "displays"),
+    "transfer": (
+        "in_first_1gib", "in_again_1gib", "out_first_use_1gib", "torch_load_mmap", "names_10000_dump",
+        "objects_1e6_dump", "gpu_to_gpu_kernel_growth", "lease_gone_throttled_1gib", "list_10000_runs",
+    ),
+    "gang": ("all_ranks_first_statement", "last_statement_to_lease_gone", "launch_busy", "actor_busy"),
+    "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
+    "sidebar": ("bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible"),
+}  # fmt: skip
+
+
+def check(report: Report) -> None:
+    """Raise for a document that lacks one."""
+    missing = [metric for metric in METRICS[report.name] if metric not in report.results]
+    if missing:
+        raise RuntimeError(f"benchmark {report.name} has no {', '.join(missing)}")
