@@ -23,7 +23,8 @@ from ..core.node_messages import AgentConfig
 from ..errors import ClusterError
 from . import preload, process
 from .fork_server import ServerConfig
-from .staying import Line, StayingProcesses
+from .pair import Pair, connect
+from .staying import StayingProcesses
 
 READY_S = 120.0
 #: Ray sets these for its own workers; cells shall have the machine's cores
@@ -49,7 +50,7 @@ class ForkServer:
         self._popen = popen
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
-        self._spares: deque[Line] = deque()
+        self._spares: deque[Pair] = deque()
         self._used_at = self._reused_at = 0.0
         self._retired = False
         self._filling: asyncio.Task[None] | None = None
@@ -70,14 +71,14 @@ class ForkServer:
             self._ready = asyncio.create_task(self._read_status())
         await asyncio.shield(self._ready)
 
-    async def take(self) -> Line:
-        """A line to a pair of supervisor and rank that awaits its order."""
+    async def take(self) -> Pair:
+        """A pair of supervisor and rank that awaits its order."""
         self._used_at = time.monotonic()
         while self._spares:
-            reader, writer = self._spares.popleft()
-            if not reader.at_eof():
-                return reader, writer
-            writer.close()
+            pair = self._spares.popleft()
+            if pair.is_there:
+                return pair
+            pair.close()
         return await self._connect()
 
     def put_off(self) -> None:
@@ -103,12 +104,8 @@ class ForkServer:
         used_at = self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
         return max(used_at, self._reused_at + _REUSE_QUIET_S)
 
-    async def _connect(self) -> Line:
-        reader, writer = await asyncio.open_unix_connection(str(self.path), limit=1 << 20)
-        sock: socket.socket = writer.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        return reader, writer
+    async def _connect(self) -> Pair:
+        return await connect(str(self.path), 1 << 20)
 
     async def _read_status(self) -> None:
         loop = asyncio.get_running_loop()
@@ -139,7 +136,7 @@ class ForkServer:
         """Take no more orders; it ends when its last rank has."""
         self._retired = True
         while self._spares:
-            self._spares.pop()[1].close()
+            self._spares.pop().close()
         if self.alive:
             self._popen.send_signal(signal.SIGUSR1)
 
@@ -193,8 +190,8 @@ class ForkServers:
             server.stand_by(self._standby)
         return server
 
-    async def line(self, server: ForkServer, *, after: str) -> Line:
-        """A line to a process for a run: that which stayed when the run ``after`` ended, if there is one."""
+    async def pair(self, server: ForkServer, *, after: str) -> Pair:
+        """A process for a run: that which stayed when the run ``after`` ended, if there is one."""
         stayed = await self.staying.take(after, server)
         if stayed is None:
             return await server.take()
@@ -206,13 +203,13 @@ class ForkServers:
         if self._current is not None:
             self._current.put_off()
 
-    def done_with(self, server: ForkServer, lines: Iterable[Line] = (), *, stays_after: str = "") -> None:
+    def done_with(self, server: ForkServer, pairs: Iterable[Pair] = (), *, stays_after: str = "") -> None:
         """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""
-        for line in lines:
+        for pair in pairs:
             if stays_after:
-                self.staying.keep(stays_after, line, server)
+                self.staying.keep(stays_after, pair, server)
             else:
-                line[1].close()
+                pair.close()
         if server is not self._current and server.alive:
             server.retire()
         self._sweep()

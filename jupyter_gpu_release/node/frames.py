@@ -147,6 +147,31 @@ class FrameReader:
         del self._buffer[:start]
 
 
+class KindsSeen:
+    """Notes the kinds of the frames in a byte stream that is passed on as it is."""
+
+    def __init__(self) -> None:
+        self.kinds: set[int] = set()
+        self._head = b""
+        self._to_skip = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next piece."""
+        at = 0
+        while at < len(data):
+            if self._to_skip:
+                step = min(self._to_skip, len(data) - at)
+                self._to_skip -= step
+            else:
+                step = min(HEAD_BYTES - len(self._head), len(data) - at)
+                self._head += data[at : at + step]
+                if len(self._head) == HEAD_BYTES:
+                    self._to_skip, kind = _HEAD.unpack(self._head)
+                    self.kinds.add(kind)
+                    self._head = b""
+            at += step
+
+
 def died_outcome(status: str, ename: str, message: str, *, code: str = "failed", mend: str = "") -> Outcome:
     """The outcome of a rank that could not report one itself."""
     return Outcome(status=status, error=ErrorInfo(ename=ename, evalue=message, code=code, mend=mend))

@@ -50,8 +50,11 @@ class Watcher(Protocol):
     def on_persister(self, pid: int) -> None:
         """The process that writes rank 0's values."""
 
-    async def unreported(self, rank: int) -> Outcome:
-        """A supervisor on this node ended without a word: clean up, and say what that means."""
+    def on_stuck(self, text: str) -> None:
+        """Processes cannot be ended, and keep the GPUs."""
+
+    def unreported(self, rank: int) -> Outcome:
+        """A supervisor on this node ended without a word, and nothing is left of its rank: say what that means."""
 
 
 class GangRun:
@@ -92,12 +95,15 @@ class GangRun:
                 outcome = await self._until_ended()
                 return gang.stolen_port(outcome, self._seats, ports.nth(len(mine)), ports.taken())
             finally:
-                lines = [(line.reader, line.writer) for line in self._lines.values()]
-                servers.done_with(server, lines, stays_after=self._order.run if self.stays else "")
+                for line in self._lines.values():
+                    if line.pair is None:
+                        line.writer.close()
+                pairs = [line.pair for line in self._lines.values() if line.pair is not None]
+                servers.done_with(server, pairs, stays_after=self._order.run if self.stays else "")
 
     async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
-        reader, writer = await servers.line(server, after=self._order.after)
-        self._add(SeatLine(seat, reader, writer))
+        pair = await servers.pair(server, after=self._order.after)
+        self._add(SeatLine(seat, pair.reader, pair.writer, pair))
 
     def _add(self, line: SeatLine) -> None:
         self._seats[line.seat.index] = line.seat
@@ -115,7 +121,7 @@ class GangRun:
         seat = next((s for s in self._seats if s.node == node and s.local == lent.local), None) if node else None
         if seat is None or seat.index in self._lines or self._is_going:
             return False
-        self._add(SeatLine(replace(seat, address=lent.address, port=lent.port), reader, writer, lent.gpu_ids))
+        self._add(SeatLine(replace(seat, address=lent.address, port=lent.port), reader, writer, gpu_ids=lent.gpu_ids))
         return True
 
     async def _all_joined(self) -> bool:
@@ -178,11 +184,13 @@ class GangRun:
                 for kind, body in frames.feed(data):
                     self._take(line, kind, body)
         if line.outcome is None:
-            self._on_released(line, await self._lost(line.seat))
+            self._on_released(line, await self._lost(line))
 
-    async def _lost(self, seat: Seat) -> Outcome:
-        if seat.node == 0:
-            return await self._watcher.unreported(seat.index)
+    async def _lost(self, line: SeatLine) -> Outcome:
+        seat = line.seat
+        if line.pair is not None:
+            await line.pair.end(self._order.run, self._watcher.on_stuck)
+            return self._watcher.unreported(seat.index)
         return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
 
     def _take(self, line: SeatLine, kind: Kind, body: bytes) -> None:

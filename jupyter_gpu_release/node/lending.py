@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,12 +22,14 @@ from ..core.messages import decode, encode
 from ..core.node_messages import JoinOrder
 from ..errors import GpuReleaseError
 from .fork_servers import ForkServers
-from .frames import HEAD_BYTES
+from .frames import HEAD_BYTES, Kind, KindsSeen
+from .pair import Pair
 from .ports import HeldPorts
 
 if TYPE_CHECKING:
     from .node_run import RunOnNode
 
+log = logging.getLogger(__name__)
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _HELLO_S = 10.0
@@ -130,27 +133,34 @@ class Loan:
             with HeldPorts(self._address, self._order.ranks) as ports:
                 for local, port in enumerate(ports.numbers):
                     lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
-                    self._passing.add(asyncio.create_task(self._pass_through(*await server.take(), lent)))
+                    self._passing.add(asyncio.create_task(self._pass_through(await server.take(), lent)))
                 await asyncio.gather(*self._passing, return_exceptions=True)
         finally:
             self._servers.done_with(server)
 
-    async def _pass_through(self, rank: asyncio.StreamReader, to_rank: asyncio.StreamWriter, lent: Lent) -> None:
-        leader = None
+    async def _pass_through(self, pair: Pair, lent: Lent) -> None:
+        leader, said = None, KindsSeen()
         try:
             hello = await self._reach_leader(encode(lent))
             if hello is not None:
                 leader, to_leader = hello
-                down = asyncio.create_task(_copy(leader, to_rank))
-                await _copy(rank, to_leader)  # ends with the supervisor, when no descendant is left
+                down = asyncio.create_task(_copy(leader, pair.writer))
+                await _copy(pair.reader, to_leader, said)  # ends with the supervisor, when no descendant is left
                 down.cancel()
         finally:
-            to_rank.close()  # the supervisor ends the rank
-            with contextlib.suppress(OSError):
-                while await rank.read(1 << 16):
-                    pass
+            await self._end(pair, said)
             if leader is not None:
                 to_leader.close()
+
+    async def _end(self, pair: Pair, said: KindsSeen) -> None:
+        """The supervisor ends the rank, and itself; where it was killed we do."""
+        with contextlib.suppress(OSError):
+            pair.writer.write_eof()
+            while data := await pair.reader.read(1 << 16):
+                said.feed(data)
+        if Kind.RELEASED not in said.kinds:
+            await pair.end(self._order.run, log.error)
+        pair.close()
 
     async def _reach_leader(self, hello: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connect and be accepted: the leader's first word is the rank's order."""
@@ -211,9 +221,11 @@ def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReade
     return reader
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: KindsSeen | None = None) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(1 << 18):
+            if said is not None:
+                said.feed(data)
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):

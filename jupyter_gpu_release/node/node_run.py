@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,6 @@ from ..core.messages import Event, Outcome, PersistWait
 from ..core.node_messages import NodeMessage, NodeRun, RunFollows, RunPhase, RunWaits, StartOrder
 from ..errors import GpuReleaseError
 from ..storage.layout import RunPaths
-from . import process
 from .fork_servers import ForkServers
 from .frames import Command, Output, died_outcome
 from .gang_run import GangRun
@@ -23,6 +23,7 @@ from .recorder import Recorder
 from .settlement import settled_outcome
 from .where import Where
 
+log = logging.getLogger(__name__)
 #: a prepared run that is not granted after this never will be: its gateway is gone
 _GRANT_S = 60.0
 
@@ -50,6 +51,7 @@ class RunOnNode:
         self._servers = servers
         self._meter = meter
         self._tell_gateway = tell
+        self._host = where.host
         self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell)
         self.gang = GangRun(order, keeping.order, self, where.host, where.address)
         self._at_s = time.time()
@@ -139,13 +141,20 @@ class RunOnNode:
         """Look after the process that writes the results."""
         self._keeping.begin(self.order.run, self.order.folder, pid)
 
-    async def unreported(self, rank: int) -> Outcome:
+    def on_stuck(self, text: str) -> None:
+        """Say it where it is read: under the cell, and in the log of the node."""
+        log.error("run %s: %s", self.order.run, text)
+        self._recorder.add(Output(time.time(), "stream", {"name": "stderr", "text": text + "\n"}), {})
+
+    def unreported(self, rank: int) -> Outcome:
         """The outcome of a rank whose supervisor died; its results may be with their persister already."""
-        # nobody collected what the cell had started: it is known by its marker
-        await asyncio.to_thread(process.end_marked, process.RUN_MARKER, self.order.run)
         found = self._keeping.found(self.order.run) if rank == 0 else None
-        lost = "the rank's supervisor ended without a word; the cell's names are gone"
-        return found or died_outcome("died", "CellProcessDied", lost)
+        lost = (
+            f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
+            "its names are gone"
+        )
+        mend = "run the cell again; `jupyter gpu doctor` looks at the node"
+        return found or died_outcome("lost", "CellProcessDied", lost, code="lost", mend=mend)
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:

@@ -129,6 +129,24 @@ def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), 
     return len(victims)
 
 
+def left_by(rank: int, mark: str, run: str) -> set[int]:
+    """Living processes of a rank that nobody looks after any more, but for its persister.
+
+    What it forked shares its memory called ``mark``, what it started anew has its run's marker in the environment.
+    """
+    forked, started = mark.encode(), f"{RUN_MARKER}={run}".encode()
+    found = {pid for pid in psutil.pids() if pid != os.getpid() and _is_left(pid, forked, started)}
+    return {pid for pid in found if pid == rank or not is_persister(pid)}
+
+
+def _is_left(pid: int, forked: bytes, started: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        if os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid):
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            return started in environment or forked in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
+
+
 def command_of(pid: int) -> bytes:
     """The command line of ``pid``, words separated by zero bytes; empty when it has ended or is about to."""
     with contextlib.suppress(OSError):

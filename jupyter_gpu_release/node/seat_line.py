@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..core.messages import Outcome
 from .frames import Kind, pack
 from .hangs import Progress
+from .pair import Pair
 from .seats import Seat
 
 
@@ -19,6 +20,8 @@ class SeatLine:
     seat: Seat
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    #: on this node; other nodes' agents look after theirs
+    pair: Pair | None = None
     gpu_ids: list[str] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
     outcome: Outcome | None = None

@@ -15,6 +15,7 @@ from ..core.messages import decode
 from . import process
 from .agent_line import AgentLine
 from .frames import Kind, RankOrder
+from .pair import new_mark, say_hello
 from .rank_lines import ChannelRelay, RankLine, RankLines
 from .supervisor import Supervisor
 from .text_journal import TextJournal
@@ -36,7 +37,8 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     stack = os.memfd_create("stack", os.MFD_CLOEXEC)
     synced = os.eventfd(0, os.EFD_CLOEXEC)
     pipes = [os.pipe(), os.pipe()]
-    journal = TextJournal()
+    mark = new_mark()
+    journal = TextJournal(mark)
     me = os.getpid()
     rank = os.fork()
     if rank == 0:
@@ -52,6 +54,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     their_channel.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
+    say_hello(agent, rank, mark)
     line, channel, wake = AgentLine(agent), ChannelRelay(our_channel), _wake_at_signals()
     rank_line = RankLine(ours, synced)
     while (order := _pass_on_order(line, rank_line, wake, rank)) is not None:

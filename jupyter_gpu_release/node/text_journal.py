@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 
 _HEAD = struct.Struct("<QQ")
@@ -15,10 +16,16 @@ class TextJournal:
     """Shared by a rank, which writes, and its supervisor, which reads after the rank's death.
 
     One thread adds; positions only grow until :meth:`restart`. No lock: the position is written last.
+    ``name``: of the memory, in ``/proc/*/maps`` of both and of all that the rank forks.
     """
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _BYTES)
+    def __init__(self, name: str = "text-journal") -> None:
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        try:
+            os.truncate(fd, _BYTES)
+            self._memory = mmap.mmap(fd, _BYTES)
+        finally:
+            os.close(fd)
         self.restart()
 
     def restart(self) -> None:

@@ -230,7 +230,7 @@ def test_the_agents_end_ends_every_process_of_its_runs(tmp_path_factory: pytest.
     pids = [int(word) for word in run.text().split()]
     other.loop.call_soon_threadsafe(other.servers.kill_all)
     assert all(process.wait_until_gone(pid, 60) for pid in pids)
-    assert run.wait().status == "died"
+    assert run.wait().status == "lost"
     other.close()
 
 
@@ -239,7 +239,7 @@ def test_the_supervisors_death_leaves_no_orphan(node: Node) -> None:
     run.wait_for(lambda r: r.text().endswith("\n"))
     rank, child, supervisor = (int(word) for word in run.text().split())
     os.kill(supervisor, 9)
-    assert run.wait().status == "died"
+    assert run.wait().status == "lost"
     assert process.wait_until_gone(rank, 60)
     assert process.wait_until_gone(child, 60)
     assert node.run("print('still here')").text() == "still here\n"
