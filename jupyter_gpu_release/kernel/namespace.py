@@ -35,6 +35,8 @@ class Namespace:
         self.outward = Collector(shell.user_ns, self._realm)
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: ambient.Rng = {}
+        #: settings that cells changed of libraries that this kernel has not loaded yet
+        self._settings = settings.ArrivedSettings()
         self._notes: list[str] = []
         #: what came back with the last :meth:`apply`, by name, also what was not bound
         self.values_of_last: dict[str, Any] = {}
@@ -67,7 +69,7 @@ class Namespace:
 
     def _ambient(self) -> bytes:
         states = {**self._rng_elsewhere, **ambient.capture_rng()}
-        return pickle.dumps({"rng": states, "settings": settings.capture_settings()}, protocol=5)
+        return pickle.dumps({"rng": states, "settings": self._settings.all()}, protocol=5)
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
         """These objects are results of ``run``."""
@@ -80,7 +82,8 @@ class Namespace:
 
     def settings_key(self) -> str:
         """Digest of the libraries' settings that travel with a cell; raises :class:`UnkeyableError`."""
-        return graph_key({"settings": settings.capture_settings()}, self._realm).digest
+        found = {**self._settings.waiting, **settings.capture_settings(that_count=True)}
+        return graph_key({"settings": found}, self._realm).digest
 
     # ---------------------------------------------------------------------------------- inward
     def apply(
@@ -114,6 +117,8 @@ class Namespace:
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
         if in_turn:
             self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
+        if prepared is not None:
+            self._settings.take(loaded.facts.get("settings", {}))
         self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
             self.outward.origins.note(run, loaded.values, self._shell.user_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import signal
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ class CellLoop:
 
     def __init__(self, shell: RankShell) -> None:
         self._shell = shell
+        #: of the cell: numpy's print options, among others, belong to it
+        self.context = contextvars.copy_context()
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._cell: asyncio.Task[BaseException | None] | None = None
@@ -51,7 +54,8 @@ class CellLoop:
     def run(self, payload: CellPayload) -> CellEnd:
         """Run the cell's source; never raises."""
         end = CellEnd()
-        self._cell = self._loop.create_task(self._execute(payload))
+        self.context = contextvars.copy_context()
+        self._cell = self._loop.create_task(self._execute(payload), context=self.context)
         signal.signal(signal.SIGINT, self._on_interrupt)
         try:
             end.error = self._loop.run_until_complete(self._cell)

@@ -214,7 +214,7 @@ class Rank:
             self._finish(Outcome(notes=self._notes, **outcome_facts))
             return
         try:
-            collected = self._values.collect()
+            collected = self._loop.context.run(self._values.collect)
         except Exception as problem:  # noqa: BLE001 - reducers are foreign code; the run must still end well
             note = f"nothing came back: {type(problem).__name__}: {problem}"
             self._finish(Outcome(notes=[*self._notes, note], **outcome_facts))

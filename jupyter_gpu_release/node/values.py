@@ -58,6 +58,7 @@ class RankValues:
         self._before: dict[str, Holder] = {}
         self._known = KnownObjects({})
         self._inputs: dict[str, Fingerprint | None] = {}
+        self._settings: settings.SettingsBefore | None = None
         self._choices: set[str] = set(payload.reevaluate)
 
     @property
@@ -100,7 +101,10 @@ class RankValues:
 
     def _load_ambient(self) -> None:
         state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
-        settings.apply_settings(state.get("settings", {}))
+        arrived = settings.ArrivedSettings()
+        arrived.take(state.get("settings", {}))
+        if not self._payload.function:
+            self._settings = settings.SettingsBefore(dict(arrived.waiting))
         frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def _reevaluate(self) -> list[str]:
@@ -138,6 +142,7 @@ class RankValues:
             "deleted": [name for name in self._before if name not in self._namespace and not _is_hidden(name)],
             "devices": home,
             "rng": ambient.capture_rng(),
+            "settings": self._changed_settings(notes),
         }
         if changed or self._known.has_sentinels:
             same = functools.partial(self._known.among, only_sentinels=not changed)
@@ -152,6 +157,14 @@ class RankValues:
             if name in dump.sizes and not _is_import(values[name])
         ]
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+
+    def _changed_settings(self, notes: list[str]) -> settings.Settings:
+        if self._settings is None:
+            return {}
+        changed, left = self._settings.changes()
+        if left:
+            notes.append(f"{', '.join(left)}: set in the cell only, since the value cannot be pickled")
+        return changed
 
     def _changed_inputs(self) -> set[str]:
         reader = self._reader()

@@ -1,7 +1,7 @@
-"""State that belongs to no name: random generators (travel in and back) and display settings (travel in).
+"""State that belongs to no name: random generators, in and back (settings of libraries: :mod:`.settings`).
 
 Only libraries that are loaded are looked at. What does not travel: environment variables (``--env``,
-``--export``), logging configuration, warning filters, thread counts, locales.
+``--export``), logging configuration, thread counts, locales.
 """
 
 from __future__ import annotations

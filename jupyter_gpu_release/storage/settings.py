@@ -1,153 +1,393 @@
-"""Settings of loaded libraries that differ from their defaults; they travel in with a cell, not back."""
+"""Settings of loaded libraries: those of the notebook travel in with a cell, those that the cell changes come home.
+
+One table, :data:`LIBRARIES`. Of a library that is not loaded where its settings arrive they wait for its import.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.abc
+import pickle
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
+#: library → setting → value, as it travels
 Settings = dict[str, dict[str, Any]]
+Values = dict[str, Any]
 
-_RC_NOT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "datapath", "savefig.directory"})
-_INLINE = ("figure_formats", "print_figure_kwargs", "rc", "close_figures")
-
-
-def capture_settings() -> Settings:
-    """Everything that :func:`apply_settings` sets elsewhere; empty for libraries at their defaults."""
-    found: Settings = {}
-    for library, capture, _apply in _LIBRARIES:
-        if library in sys.modules:
-            with contextlib.suppress(AttributeError, ImportError, KeyError):  # internals of another version
-                values = capture(sys.modules[library])
-                if values:
-                    found[library] = values
-    return found
+#: a larger value stays where it is
+LIMIT_BYTES = 1 << 16
+_ABSENT = object()
 
 
-def apply_settings(settings: Settings) -> None:
-    """Set what came for libraries that are loaded here (matplotlib is imported for it)."""
-    for library, _capture, apply in _LIBRARIES:
-        values = settings.get(library)
-        if values is None:
-            continue
-        if library == "matplotlib" and library not in sys.modules:
-            with contextlib.suppress(ImportError):
-                __import__(library)
-        if library in sys.modules:
-            with contextlib.suppress(Exception):  # a setting that this version does not know
-                apply(sys.modules[library], values)
+@dataclass(frozen=True)
+class Library:
+    """A library's settings. Each function gets the loaded ``module``; ``write`` may raise anything."""
+
+    module: str
+    #: all settings as they are
+    read: Callable[[Any], Values]
+    #: what they are unless somebody sets them; of settings that are not named nothing is usual
+    usual: Callable[[Any], Mapping[str, Any]]
+    #: sets one of them
+    write: Callable[[Any, str, Any], None]
 
 
-def _numpy_out(numpy: Any) -> dict[str, Any]:
-    options: dict[str, Any] = numpy.get_printoptions()
-    return {name: options[name] for name, usual in _NUMPY_USUAL.items() if options.get(name) != usual}
+# -------------------------------------------------------------------------------- what the table's entries do
+def _numpy(numpy: Any) -> Values:
+    options = numpy.get_printoptions()
+    return {name: options[name] for name in _NUMPY_USUAL if name in options}
 
 
 _NUMPY_USUAL = {
     "edgeitems": 3, "threshold": 1000, "precision": 8, "suppress": False, "linewidth": 75, "nanstr": "nan",
-    "infstr": "inf", "sign": "-", "floatmode": "maxprec",
+    "infstr": "inf", "sign": "-", "floatmode": "maxprec", "formatter": None,
 }  # fmt: skip
 
 
-def _numpy_in(numpy: Any, values: dict[str, Any]) -> None:
-    numpy.set_printoptions(**values)
+def _set_numpy(numpy: Any, name: str, value: Any) -> None:
+    numpy.set_printoptions(**{name: value})
 
 
-def _pandas_out(pandas: Any) -> dict[str, Any]:
+def _pandas(pandas: Any) -> Values:
     config = pandas._config.config
-    found = {}
-    for key, option in config._registered_options.items():
-        value: Any = config._global_config
-        for part in key.split("."):
-            value = value[part]
-        if value != option.defval and isinstance(value, (int, float, str, bool, type(None))):
-            found[key] = value
-    return found
+    return {key: functools.reduce(dict.__getitem__, key.split("."), config._global_config)
+            for key in config._registered_options}  # fmt: skip
 
 
-def _pandas_in(pandas: Any, values: dict[str, Any]) -> None:
-    for key, value in values.items():
-        with contextlib.suppress(Exception):
-            pandas.set_option(key, value)
+def _pandas_usual(pandas: Any) -> Values:
+    return {key: option.defval for key, option in pandas._config.config._registered_options.items()}
 
 
-def _torch_out(torch: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if torch.get_default_dtype() is not torch.float32:
-        found["dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
-    if torch.get_float32_matmul_precision() != "highest":
-        found["matmul"] = torch.get_float32_matmul_precision()
-    if torch.are_deterministic_algorithms_enabled():
-        found["deterministic"] = True
+def _set_pandas(pandas: Any, name: str, value: Any) -> None:
+    pandas.set_option(name, value)
+
+
+def _torch(torch: Any) -> Values:
     cudnn = torch.backends.cudnn
-    flags = {name: getattr(cudnn, name) for name, usual in _CUDNN_USUAL.items() if getattr(cudnn, name) != usual}
-    return {**found, **({"cudnn": flags} if flags else {})}
+    printed = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
+    return {
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
+        **{f"print.{name}": value for name, value in printed.items()},
+    }
 
 
-_CUDNN_USUAL = {"benchmark": False, "deterministic": False, "enabled": True}
+_CUDNN = {"cudnn.benchmark": False, "cudnn.deterministic": False, "cudnn.enabled": True}
+_TORCH_USUAL = {
+    "dtype": "float32", "matmul": "highest", "deterministic": False, **_CUDNN, "print.precision": 4,
+    "print.threshold": 1000, "print.edgeitems": 3, "print.linewidth": 80, "print.sci_mode": None,
+}  # fmt: skip
 
 
-def _torch_in(torch: Any, values: dict[str, Any]) -> None:
-    if "dtype" in values:
-        torch.set_default_dtype(getattr(torch, values["dtype"]))
-    if "matmul" in values:
-        torch.set_float32_matmul_precision(values["matmul"])
-    if "deterministic" in values:
-        torch.use_deterministic_algorithms(True)
-    for name, value in values.get("cudnn", {}).items():
-        setattr(torch.backends.cudnn, name, value)
+def _set_torch(torch: Any, name: str, value: Any) -> None:
+    kind, _, rest = name.partition(".")
+    if kind == "dtype":
+        torch.set_default_dtype(getattr(torch, value))
+    elif kind == "matmul":
+        torch.set_float32_matmul_precision(value)
+    elif kind == "deterministic":
+        torch.use_deterministic_algorithms(value)
+    else:
+        setattr(torch.backends.cudnn if kind == "cudnn" else sys.modules["torch._tensor_str"].PRINT_OPTS, rest, value)
 
 
-def _sklearn_out(sklearn: Any) -> dict[str, Any]:
-    usual = sys.modules["sklearn._config"]._global_config
-    now: dict[str, Any] = sklearn.get_config()
-    return {name: value for name, value in now.items() if value != usual.get(name)}
+def _set_sklearn(sklearn: Any, name: str, value: Any) -> None:
+    sklearn.set_config(**{name: value})
 
 
-def _sklearn_in(sklearn: Any, values: dict[str, Any]) -> None:
-    sklearn.set_config(**values)
+_RC_NOT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "datapath", "savefig.directory"})
+#: seaborn gives ``"b"``, ``"g"`` … colours of its own
+_CODE = "colour "
 
 
-def _matplotlib_out(matplotlib: Any) -> dict[str, Any]:
-    usual = matplotlib.rcParamsDefault
-    found = {}
-    for name, value in dict.items(matplotlib.rcParams):
-        if name not in _RC_NOT and value != dict.get(usual, name):
-            found[name] = value
-    return found
+def _matplotlib(matplotlib: Any) -> Values:
+    values = {name: value for name, value in dict.items(matplotlib.rcParams) if name not in _RC_NOT}
+    colors = sys.modules.get("matplotlib.colors")
+    codes = colors.colorConverter.colors if colors is not None else {}
+    return {**values, **{f"{_CODE}{name}": value for name, value in dict.items(codes) if len(name) == 1}}
 
 
-def _matplotlib_in(matplotlib: Any, values: dict[str, Any]) -> None:
-    for name, value in values.items():
-        with contextlib.suppress(Exception):
-            matplotlib.rcParams[name] = value
+def _matplotlib_usual(matplotlib: Any) -> Values:
+    colors = sys.modules.get("matplotlib.colors")
+    codes = colors.BASE_COLORS if colors is not None else {}
+    return {**matplotlib.rcParamsDefault, **{f"{_CODE}{name}": value for name, value in codes.items()}}
 
 
-def _inline_out(module: Any) -> dict[str, Any]:
+def _set_matplotlib(matplotlib: Any, name: str, value: Any) -> None:
+    if name.startswith(_CODE):
+        converter, code = sys.modules["matplotlib.colors"].colorConverter, name.removeprefix(_CODE)
+        converter.colors[code] = value
+        converter.cache.clear()
+    else:
+        matplotlib.rcParams[name] = value
+
+
+_INLINE = {
+    "figure_formats": {"png"}, "print_figure_kwargs": {"bbox_inches": "tight"}, "rc": {}, "close_figures": True,
+}  # fmt: skip
+_MIMES = {"image/svg+xml": "svg", "image/jpeg": "jpeg", "application/pdf": "pdf"}
+
+
+def _inline(module: Any) -> Values:
     if not module.InlineBackend.initialized():
         return {}
     backend = module.InlineBackend.instance()
-    usual = module.InlineBackend.class_trait_defaults()
-    found = {}
-    for name in _INLINE:
-        value = getattr(backend, name)
-        if value != usual.get(name):
-            found[name] = value
+    values = {name: getattr(backend, name) for name in _INLINE}
+    return {**values, "figure_formats": _formats(backend.shell) or set(values["figure_formats"])}
+
+
+def _formats(shell: Any) -> set[str]:
+    """Formats in which figures are shown: ``set_matplotlib_formats`` changes them without a word to the backend."""
+    figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+    if shell is None or figure is None:
+        return set()
+    printers = shell.display_formatter.formatters
+    found = {name for mime, name in _MIMES.items() if figure in printers[mime].type_printers}
+    png = printers["image/png"].type_printers.get(figure)
+    return found if png is None else found | {"retina" if "retina" in repr(png) else "png"}
+
+
+def _set_inline(module: Any, name: str, value: Any) -> None:
+    shell = _shell()
+    backend = module.InlineBackend.instance(parent=shell)
+    if backend.shell is None:
+        backend.shell = shell
+    setattr(backend, name, value)
+    if name == "figure_formats" and "matplotlib.figure" in sys.modules and _formats(shell) != value:
+        backend._update_figure_formatters()
+
+
+#: what IPython itself shows, by the object that holds it
+_SHOWN = {"ast_node_interactivity": "last_expr", "float_precision": "", "max_seq_length": 1000, "pprint": True}
+
+
+def _shell() -> Any:
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def _shows(shell: Any, name: str) -> Any:
+    return shell if name == "ast_node_interactivity" else shell.display_formatter.formatters["text/plain"]
+
+
+def _ipython(_module: Any) -> Values:
+    shell = _shell()
+    if shell is None:
+        return {}
+    return {**{name: getattr(_shows(shell, name), name) for name in _SHOWN}, "xmode": shell.InteractiveTB.mode}
+
+
+def _set_ipython(_module: Any, name: str, value: Any) -> None:
+    shell = _shell()
+    if name == "xmode":
+        shell.InteractiveTB.set_mode(mode=value)
+    else:
+        setattr(_shows(shell, name), name, value)
+
+
+def _warning_filters(_module: Any) -> Values:
+    return {repr(entry): entry for entry in reversed(warnings.filters)}
+
+
+def _add_filter(_module: Any, _name: str, value: Any) -> None:
+    """The latest comes first."""
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    filters[:] = [value, *(entry for entry in filters if entry != value)]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+LIBRARIES = (
+    Library("warnings", _warning_filters, lambda _: {}, _add_filter),
+    Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context"}, _set_ipython),
+    Library("numpy", _numpy, lambda _: _NUMPY_USUAL, _set_numpy),
+    Library("pandas", _pandas, _pandas_usual, _set_pandas),
+    Library("torch", _torch, lambda _: _TORCH_USUAL, _set_torch),
+    Library("sklearn", lambda m: dict(m.get_config()), lambda _: sys.modules["sklearn._config"]._global_config,
+            _set_sklearn),
+    Library("matplotlib", _matplotlib, _matplotlib_usual, _set_matplotlib),
+    Library("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
+)  # fmt: skip
+_BY_MODULE = {library.module: library for library in LIBRARIES}
+#: of no account for what a cell computes
+_ONLY_SHOWN = frozenset({"warnings", "IPython"})
+
+
+# ------------------------------------------------------------------------------------------- there and back
+def capture_settings(*, that_count: bool = False) -> Settings:
+    """Settings that are not the usual ones (``that_count``: only where they can change results)."""
+    found: Settings = {}
+    for library, values in _loaded():
+        if not (that_count and library.module in _ONLY_SHOWN):
+            changed = _differing(values, _usual(library))
+            packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
+            found |= {library.module: packed} if packed else {}
     return found
 
 
-def _inline_in(module: Any, values: dict[str, Any]) -> None:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    backend = module.InlineBackend.instance(parent=shell)
+class SettingsBefore:
+    """Made before a cell, knows after it what the cell changed. ``waiting``: what waited for an import then."""
+
+    def __init__(self, waiting: Settings) -> None:
+        self._values = {library.module: values for library, values in _loaded()}
+        self._waiting = waiting
+
+    def changes(self) -> tuple[Settings, list[str]]:
+        """What travels home, and the names of what cannot."""
+        found: Settings = {}
+        left: list[str] = []
+        for library, values in _loaded():
+            changed = _differing(values, self._before(library))
+            packed = {name: _pack(value) for name, value in changed.items()}
+            left += [f"{library.module} {name}" for name, value in packed.items() if value is None]
+            if kept := {name: value for name, value in packed.items() if value is not None}:
+                found[library.module] = kept
+        return found, left
+
+    def _before(self, library: Library) -> Mapping[str, Any]:
+        known = self._values.get(library.module)
+        if known:
+            return known
+        waited = {name: _unpack(value) for name, value in self._waiting.get(library.module, {}).items()}
+        return {**_usual(library), **waited}
+
+
+class ArrivedSettings:
+    """Sets what arrives: at once, or as soon as its library is imported."""
+
+    def __init__(self) -> None:
+        self.waiting: Settings = {}
+
+    def take(self, settings: Settings) -> None:
+        """Set ``settings``; what this version of a library does not know is left out."""
+        for module, values in settings.items():
+            if module in _BY_MODULE:
+                self.waiting.setdefault(module, {}).update(values)
+        self._watch()
+        self._settle()
+
+    def all(self) -> Settings:
+        """Those of this process and those that wait."""
+        self._settle()
+        return {**self.waiting, **capture_settings()}
+
+    def _settle(self) -> None:
+        for module in [module for module in self.waiting if module in sys.modules]:
+            self.imported(module)
+
+    def _watch(self) -> None:
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _ImportWatch)]
+        if self.waiting or len(others) < len(sys.meta_path):
+            sys.meta_path[:] = [_ImportWatch(self), *others] if self.waiting else others
+
+    def imported(self, module: str) -> None:
+        """Called when a library for which settings wait has been imported."""
+        _write(module, self.waiting.pop(module, {}))
+        self._watch()
+
+
+class _ImportWatch(importlib.abc.MetaPathFinder):
+    def __init__(self, arrived: ArrivedSettings) -> None:
+        self._arrived = arrived
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname not in self._arrived.waiting:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Loader(spec.loader, lambda: self._arrived.imported(fullname))
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads as ``inner`` does, which then stands in its place, and says so."""
+
+    def __init__(self, inner: Any, done: Callable[[], None]) -> None:
+        self._inner, self._done = inner, done
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._inner.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._inner
+        module.__loader__ = self._inner
+        self._inner.exec_module(module)
+        self._done()
+
+
+def _loaded() -> Iterator[tuple[Library, Values]]:
+    for library in LIBRARIES:
+        if library.module in sys.modules:
+            with contextlib.suppress(Exception):  # internals of another version, or a library half imported
+                yield library, library.read(sys.modules[library.module])
+
+
+def _usual(library: Library) -> Mapping[str, Any]:
+    try:
+        return library.usual(sys.modules[library.module])
+    except Exception:  # noqa: BLE001 - internals of another version
+        return {}
+
+
+def _differing(values: Values, before: Mapping[str, Any]) -> Values:
+    return {name: value for name, value in values.items() if _differs(value, before.get(name, _ABSENT))}
+
+
+def _differs(one: Any, other: Any) -> bool:
+    if one is other:
+        return False
+    try:
+        return bool(one != other)
+    except Exception:  # noqa: BLE001 - values of any type
+        return True
+
+
+_PLAIN = (int, float, str, bool, type(None))
+
+
+@dataclass(frozen=True)
+class _Packed:
+    data: bytes
+
+
+def _pack(value: Any) -> Any:
+    """The value as it travels; None: it cannot."""
+    if type(value) in _PLAIN and value is not None:
+        return value
+    try:
+        data = pickle.dumps(value, protocol=5)
+        if b"__main__" in data:  # a function of the notebook
+            data = _by_value(value)
+    except Exception:  # noqa: BLE001 - values of any type
+        data = _by_value(value)
+    return _Packed(data) if data and len(data) <= LIMIT_BYTES else None
+
+
+def _by_value(value: Any) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value, protocol=5))
+    except Exception:  # noqa: BLE001 - values of any type
+        return b""
+
+
+def _unpack(value: Any) -> Any:
+    return pickle.loads(value.data) if isinstance(value, _Packed) else value
+
+
+def _write(module: str, values: Values) -> None:
     for name, value in values.items():
-        setattr(backend, name, value)
-
-
-_LIBRARIES = (
-    ("numpy", _numpy_out, _numpy_in),
-    ("pandas", _pandas_out, _pandas_in),
-    ("torch", _torch_out, _torch_in),
-    ("sklearn", _sklearn_out, _sklearn_in),
-    ("matplotlib", _matplotlib_out, _matplotlib_in),
-    ("matplotlib_inline.config", _inline_out, _inline_in),
-)
+        with contextlib.suppress(Exception):  # a setting that this version does not know, a class that is not here
+            _BY_MODULE[module].write(sys.modules[module], name, _unpack(value))

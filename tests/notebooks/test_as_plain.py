@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kernel_bed import Notebook, Shown
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Notebook]:
+    """A kernel that no other test uses, with the environment that a kernel has."""
+    notebook = Notebook(tmp_path)
+    yield notebook
+    notebook.close()
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """One for tests that leave nothing behind."""
+    started = Notebook(tmp_path_factory.mktemp("as_plain"))
+    yield started
+    started.close()
 
 
 def shown(cell: Shown) -> list[tuple[Any, ...]]:
@@ -102,3 +120,36 @@ def test_an_output_widget_collects_what_is_printed_in_it(notebook: Notebook) -> 
         sent = [m["content"]["data"].get("state", {}) for m in cell.messages if m["msg_type"] == "comm_msg"]
         request = cell.messages[0]["parent_header"]["msg_id"]
         assert [state["msg_id"] for state in sent if "msg_id" in state] == [request, ""]
+
+
+_SET = (
+    "import warnings, numpy as np, matplotlib as mpl, matplotlib.pyplot as plt\n"
+    "plt.style.use('dark_background'); mpl.rcParams['figure.figsize'] = (2, 1)\n"
+    "np.set_printoptions(suppress=True); import pandas as pd; pd.set_option('display.max_rows', 3)\n"
+    "pd.set_option('display.float_format', lambda x: f'<{x:.1f}>'); warnings.filterwarnings('ignore', 'not this')\n"
+    "%precision 3\n%config InlineBackend.figure_format = 'svg'\n"
+    "import torch; torch.set_printoptions(precision=2); torch.set_default_dtype(torch.float64)"
+)
+_LOOK = (
+    "import warnings, numpy as np, pandas as pd, matplotlib as mpl, torch; from IPython.display import display\n"
+    "print(mpl.rcParams['axes.facecolor'], mpl.rcParams['figure.figsize'], np.ones(2) / 3, torch.ones(1) / 3)\n"
+    "print(pd.DataFrame({'a': [1 / 3] * 9})); warnings.warn('not this')\nwarnings.warn('but this')\n"
+    "display(1 / 3); import matplotlib.pyplot as plt; plt.plot([1, 2]);"
+)
+
+
+@pytest.mark.parametrize("first", ["", "%%gpu_train --gpus 0\n"])
+def test_settings_hold_in_plain_and_gpu_cells_wherever_they_were_made(fresh: Notebook, first: str) -> None:
+    fresh.ok(first + _SET)
+    plain, gpu = run_both(fresh, _LOOK)
+    assert plain.status == "ok", plain.traceback
+    assert gpu.status == "ok", gpu.traceback
+    assert plain.text().startswith("black [2.0, 1.0] [0.333 0.333] tensor([0.33])\n")
+    assert "<0.3>" in plain.text()
+    assert plain.text() == gpu.text()
+    for cell in (plain, gpu):
+        assert "0.333" in cell.displays()
+        assert cell.displays("image/svg+xml")
+        assert not cell.displays("image/png")
+        assert ("but this" in cell.text("stderr"), "not this" in cell.text("stderr")) == (True, False)
+    assert fresh.value("str(torch.get_default_dtype())") == "torch.float64"

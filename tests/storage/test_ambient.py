@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib
 import random
 import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
 
 import numpy as np
 import numpy.random
@@ -44,9 +47,9 @@ def test_matplotlib_settings_travel() -> None:
         matplotlib.rcParams["figure.figsize"] = [3, 4]
         matplotlib.rcParams["interactive"] = True
         captured = settings.capture_settings()
-        assert captured["matplotlib"] == {"figure.figsize": [3.0, 4.0]}
+        assert list(captured["matplotlib"]) == ["figure.figsize"]
         matplotlib.rcdefaults()
-        settings.apply_settings({**captured, "numpy": {"no_such_option": 1}, "unknown": {"a": 1}})
+        settings.ArrivedSettings().take({**captured, "numpy": {"no_such_option": 1}, "unknown": {"a": 1}})
         assert matplotlib.rcParams["figure.figsize"] == [3.0, 4.0]
 
 
@@ -55,6 +58,24 @@ def test_numpy_settings_travel() -> None:
         captured = settings.capture_settings()
         assert captured["numpy"] == {"precision": 2, "suppress": True}
     before = np.get_printoptions()
-    settings.apply_settings(captured)
+    settings.ArrivedSettings().take(captured)
     assert np.get_printoptions()["precision"] == 2
     np.set_printoptions(**before)
+
+
+def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "plotted.py").write_text("size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    library = settings.Library("plotted", vars, lambda _: {"size": 1}, setattr)
+    monkeypatch.setitem(settings._BY_MODULE, "plotted", library)
+    finders = list(sys.meta_path)
+    arrived = settings.ArrivedSettings()
+    arrived.take({"plotted": {"size": 7}})
+    assert arrived.all()["plotted"] == {"size": 7}
+    plotted = importlib.import_module("plotted")
+    assert plotted.size == 7
+    assert (type(plotted.__loader__), plotted.__spec__.loader) == (SourceFileLoader, plotted.__loader__)
+    assert sys.meta_path == finders
+    assert arrived.waiting == {}
