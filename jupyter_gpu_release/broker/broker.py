@@ -255,6 +255,7 @@ class Broker:
             protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
             gpus_total=sum(self.nodes.totals().values()), store=self.config.store, store_id=self.nodes.store_id,
             embedded=self.config.embedded, python=platform.python_version(),
+            hash_seed=self.config.hash_seed,
         )  # fmt: skip
 
     def problems(self) -> list[str]:

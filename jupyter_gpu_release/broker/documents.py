@@ -56,7 +56,7 @@ async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> S
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=broker.config.simulated,
-        gateway=GatewayFacts(broker.url, __version__),
+        gateway=GatewayFacts(broker.url, __version__, hash_seed=broker.config.hash_seed),
         gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
         nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
         queue=[_queue_row(record.view) for record in broker.lifecycle.queue.waiting()],

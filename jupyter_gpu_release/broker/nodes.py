@@ -113,6 +113,7 @@ class NodeTable:
             gateway_actor=self._config.gateway_actor, spool=self._config.spool,
             persist_memory_bytes=self._config.persist_memory_bytes,
             persist_bytes_per_s=self._config.persist_bytes_per_s, store_id=self.store_id,
+            hash_seed=self._config.hash_seed,
         )  # fmt: skip
         options = {
             "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,

@@ -24,6 +24,7 @@ from .embedded import Say, ensure_token, running_connection, start_lock, stop_em
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    hash_seed_from_environment,
     hosts_from_environment,
     max_keep_from_environment,
     persist_from_environment,
@@ -130,6 +131,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int, st
         cluster=cluster,
         embedded=False,
         preload=preload_from_environment(),
+        hash_seed=hash_seed_from_environment(),
         reconnect_grace_s=grace_from_environment(),
         max_keep_s=max_keep_from_environment(),
         retention=retention_from_environment(),

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TypedDict
 
+from ..core import hash_seed
 from ..core.config import RetentionPolicy
 from ..core.resources import parse_bytes, parse_seconds
 from ..errors import OptionError
@@ -50,6 +51,11 @@ def persist_from_environment(default_spool: Path | None = None) -> PersistSettin
 def _bytes(name: str) -> int:
     text = os.environ.get(name, "")
     return parse_bytes(text, option=name) if text else 0
+
+
+def hash_seed_from_environment() -> str:
+    """``PYTHONHASHSEED``, if it is a number: the kernel that starts a cluster has it, too; else the usual one."""
+    return hash_seed.seed_in(os.environ) or hash_seed.DEFAULT
 
 
 def preload_from_environment() -> list[str]:

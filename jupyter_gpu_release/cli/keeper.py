@@ -31,6 +31,7 @@ from ..storage.atomic import write_atomic
 from .gateway_settings import (
     collection_interval_from_environment,
     grace_from_environment,
+    hash_seed_from_environment,
     hosts_from_environment,
     max_keep_from_environment,
     persist_from_environment,
@@ -139,6 +140,7 @@ class Keeper:
             cluster=plan.cluster,
             simulated=plan.simulated,
             preload=preload_from_environment(),
+            hash_seed=hash_seed_from_environment(),
             reconnect_grace_s=grace_from_environment(),
             max_keep_s=max_keep_from_environment(),
             retention=retention_from_environment(),

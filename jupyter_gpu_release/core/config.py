@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .hash_seed import DEFAULT as DEFAULT_HASH_SEED
+
 RAY_NAMESPACE = "jupyter_gpu_release"
 GATEWAY_ACTOR = "gateway"
 
@@ -63,6 +65,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     ledger: str = ""
     #: what ``store.json`` in the store must say; empty: what the ledger remembers
     store_id: str = ""
+    #: ``PYTHONHASHSEED`` of the cells; kernels learn it
+    hash_seed: str = DEFAULT_HASH_SEED
     #: class of the node agents (``module:Class``)
     agent_entry: str = "jupyter_gpu_release.node.agent:NodeAgent"
     #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)

@@ -16,6 +16,8 @@ class GatewayFacts(msgspec.Struct, frozen=True):
     url: str
     version: str
     up: bool = True
+    #: ``PYTHONHASHSEED`` of the cells
+    hash_seed: str = ""
 
 
 class GpuCounts(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .hash_seed import DEFAULT as DEFAULT_HASH_SEED
 from .messages import Event, Outcome, PersistWait
 
 
@@ -29,6 +30,8 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     persist_bytes_per_s: int = 0
     #: what ``store.json`` in the store must say; empty: not looked at
     store_id: str = ""
+    #: ``PYTHONHASHSEED`` of the ranks
+    hash_seed: str = DEFAULT_HASH_SEED
 
 
 def grant_socket(runtime: str, node: str) -> str:

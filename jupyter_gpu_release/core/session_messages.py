@@ -82,6 +82,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     python: str = ""
     #: what ``store.json`` in it must say; empty: not known
     store_id: str = ""
+    #: ``PYTHONHASHSEED`` of the cells; empty: not known
+    hash_seed: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

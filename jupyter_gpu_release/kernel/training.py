@@ -20,6 +20,7 @@ from ..sending.pending import NeedsRunError
 from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
 from .cell_output import CellOutput
 from .follow import Following
+from .hash_order import note_on_hashes
 from .interrupts import Interrupts
 from .results import store_of
 from .returned import Homecoming
@@ -80,6 +81,8 @@ def train(notebook: Notebook, cell: Cell) -> None:
     """
     prepared = prepare(notebook, cell)
     session = notebook.link.open(notebook.settings)
+    welcome = session.welcome
+    prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     key = key_of(notebook, cell, prepared)
     if key is not None and reuse(notebook, session, cell, key):
         return

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..core import hash_seed
 from ..core.environment import for_cluster
 from ..core.node_messages import AgentConfig
 from ..errors import ClusterError
@@ -257,7 +258,7 @@ class ForkServers:
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in for_cluster(os.environ).items() if name not in _NOT_FOR_CELLS}
         markers = {process.CLUSTER_MARKER: self._config.cluster, process.NODE_MARKER: self._node}
-        return {**kept, **markers, "PYTHONFAULTHANDLER": "1"}
+        return {**kept, **markers, "PYTHONFAULTHANDLER": "1", hash_seed.VARIABLE: self._config.hash_seed}
 
 
 def _private(path: str, flags: int) -> int:

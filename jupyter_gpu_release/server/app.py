@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from jupyter_server.extension.application import ExtensionApp
@@ -11,6 +12,7 @@ from jupyter_server.serverapp import ServerApp
 from traitlets import TraitError
 
 from .. import __version__
+from ..core.hash_seed import seed_for_kernel
 from ..errors import ConflictError, ForbiddenError, NoSuchRunError
 from ..hardware.nvml import Nvml
 from . import metrics, views
@@ -67,14 +69,14 @@ class GpuReleaseExtension(ExtensionApp):
         self._cards: Once[Sample, list[LocalGpu]] = Once(lambda sample: encoded(views.gpu_rows(sample)))
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
+        self._automatic = settings.automatic
         self.gateway = GatewayLine(settings)
         self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
         self.gateway.on_change = lambda: self.record.changed("cluster")
         self.identities = Identities(settings, self.gateway, self.gateway.on_change)
         self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
-        kernels = {} if settings.automatic else {NOT_AUTOMATIC: "0"}
-        self.watches = Watches(serverapp, self._on_execute, kernels, parent=self)
+        self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
         samples = SampleLoop(Looker(Nvml(), self.culler.device_files))
         self.monitor = Monitor(
             self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
@@ -89,6 +91,12 @@ class GpuReleaseExtension(ExtensionApp):
             self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", mend))
             self.log.critical("GPU %s: c.%s: %s. Until that is corrected %s", what, kind.__name__, error, instead)
             return kind(log=self.log, **fallback)
+
+    def _for_kernels(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What kernels get that start now, besides ``environment``."""
+        known = self.gateway.status
+        seed = seed_for_kernel(environment, known.gateway.hash_seed if known is not None else "")
+        return seed if self._automatic else {**seed, NOT_AUTOMATIC: "0"}
 
     def _on_execute(self, kernel: str) -> None:
         self.monitor.on_execute(kernel)

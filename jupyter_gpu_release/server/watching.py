@@ -17,6 +17,7 @@ from .holding import KERNEL_MARKER, KernelProcess
 #: how old the list of sessions (which notebook has which kernel) may be
 _PATHS_S = 15.0
 _NAMELESS_S = 0.5
+MoreVariables = Callable[[Mapping[str, str]], Mapping[str, str]]
 _CONTENT_NEEDED = frozenset({"status", "debug_event"})
 
 
@@ -116,9 +117,9 @@ class Watches(LoggingConfigurable):
     """All kernels of this server, kept up to date by :meth:`refresh`."""
 
     def __init__(
-        self, serverapp: Any, on_busy: Callable[[str], None], environment: Mapping[str, str], **kwargs: Any
+        self, serverapp: Any, on_busy: Callable[[str], None], environment: MoreVariables, **kwargs: Any
     ) -> None:
-        """``environment``: what kernels get besides the mark."""
+        """``environment``: asked at each start of a kernel, with its environment, for what it gets besides the mark."""
         super().__init__(**kwargs)
         self._manager = serverapp.kernel_manager
         self._sessions = serverapp.session_manager
@@ -184,15 +185,16 @@ class Watches(LoggingConfigurable):
         self.watches.clear()
 
 
-def mark_kernels(manager: Any, more: Mapping[str, str]) -> None:
+def mark_kernels(manager: Any, more: MoreVariables) -> None:
     """Have every kernel that starts from now on carry its id in its environment (and in that of its workers)."""
     original = manager.pre_start_kernel
 
     def pre_start_kernel(kernel_name: str | None, kwargs: dict[str, Any]) -> Any:
         kernel = kwargs.setdefault("kernel_id", None) or manager.new_kernel_id()
         environment = kwargs.get("env")
+        environment = dict(os.environ if environment is None else environment)
         kwargs["kernel_id"] = kernel
-        kwargs["env"] = {**(os.environ if environment is None else environment), **more, KERNEL_MARKER: kernel}
+        kwargs["env"] = {**environment, **more(environment), KERNEL_MARKER: kernel}
         return original(kernel_name, kwargs)
 
     manager.pre_start_kernel = pre_start_kernel

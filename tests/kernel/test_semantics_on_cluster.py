@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.core.hash_seed import DEFAULT
 
 if TYPE_CHECKING:
     from kernel_outputs import Kernel
@@ -65,6 +69,18 @@ def test_salvage_and_secrets(kernel: Kernel):
     assert cell.reply["ename"] == "CannotSendError"
     assert "cfg['lock']" in cell.reply["evalue"]
     assert "--skip cfg" in cell.reply["evalue"]
+
+
+def test_hashes_of_texts_are_those_of_the_clusters_seed(kernel: Kernel):
+    cell = gpu(kernel, "found = hash('text')")
+    environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED") or DEFAULT}
+    same = subprocess.run(
+        [sys.executable, "-c", "print(hash('text'))"], env=environment, capture_output=True, text=True
+    )
+    assert kernel.value("found") == same.stdout.strip()
+    text = "hash() is not what it is in this kernel, which has other hashes: PYTHONHASHSEED="
+    assert text in "".join(str(message["content"]) for message in cell)
+    assert "other hashes" not in str(list(gpu(kernel, "total = sum({1, 2})")))
 
 
 def test_local_modules_and_figures(kernel: Kernel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import sys
 import tomllib
@@ -15,6 +16,8 @@ from IPython.core.application import ENV_CONFIG_DIRS
 from IPython.core.shellapp import InteractiveShellApp
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel
+
+from jupyter_gpu_release.core.hash_seed import DEFAULT
 
 REPOSITORY = Path(__file__).parents[2]
 STARTUP = "jupyter-config/ipython-startup"
@@ -45,6 +48,8 @@ def test_what_is_installed_enables_the_extension_in_a_plain_server(tmp_path: Pat
         assert "jupyter_gpu_release" not in (tmp_path / "server/config/jupyter_server_config.json").read_text()
         assert bed.get("status")["schema_version"] == 1
         assert kernel.run(_LOOK)[0] is False  # its operator said so
+        seed = os.environ.get("PYTHONHASHSEED") or DEFAULT
+        assert kernel.run("import os\nanswer = os.environ['PYTHONHASHSEED']") == seed
     finally:
         kernel.close()
         bed.stop()

@@ -1,0 +1,56 @@
+"""A word on cells whose outcome depends on this kernel's hashes, where the cluster's are others."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import textwrap
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..core.hash_order import SUSPECT, depends_on_hashes
+from ..core.hash_seed import VARIABLE, seed_in
+
+_SUSPECTS = frozenset({"hash", "set", "frozenset"})
+_MOST_LOOKED_AT = 1000
+
+
+def note_on_hashes(source: str, sent: Mapping[str, Any], cluster_seed: str) -> list[str]:
+    """The sentence for the receipt; none where the seeds are equal, or where nothing is seen that depends on them."""
+    if not cluster_seed or seed_in(os.environ) == cluster_seed:
+        return []
+    sets = {name for name, value in sent.items() if isinstance(value, set | frozenset) and not _has_numbers_only(value)}
+    for text in [source, *_sources(sent.values())]:
+        what = _look(text, sets)
+        if what:
+            return [
+                f"{what} is not what it is in this kernel, which has other hashes: {VARIABLE}={cluster_seed} in the "
+                "environment with which the kernel starts makes them equal"
+            ]
+    return []
+
+
+def _look(text: str, sets: set[str]) -> str:
+    if not sets and SUSPECT.search(text) is None:
+        return ""
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError):  # magics; a lambda in the middle of a line
+        return ""
+    return depends_on_hashes(tree, sets.__contains__)
+
+
+def _sources(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        for function in vars(value).values() if isinstance(value, type) else [value]:
+            if isinstance(function, types.FunctionType) and not _SUSPECTS.isdisjoint(function.__code__.co_names):
+                try:
+                    yield inspect.getsource(function)
+                except (OSError, TypeError):
+                    continue
+
+
+def _has_numbers_only(values: set[Any] | frozenset[Any]) -> bool:
+    return all(isinstance(value, int | float) for value, _ in zip(values, range(_MOST_LOOKED_AT), strict=False))
