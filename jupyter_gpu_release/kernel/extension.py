@@ -9,6 +9,7 @@ from typing import Any
 
 from ..client.failures import end_tracebacks_at_users_line, show_whole_tracebacks
 from ..core.surroundings import Surroundings, enter
+from .figures import forget_figures, show_figures
 from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
 
 _loaded: dict[int, GpuMagics] = {}
@@ -27,6 +28,7 @@ def load(shell: Any) -> None:
     shell.input_transformer_manager.cleanup_transforms.insert(0, _with_body)
     _loaded[id(shell)] = magics
     end_tracebacks_at_users_line(shell)
+    show_figures(shell)
     enter(surroundings_of(magics))
 
 
@@ -42,6 +44,7 @@ def unload(shell: Any) -> None:
             table[kind].pop(name, None)
     with contextlib.suppress(ValueError):  # the user has set the list anew
         shell.input_transformer_manager.cleanup_transforms.remove(_with_body)
+    forget_figures(shell)
     magics.close()
     show_whole_tracebacks()
     enter(None)

@@ -153,3 +153,10 @@ def test_settings_hold_in_plain_and_gpu_cells_wherever_they_were_made(fresh: Not
         assert not cell.displays("image/png")
         assert ("but this" in cell.text("stderr"), "not this" in cell.text("stderr")) == (True, False)
     assert fresh.value("str(torch.get_default_dtype())") == "torch.float64"
+
+
+def test_a_figure_of_a_gpu_cell_has_a_picture_in_a_plain_one(fresh: Notebook) -> None:
+    fresh.ok("%%gpu_train --gpus 0\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.plot([1, 2])")
+    assert fresh.ok("fig").displays("image/png")
+    assert fresh.ok("%config InlineBackend.figure_format = 'svg'\nfig").displays("image/svg+xml")
+    assert fresh.ok("other, _ = plt.subplots();").displays("image/svg+xml")
