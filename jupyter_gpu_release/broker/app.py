@@ -198,6 +198,7 @@ def _log_to_file(folder: Path) -> None:
     make_private_folder(folder)
     handler = logging.handlers.RotatingFileHandler(folder / "gateway.log", maxBytes=5 << 20, backupCount=2)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("jupyter_gpu_release")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    for name, level in (("jupyter_gpu_release", logging.INFO), ("uvicorn", logging.ERROR), ("asyncio", logging.ERROR)):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -12,7 +14,8 @@ import psutil
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from ..core.config import GatewayConfig
 from ..errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError
@@ -21,6 +24,8 @@ from .attempts import Attempts
 from .broker import Broker
 from .tokens import UnknownTokenError
 
+#: a body of which nothing more comes for so long is not waited for
+_BODY_SILENCE_S = 30.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::")
 CALLER = "jupyter_gpu_release.caller"
@@ -81,6 +86,8 @@ class Guard:
             await self._app(scope, receive, send)
         except GpuReleaseError as error:
             await refuse(error, scope, receive, send)
+        except (WebSocketDisconnect, ClientDisconnected):
+            return  # it went while it was being answered
 
     def _admit(self, headers: Headers, address: str) -> Caller:
         """Who sends this; raises for a foreign page, no good token, or too many unknown ones from this address."""
@@ -102,11 +109,15 @@ class Guard:
         too_large = RequestError(f"the body is larger than {limit} bytes", mend="send large inputs through the store")
         if announced is not None and announced.isdecimal() and int(announced) > limit:
             raise too_large
-        received = 0
+        received, whole = 0, False
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            try:  # what comes after the body is the connection's end, which may take any time
+                message = await (receive() if whole else asyncio.wait_for(receive(), _BODY_SILENCE_S))
+            except TimeoutError as error:
+                raise RequestError(f"the rest of the body did not come for {_BODY_SILENCE_S:.0f} s") from error
+            whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > limit:
                 raise too_large
@@ -125,7 +136,8 @@ async def refuse(error: GpuReleaseError, scope: Scope, receive: Receive, send: S
     """Answer with ``error``; a WebSocket's upgrade is denied with the same status and body."""
     response = error_response(error)
     if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(response)
+        with contextlib.suppress(WebSocketDisconnect, ClientDisconnected):
+            await WebSocket(scope, receive, send).send_denial_response(response)
     else:
         await response(scope, receive, send)
 

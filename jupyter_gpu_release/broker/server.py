@@ -14,7 +14,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, WebSocketRoute
 from starlette.routing import Route as HttpRoute
@@ -23,6 +23,7 @@ from starlette.websockets import WebSocket
 
 from ..errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunError, RequestError
 from .broker import Broker
+from .http_connection import HttpConnection, WaitingConnections
 from .routes import BODY_LIMIT_BYTES, ROUTES, Route
 from .security import CALLER, Guard, error_response
 from .tokens import Caller
@@ -44,7 +45,9 @@ def build_app(broker: Broker, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
             table.append(HttpRoute(route.path, _http_endpoint(broker, route), methods=[route.method]))
         if route.socket is not None:
             table.append(WebSocketRoute(route.path, _socket_endpoint(broker, route)))
-    handlers: dict[Any, Any] = {HTTPException: _on_http_error, GpuReleaseError: _on_refusal, Exception: _on_fault}
+    handlers: dict[Any, Any] = {
+        HTTPException: _on_http_error, GpuReleaseError: _on_refusal, ClientDisconnect: _on_gone, Exception: _on_fault,
+    }  # fmt: skip
     app = Starlette(routes=table, exception_handlers=handlers)
     return Guard(app, broker, BODY_LIMIT_BYTES, partial(_name_of, table))
 
@@ -103,6 +106,11 @@ async def _on_refusal(connection: Request | WebSocket, error: GpuReleaseError) -
     return error_response(error)
 
 
+def _on_gone(request: Request, error: ClientDisconnect) -> Response:
+    """The client went while it sent its request: nobody reads this."""
+    return Response(status_code=400)
+
+
 def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return error_response(GpuReleaseError(f"the gateway failed: {type(error).__name__}", mend="see the gateway's log"))
@@ -123,6 +131,7 @@ async def open_port(host: str, port: int, patience_s: float) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_dead_peers(listener)
         try:
             listener.bind((host, port))
             listener.listen(512)
@@ -136,10 +145,18 @@ async def open_port(host: str, port: int, patience_s: float) -> socket.socket:
             return listener
 
 
-def settings_for(app: ASGIApp) -> uvicorn.Config:
+def _notice_dead_peers(listener: socket.socket) -> None:
+    """Connections inherit it: one whose other side lost its power or network ends after a minute."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def settings_for(app: ASGIApp, waiting: WaitingConnections | None = None) -> uvicorn.Config:
     """How ``app`` is served."""
+    connection: Any = partial(HttpConnection, WaitingConnections() if waiting is None else waiting)
     return uvicorn.Config(
-        app, http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,
+        app, http=connection, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,
         ws_max_size=_FRAME_LIMIT_BYTES, ws_ping_interval=None, ws_per_message_deflate=False,
         timeout_graceful_shutdown=1, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from jupyter_gpu_release.core.node_messages import (
     RunPhase,
     StartOrder,
 )
+from jupyter_gpu_release.core.provenance import Environment
 from jupyter_gpu_release.node.reporter import Reporter
 from jupyter_gpu_release.storage.events import EventWriter, read_events
 
@@ -140,6 +141,9 @@ class StandInAgent:
 
     async def hello(self) -> bytes:
         return encode(self._info())
+
+    async def environment(self, imports: list[str]) -> bytes:
+        return encode(Environment("3"))
 
     async def start(self, order_bytes: bytes) -> None:
         order = decode(order_bytes, StartOrder)

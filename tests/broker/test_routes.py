@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -287,3 +288,44 @@ def test_an_idle_connection_is_its_clients_to_close() -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
     assert settings_for(app).timeout_keep_alive > 2 * (httpx.Limits().keepalive_expiry or 0)
+
+
+_UPGRADE = (
+    "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\n"
+    "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+_POST = "POST /v1/runs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: 1000\r\n\r\n{{"
+_WAIT = "GET /v1/status?after={serial}&wait_ms=20000 HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+
+
+def test_a_client_that_goes_leaves_no_traceback(gateway: GatewayBed, open_session, until) -> None:
+    """At whatever moment it does, politely or not."""
+    asked = request("print 4\nhold", "session")
+    reading = Reading(open_session().submit(asked))
+    reading.event(4)
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with gateway.rest() as client:
+        serial = client.status().serial
+    facts = {"host": host, "token": gateway.token, "serial": serial}
+    hello = encode(Hello(PROTOCOL, "goes"))
+    masked = b"\x82" + bytes([0x80 | len(hello)]) + b"\0\0\0\0" + hello
+    session = _UPGRADE.format(path="/v1/session", **facts).encode()
+    events = _UPGRADE.format(path=f"/v1/runs/{asked.run}/events", **facts).encode()
+    denied = _UPGRADE.format(path="/v1/session", **facts | {"token": "wrong"}).encode()
+    whole = [session, session + masked, session + masked[:5], events, denied, _POST.format(**facts).encode(),
+             _WAIT.format(**facts).encode()]  # fmt: skip
+    begun = len(gateway.log())
+    for said in whole:
+        for reset in (True, False):
+            for answered in (True, False):
+                with socket.create_connection((host, int(port))) as link:
+                    link.sendall(said)
+                    if answered and said not in whole[-2:]:
+                        link.recv(10_000)
+                    if reset:
+                        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gateway.let_go(asked.run)
+    assert reading.end().state == "succeeded"
+    with gateway.rest() as client:
+        assert client.health().ready
+    assert "Traceback" not in gateway.log()[begun:]
