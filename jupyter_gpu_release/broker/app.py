@@ -21,7 +21,6 @@ from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
-from .leases import external_gpus, warm_worker
 from .recovery import adopt, end_strangers, end_stray_runs, restore, restore_sessions
 from .server import build_app, open_port, serve
 from .tail import RawEvents, RawReport
@@ -112,7 +111,7 @@ class Gateway:
         remembered = restore(self._broker)
         await self._listen()
         restore_sessions(self._broker, remembered)
-        self._broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+        self._broker.nodes.refresh(await self._broker.ray_leases.nodes())
         self._warm_workers()
         await adopt(self._broker, remembered)
         self._broker.recovered.set()
@@ -141,7 +140,7 @@ class Gateway:
         try:
             await membership.refresh(self._broker)
             await end_strangers(self._broker)
-            self._look_at_others()
+            await self._look_at_others()
             await self._broker.sessions.check_silence()
             self._broker.warm.tidy()
             self._broker.audit.settle()
@@ -157,14 +156,13 @@ class Gateway:
         except Exception:  # the next round may do better, but there must be one
             log.exception("the look around failed")
 
-    def _look_at_others(self) -> None:
+    async def _look_at_others(self) -> None:
         """GPUs that others than us use in Ray."""
         leases = self._broker.leases
-        if leases.quiet:
-            external = external_gpus(leases, self._broker.nodes.totals())
-            if external != leases.external:
-                leases.external = external
-                self._broker.board.note()
+        external = await self._broker.ray_leases.external_gpus(self._broker.nodes.totals())
+        if external is not None and external != leases.external:
+            leases.external = external
+            self._broker.board.note()
 
     def _collect_when_due(self) -> None:
         """Only where the operator has set limits; what a crash interrupted is finished in any case."""
@@ -180,7 +178,7 @@ class Gateway:
         for node in self._broker.nodes.alive():
             if node.node not in self._warmed:
                 self._warmed.add(node.node)
-                self._broker.lifecycle.spawn(warm_worker(node.node))
+                self._broker.lifecycle.spawn(self._broker.ray_leases.warm_worker(node.node))
 
 
 def end_process() -> None:

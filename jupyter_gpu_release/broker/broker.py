@@ -44,6 +44,8 @@ from .lifecycle import Lifecycle
 from .manifests import Manifests
 from .nodes import NodeTable
 from .provenance import Provenance
+from .ray_calls import RayCalls
+from .ray_leases import RayLeases
 from .runs import RunRecord, RunTable, Told
 from .sessions import SessionTable
 from .status_board import Cards, StatusBoard
@@ -72,7 +74,10 @@ class Broker:
         self.nodes = NodeTable(config)
         self.leases = LeaseTable()
         self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
-        self.lifecycle = Lifecycle(self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm)
+        self.ray_leases = RayLeases(RayCalls(), self.leases)
+        self.lifecycle = Lifecycle(
+            self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
+        )
         self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
         self.runs.on_end = self.provenance.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)

@@ -8,23 +8,25 @@ import time
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from ..core.messages import Outcome, PersistWait
 from ..core.node_messages import RunFollows, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Grant
 from . import gangs, ledger
-from . import leases as ray_leases
 from .background import BackgroundWork
 from .endings import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from .finished import FinishedRuns
 from .holding import Holding
 from .journal import Journal
-from .leases import Lease, LeaseTable, group_name
+from .leases import Lease, LeaseTable
 from .manifests import Manifests
 from .nodes import NodeTable
 from .promises import Promises
 from .queue import RunQueue
+from .ray_leases import RayLeases, group_name
 from .runs import PHASES, RunRecord, RunTable, Told
 from .starting import Starting
 from .succession import Succession
@@ -36,6 +38,8 @@ INTERRUPTED = "interrupted"
 _AGENT_DIED = "the node agent died when it was next in line: whether it began is unknown"
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
+#: a cell waits for its GPUs to be reported free at most so long
+FREE_S = 20.0
 #: followers that are further behind than this after a run's end read from its log
 _TAIL_KEPT_S = 5.0
 
@@ -45,24 +49,27 @@ class Lifecycle:
 
     def __init__(
         self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: Journal, manifests: Manifests,
-        warm: WarmLeases,
+        warm: WarmLeases, ray_leases: RayLeases,
     ) -> None:  # fmt: skip
         self.runs = runs
         self.nodes = nodes
         self.leases = leases
         self.queue = RunQueue(runs, nodes, leases, self._on_grant, self._on_expire, warm.give_up)
         self.warm = warm
-        warm.free, warm.is_left, warm.serve = self._free, self.queue.leaves, self.queue.serve
+        warm.free, warm.is_left, warm.serve = self.free, self.queue.leaves, self.queue.serve
+        self._ray_leases = ray_leases
         self._journal = journal
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
         self.holding = Holding(runs, nodes, journal)
         self.promises = Promises(self.queue, runs, leases, nodes, manifests, self.spawn)
+        #: leases that are being given back
+        self.freeing: set[Lease] = set()
         self.promises.on_begun, self.promises.on_cancelled = self.on_follows, self._on_cancelled
         self.promises.on_dead = lambda node, living: self.spawn(self.forget_promises(node, _AGENT_DIED, living))
         self._succession = Succession(self.queue, runs, leases, nodes, self.promises)
-        self._starting = Starting(nodes, manifests, self.holding, self._succession)
+        self._starting = Starting(nodes, manifests, self.holding, self._succession, ray_leases)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -78,7 +85,7 @@ class Lifecycle:
         # threads write this down while we wait for Ray
         written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
         if not lease.gpu_ids:
-            ray_leases.begin(lease, self.nodes.runtime)
+            self._ray_leases.begin(lease, self.nodes.runtime)
         record.starting = self.spawn(self._start(record, lease, written))
         self.holding.to_starting(record, lease, granted_at, on_kept=on_kept)
 
@@ -111,15 +118,24 @@ class Lifecycle:
             return
         record.lease = None
         if record.cancelled:
-            await self._free(lease)
+            await self._free_in_time(record, lease)
             record.outcome = unstarted(RunCancelledError(record.cancelled))
             self._finish(record)
             return
+        if record.state.is_terminal:
+            await self.free(lease)
+            return
         log.warning("run %s waits again: %s", record.run, error.message)
-        self.runs.change(record, RunState.QUEUED, reason=error.message, granted_at=None, hosts=[])
+        await self.wait_again(record, lease, error.message, _AGAIN_S)
+
+    async def wait_again(self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0) -> None:
+        """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone."""
+        record.lease = None
+        self.runs.change(record, RunState.QUEUED, reason=reason, granted_at=None, hosts=[])
         self.queue.put_back(record)
-        await self._free(lease)  # its next lease has the same name
-        await asyncio.sleep(_AGAIN_S)
+        if lease is not None:
+            await self.free(lease)  # the next one has the same name
+        await asyncio.sleep(pause_s)
         self.queue.resume(record)
 
     def on_follows(self, message: RunFollows) -> None:
@@ -205,11 +221,12 @@ class Lifecycle:
         handed = record.handed_at is not None
         if lease is not None and not kept and not silent:
             handed = await self._hand_over(record, lease)
+        freed = True
         if lease is not None and not kept and not handed:
-            await self._free(lease, silent)
+            freed = await self._free_in_time(record, lease, silent)
         outcome = record.outcome or Outcome(status="lost")
         gone: dict[str, Any] = {}
-        if lease is not None or handed:
+        if (lease is not None and freed) or handed:
             also = self.warm.written(lease) if lease is not None and kept else None
             gone = {**gone_facts(outcome, record.handed_at or time.time()), "kept": kept, "also": also}
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
@@ -229,10 +246,29 @@ class Lifecycle:
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
         return True
 
-    async def _free(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
-        await ray_leases.release(lease, self.leases, self.nodes.totals(), silent)
-        self.leases.forget(lease)
-        self._journal.later(lease.name, partial(ledger.drop_lease, lease=lease.name))
+    async def free(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
+        """Give a lease back; returns when its GPUs are free, and goes on trying until they are."""
+        self.freeing.add(lease)
+        try:
+            await self._ray_leases.release(lease, self.nodes.totals(), silent)
+        finally:
+            self.freeing.discard(lease)
+        if self.leases.forget(lease):  # else a newer lease has the name, and its place in the ledger
+            self._journal.later(lease.name, partial(ledger.drop_lease, lease=lease.name))
+
+    async def _free_in_time(self, record: RunRecord, lease: Lease, silent: frozenset[str] = frozenset()) -> bool:
+        """As :meth:`free`, but a Ray that is silent or fails keeps nobody's cell: False, and it goes on behind it."""
+        freed = self.spawn(self.free(lease, silent))
+        if (await asyncio.wait({freed}, timeout=FREE_S))[0]:
+            return True
+        freed.add_done_callback(lambda _: self.queue.serve())
+        log.error(
+            "run %s ends, but Ray does not report the GPUs of lease %s free: still trying", record.run, lease.name
+        )
+        if record.outcome is not None:
+            note = f"Ray has not reported its GPUs free for {FREE_S:g} s: nobody else gets them before it does"
+            record.outcome = msgspec.structs.replace(record.outcome, notes=[*record.outcome.notes, note])
+        return False
 
     def _finish(self, record: RunRecord, **facts: Any) -> None:
         """The run is over: its terminal state is committed, later its agent may forget it."""

@@ -7,8 +7,6 @@ import contextlib
 import logging
 import time
 
-import ray
-
 from ..core.messages import decode
 from ..core.node_messages import NodeInfo
 from ..core.run import RunState
@@ -39,7 +37,7 @@ def take_in(broker: Broker, info: NodeInfo) -> None:
 async def on_node_up(broker: Broker, info: NodeInfo) -> None:
     """An agent introduces itself. Raises :class:`ClusterError` when it cannot be called: it is to say it again."""
     if broker.nodes.find(info.node) is None:
-        broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+        broker.nodes.refresh(await broker.ray_leases.nodes())
     node = broker.nodes.find(info.node)
     if node is None:
         log.warning("an agent on node %s, which Ray does not know", info.node)
@@ -114,7 +112,7 @@ async def _lose_members(broker: Broker, node: Node) -> None:
 
 async def refresh(broker: Broker) -> None:
     """Ask Ray for its nodes and each agent whether it lives; create agents that are missing."""
-    died = broker.nodes.refresh(await asyncio.to_thread(ray.nodes))
+    died = broker.nodes.refresh(await broker.ray_leases.nodes())
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
         await _lose_members(broker, node)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import ray
 from ray.util.placement_group import PlacementGroup
 
 from ..client.home import read_secret
@@ -23,10 +22,11 @@ from ..core.run import RunState
 from ..errors import ClusterError
 from . import ledger, membership, token_store, warm_ledger
 from .broker import Broker
-from .leases import Lease, Placement, living_groups, release
+from .leases import Lease, Placement
 from .ledger import StoredLease, StoredSession
+from .node_facts import Node
 from .persisting import await_node
-from .runs import RunRecord
+from .runs import PHASES, RunRecord
 from .stores import meant_store
 from .tokens import embedded_token
 from .warm_ledger import Kept
@@ -91,8 +91,8 @@ def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
 async def adopt(broker: Broker, remembered: Remembered) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
     await broker.nodes.ensure_agents()
-    groups = await asyncio.to_thread(living_groups)
-    on_nodes, hosts, silent = await _ask_agents(broker)
+    groups = await broker.ray_leases.groups()
+    on_nodes, places, silent = await _ask_agents(broker)
     _pass_leases_on(broker, remembered, on_nodes)
     for stored_lease, kept in remembered.kept:
         _adopt_warm(broker, stored_lease, kept, groups, fresh=remembered.fresh)
@@ -105,7 +105,7 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         elif remembered.fresh:
             await broker.lifecycle.lose(record, "the cluster was started anew")
         elif known is not None:
-            await _go_on(broker, record, lease, known, hosts[record.run])
+            await _go_on(broker, record, lease, known, places[record.run])
         else:
             unbegun = stored is None or (lease is not None and _same_agent(broker, lease, silent))
             await _without_agent(broker, record, lease, unbegun=unbegun)
@@ -133,13 +133,13 @@ def _began_s(known: NodeRun) -> float:
     return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
 
 
-async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], dict[str, str], set[str]]:
-    """Runs that agents know, the hosts of these, and the nodes whose agents did not answer."""
+async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], dict[str, Node], set[str]]:
+    """Runs that agents know, the nodes of these, and the nodes whose agents did not answer."""
     nodes = [node for node in broker.nodes.alive() if node.adopted]
     answers = await asyncio.gather(*(_ask_agent(broker, node.node) for node in nodes))
     found = {run.run: run for answer in answers if answer is not None for run in answer}
-    hosts = {run.run: node.host for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
-    return found, hosts, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
+    places = {run.run: node for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
+    return found, places, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
 async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
@@ -179,8 +179,8 @@ def _adopt_warm(
     broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
 
 
-async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun, host: str) -> None:
-    """The agent has the run: catch up with its phase."""
+async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
+    """The agent has the run: catch up with its phase. One whose GPUs are nobody's any more is ended."""
     log.info("run %s goes on (%s)", record.run, known.phase)
     record.lease = lease
     record.drop_payload()
@@ -192,8 +192,12 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
     if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit, or begun by its node
         began_s = max(_began_s(known), record.view.submitted_at)
-        broker.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[host])
+        broker.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
     broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
+    if lease is None and PHASES.get(known.phase, 0) < PHASES["released"]:
+        log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
+        broker.nodes.abandon(node.node, record.run)
+        await broker.lifecycle.lose(record, "the lease of its GPUs is gone")
     if known.waits_for is not None:
         broker.lifecycle.on_waits(record, known.waits_for)
     record.wake()
@@ -203,16 +207,14 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = broker.lifecycle
     record.lease = lease
-    if record.state is RunState.STARTING and unbegun:
-        record.lease = None
-        if lease is not None:
-            lifecycle.spawn(_give_back(broker, lease))
-        broker.runs.change(record, RunState.QUEUED, granted_at=None, hosts=[], reason="the gateway was restarted")
-    waits = record.state in (RunState.SUBMITTED, RunState.QUEUED)
-    if waits and not (record.series and await broker.manifests.may_have_begun(record.run)):
-        lifecycle.queue.add(record)
-    else:
+    granted = record.state is RunState.STARTING and unbegun
+    waits = granted or record.state in (RunState.SUBMITTED, RunState.QUEUED)
+    if not waits or (record.series and await broker.manifests.may_have_begun(record.run)):
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
+    elif granted:
+        lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))
+    else:
+        lifecycle.queue.add(record)
 
 
 def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:
@@ -223,21 +225,14 @@ def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:
     return node.info.incarnation == lease.incarnation
 
 
-async def _give_back(broker: Broker, lease: Lease) -> None:
-    await release(lease, broker.leases, broker.nodes.totals())
-    broker.leases.forget(lease)
-    broker.journal.put(lambda link: ledger.drop_lease(link, lease.name))
-    broker.lifecycle.queue.serve()
-
-
 async def end_strangers(broker: Broker) -> None:
     """Remove placement groups without a lease (now, and every few seconds: none may stay)."""
-    groups = await asyncio.to_thread(living_groups)
+    groups = await broker.ray_leases.groups()
     leased = {lease.name for lease in broker.leases.all()}
     for name, group in groups.items():
         if name not in leased:
             log.warning("placement group %s belongs to no live run: removed", name)
-            await asyncio.to_thread(ray.util.remove_placement_group, group)
+            await broker.ray_leases.remove_stranger(group)
 
 
 async def end_stray_runs(broker: Broker) -> None:

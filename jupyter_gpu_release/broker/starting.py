@@ -7,11 +7,11 @@ from typing import Any
 
 from ..errors import GpuReleaseError, RunCancelledError
 from . import gangs
-from . import leases as ray_leases
 from .holding import Holding
 from .leases import Lease
 from .manifests import Manifests
 from .nodes import NodeTable
+from .ray_leases import RayLeases
 from .runs import RunRecord
 from .succession import Succession
 
@@ -19,11 +19,14 @@ from .succession import Succession
 class Starting:
     """Starts runs on leases that are there, or that Ray is about to make."""
 
-    def __init__(self, nodes: NodeTable, manifests: Manifests, holding: Holding, succession: Succession) -> None:
+    def __init__(
+        self, nodes: NodeTable, manifests: Manifests, holding: Holding, succession: Succession, ray_leases: RayLeases
+    ) -> None:
         self._nodes = nodes
         self._manifests = manifests
         self._holding = holding
         self._succession = succession
+        self._ray_leases = ray_leases
 
     async def carry_out(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.
@@ -41,7 +44,7 @@ class Starting:
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
                 if not lease.gpu_ids:
-                    await ray_leases.finish(lease)
+                    await self._ray_leases.finish(lease)
             if order.gpu_ids is None:
                 self._holding.note_accelerators(record, lease)
             await gangs.accepted(self._nodes, ordered)

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .config import Deployed, GatewayConfig
 from .joining import join, run_as_command
-from .leases import living_groups
+from .ray_leases import living_groups
 
 _NODE_S = 30.0
 

@@ -141,6 +141,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     #: one-line findings (a library left the preload list, NVML missing …)
     notes: list[str] = msgspec.field(default_factory=list)
+    #: why the node can carry out no run just now (the store is not there …); empty when it can
+    trouble: str = ""
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):
