@@ -7,7 +7,9 @@ import logging
 import logging.handlers
 import os
 import platform
+import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,7 +23,8 @@ from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
-from .recovery import adopt, end_strangers, end_stray_runs, restore, restore_sessions
+from .reconciliation import Reconciliation
+from .recovery import adopt, restore, restore_sessions
 from .server import build_app, open_port, serve
 from .tail import RawEvents, RawReport
 
@@ -30,6 +33,8 @@ _PORT_PATIENCE_S = 20.0
 #: rounds of the look-around between two of its slower parts
 _SLOW_EVERY = 20
 _VALUES_KEPT_S = 3600.0
+#: Ray is asked in threads: their answers need not wait for the loop's next pause (5 ms by Python's default)
+_SWITCH_S = 0.0005
 
 
 class Gateway:
@@ -39,8 +44,10 @@ class Gateway:
         self._config = decode(config, GatewayConfig)
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
+        sys.setswitchinterval(_SWITCH_S)
         self._broker = Broker(self._config)
         self._broker.journal.on_death = end_process
+        self._reconciliation = Reconciliation(self._broker)
         self._serving: asyncio.Task[None] | None = None
         self._failure: GpuReleaseError | None = None
         self._port = 0
@@ -137,24 +144,29 @@ class Gateway:
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
-        try:
-            await membership.refresh(self._broker)
-            await end_strangers(self._broker)
-            await self._look_at_others()
-            await self._broker.sessions.check_silence()
-            self._broker.warm.tidy()
-            self._broker.audit.settle()
-            self._warm_workers()
-            self._broker.lifecycle.queue.serve()
-            await self._broker.lifecycle.finished.forget()
-            self._collect_when_due()
-            self._rounds += 1
-            if self._rounds % _SLOW_EVERY == 1:
-                await end_stray_runs(self._broker)
-                before_s = time.time() - _VALUES_KEPT_S
-                self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
-        except Exception:  # the next round may do better, but there must be one
-            log.exception("the look around failed")
+        for look in (self._look_at_clients, partial(membership.refresh, self._broker), self._reconciliation.look,
+                     self._look_at_others, self._tidy):  # fmt: skip
+            try:
+                await look()
+            except ClusterError as error:
+                log.warning("the look around: %s", error.message)
+            except Exception:  # the next round may do better, but there must be one
+                log.exception("the look around failed")
+
+    async def _look_at_clients(self) -> None:
+        await self._broker.sessions.check_silence()
+
+    async def _tidy(self) -> None:
+        self._broker.warm.tidy()
+        self._broker.audit.settle()
+        self._warm_workers()
+        self._broker.lifecycle.queue.serve()
+        await self._broker.lifecycle.finished.forget()
+        self._collect_when_due()
+        self._rounds += 1
+        if self._rounds % _SLOW_EVERY == 1:
+            before_s = time.time() - _VALUES_KEPT_S
+            self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
 
     async def _look_at_others(self) -> None:
         """GPUs that others than us use in Ray."""

@@ -50,6 +50,8 @@ class SessionConnection:
         self._broker = broker
         self._socket = socket
         self._caller = caller
+        #: nothing lies between the client and us: when its end is closed, its process is gone
+        self.is_direct = False
         self._session: Session | None = None
         self._followers: dict[str, Follower] = {}
         self._watches: dict[str, Callable[[], None]] = {}
@@ -104,6 +106,8 @@ class SessionConnection:
                 f"this gateway protocol {PROTOCOL} ({self._broker.health().version})",
                 mend="install the same version of jupyter_gpu_release on both sides",
             )
+        client = self._socket.client
+        self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"
         self._session = await self._broker.sessions.attach(hello.session, self._caller.user, self)
         self._answer(encode(self._broker.welcome(self._caller)))
         for run, after in hello.resume.items():

@@ -235,6 +235,10 @@ class Lifecycle:
             self.runs.change(record, RunState.PERSISTING, outcome=outcome, waits_for=record.waits_for, **gone)
         (self.queue.serve_soon if handed else self.queue.serve)()
 
+    def end_again(self, record: RunRecord) -> None:
+        """What was to end the run has failed: its outcome is shown all the same."""
+        record.releasing = self.spawn(self.end_lease(record))
+
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
         starting = record.starting

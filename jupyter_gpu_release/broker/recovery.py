@@ -26,6 +26,7 @@ from .leases import Lease, Placement
 from .ledger import StoredLease, StoredSession
 from .node_facts import Node
 from .persisting import await_node
+from .reconciliation import end_strangers
 from .runs import PHASES, RunRecord
 from .stores import meant_store
 from .tokens import embedded_token
@@ -223,34 +224,6 @@ def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:
     if node is None or node.node in silent or node.info is None:
         return False
     return node.info.incarnation == lease.incarnation
-
-
-async def end_strangers(broker: Broker) -> None:
-    """Remove placement groups without a lease (now, and every few seconds: none may stay)."""
-    groups = await broker.ray_leases.groups()
-    leased = {lease.name for lease in broker.leases.all()}
-    for name, group in groups.items():
-        if name not in leased:
-            log.warning("placement group %s belongs to no live run: removed", name)
-            await broker.ray_leases.remove_stranger(group)
-
-
-async def end_stray_runs(broker: Broker) -> None:
-    """End what agents run for nobody, and have them forget what is over."""
-    for node in broker.nodes.ready():
-        over = []
-        try:
-            for known in await broker.nodes.runs(node.node):
-                record = broker.runs.find(known.run)
-                if record is not None and not record.state.is_terminal:
-                    continue
-                if known.phase == "final":
-                    over.append(known.run)
-                else:
-                    await broker.nodes.call(node.node, "signal", known.run, "kill", "lost")
-            await broker.nodes.forget(node.node, over)
-        except ClusterError as error:
-            log.info("%s", error.message)
 
 
 def unix_user() -> str:

@@ -1,7 +1,8 @@
 """Kernels' sessions: connected, closed (a kernel that ended gets a grace), or silent (contact lost: its runs go on).
 
 A socket that closes while heartbeats were fresh is a kernel that ended; one that fell silent first is a network
-or a lid. :func:`judge_closing` is that rule.
+or a lid, or a process that was stopped or too busy to speak. Of such a one a direct connection tells: only its own
+machine closes that, when the process is gone. :func:`judge_closing` is that rule.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ log = logging.getLogger(__name__)
 FRESH_S = 8.0
 #: no heartbeat for so long on an open socket: contact is lost
 SILENCE_S = 15.0
+#: a silent machine's system ends a connection by itself after a quarter of an hour at the earliest
+_TELLS_S = 600.0
 _ENDED_KEPT_S = 3600.0
 
 
-def judge_closing(heartbeat_age_s: float, *, said_bye: bool) -> str:
+def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) -> str:
     """What a closed socket means: ``ended`` (good-bye), ``grace`` (the kernel ended) or ``lost`` (silence first)."""
     if said_bye:
         return "ended"
-    return "grace" if heartbeat_age_s <= FRESH_S else "lost"
+    return "grace" if heartbeat_age_s <= (_TELLS_S if is_direct else FRESH_S) else "lost"
 
 
 class Wire(Protocol):
     """The session's socket, as far as sessions care."""
+
+    #: nothing (a proxy, a tunnel) lies between the client's end and ours
+    is_direct: bool
 
     async def close(self, reason: str) -> None:
         """Close it; the reader then ends."""
@@ -123,21 +129,28 @@ class SessionTable:
     def heard(self, session: Session) -> None:
         """Something arrived from the client."""
         session.heard_at = time.monotonic()
+        if session.state == "lost" and session.wire is not None:
+            self._set(session, "live")
 
     def detach(self, session: Session, wire: Wire, *, said_bye: bool) -> None:
         """The connection is over (nothing happens when a newer one took its place)."""
         if session.wire is not wire:
             return
         session.wire = None
-        self._set(session, judge_closing(session.heartbeat_age_s(), said_bye=said_bye))
+        state = judge_closing(session.heartbeat_age_s(), said_bye=said_bye, is_direct=wire.is_direct)
+        if state != session.state:
+            self._set(session, state)
 
     async def check_silence(self) -> None:
-        """Close sockets that fell silent (called every few seconds)."""
+        """Contact is lost where a socket fell silent (called every few seconds); one that may still tell stays open."""
         for session in list(self._sessions.values()):
-            wire = session.wire
-            if wire is not None and session.heartbeat_age_s() > SILENCE_S:
-                session.wire = None
+            wire, age_s = session.wire, session.heartbeat_age_s()
+            if wire is None or age_s <= SILENCE_S:
+                continue
+            if session.state == "live":
                 self._set(session, "lost")
+            if not wire.is_direct or age_s > _TELLS_S:
+                session.wire = None
                 await wire.close("silent")
         self._forget_ended()
 

@@ -94,6 +94,14 @@ def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
     return message
 
 
+def own_end(link: ClientConnection) -> str:
+    """Address and port of this end; empty for a link that is gone."""
+    with suppress(OSError):
+        host, port, *_ = link.socket.getsockname()
+        return f"{host} {port}"
+    return ""
+
+
 def send(link: ClientConnection, data: bytes) -> None:
     """Send; on a link that is gone this does nothing (the reader notices and reconnects)."""
     from websockets.exceptions import ConnectionClosed

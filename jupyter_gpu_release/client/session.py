@@ -36,7 +36,7 @@ from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
 from . import leaving
 from .discovery import Target
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
-from .link import open_link, receive, send
+from .link import open_link, own_end, receive, send
 from .outbox import Outbox
 from .together import Together
 from .unheard import Unheard
@@ -196,7 +196,7 @@ class GatewaySession:
     def _greet(self, link: ClientConnection) -> None:
         """Hello, Welcome, and everything that was not acknowledged once more."""
         resume = self._feeds.resume()
-        send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume)))
+        send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume, own_end(link))))
         answer = receive(link, 10.0)
         if isinstance(answer, Refused):
             raise from_code(answer.code, answer.message, answer.mend)

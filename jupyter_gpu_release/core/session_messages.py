@@ -21,6 +21,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     version: Word = ""
     #: runs to go on with: id → number of the last event seen
     resume: Resumed = msgspec.field(default_factory=dict)
+    #: the client's own end of the connection, "address port": what the gateway sees when nothing lies in between
+    here: Word = ""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

@@ -101,15 +101,19 @@ def test_a_killed_gateway_whose_kernel_dies_too_keeps_nothing(gateway: GatewayBe
 
 
 def test_a_silent_client_is_contact_lost(gateway: GatewayBed, until: UntilTrue) -> None:
-    """Kernels are stopped (as when the lid is closed): no heartbeats, then the socket is cut; one asked for the end."""
+    """Kernels are stopped (as when the lid is closed): no heartbeats; one asked for the end, one is killed later."""
     kept = request("hold", "silent-kept", on_disconnect="continue")
     given_up = request("hold", "silent-given-up", on_disconnect="cancel")
-    kernels = [start_kernel(gateway, asked) for asked in (kept, given_up)]
+    killed = request("hold", "silent-killed", on_disconnect="continue")
+    kernels = [start_kernel(gateway, asked) for asked in (kept, given_up, killed)]
     for kernel in kernels:
         kernel.send_signal(signal.SIGSTOP)
     with gateway.rest() as client:
         until(lambda: client.run(given_up.run).state == "cancelled", "the end of the one that asked for it")
         assert client.run(given_up.run).reason.startswith("contact with the notebook's kernel was lost")
+        assert [client.run(asked.run).state for asked in (kept, killed)] == ["running"] * 2
+        kernels[2].kill()
+        until(lambda: client.run(killed.run).state == "cancelled", "the end of the one whose kernel ended")
         assert client.run(kept.run).state == "running"
         gateway.let_go(kept.run)
         until(lambda: client.run(kept.run).state == "succeeded", "the other one's end")

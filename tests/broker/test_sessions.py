@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from feeds import Reading
 from ray_bed import GatewayBed, request
 from websockets.sync.client import ClientConnection, connect
 
-from jupyter_gpu_release.broker.sessions import FRESH_S, judge_closing
+from jupyter_gpu_release.broker.sessions import FRESH_S, SessionTable, judge_closing
 from jupyter_gpu_release.client.session import ConnectionLost, GatewaySession
 from jupyter_gpu_release.core.messages import decode, encode
 from jupyter_gpu_release.core.session_messages import (
@@ -27,10 +31,45 @@ from jupyter_gpu_release.core.session_messages import (
 
 
 def test_what_a_closed_socket_means() -> None:
-    assert judge_closing(100.0, said_bye=True) == "ended"
-    assert judge_closing(0.0, said_bye=False) == "grace"
-    assert judge_closing(FRESH_S, said_bye=False) == "grace"
-    assert judge_closing(FRESH_S + 0.1, said_bye=False) == "lost"
+    assert judge_closing(100.0, said_bye=True, is_direct=False) == "ended"
+    assert judge_closing(0.0, said_bye=False, is_direct=False) == "grace"
+    assert judge_closing(FRESH_S, said_bye=False, is_direct=False) == "grace"
+    assert judge_closing(FRESH_S + 0.1, said_bye=False, is_direct=False) == "lost"
+    assert judge_closing(FRESH_S + 0.1, said_bye=False, is_direct=True) == "grace"  # its own machine closed it
+    assert judge_closing(1000.0, said_bye=False, is_direct=True) == "lost"  # our system gave it up
+
+
+class _Wire:
+    def __init__(self, *, is_direct: bool) -> None:
+        self.is_direct = is_direct
+        self.closed = ""
+
+    async def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_direct: bool) -> None:
+    """Stopped, or in C code that keeps the interpreter's lock; through a tunnel nobody could tell it from a closed lid."""
+    ended: list[str] = []
+    nothing: Any = SimpleNamespace(put=lambda *_: None)
+    table = SessionTable(nothing, 0.01, lambda _: [], nothing)
+    table.on_end = ended.append
+    wire = _Wire(is_direct=is_direct)
+    session = await table.attach("k", "ann", wire)
+    session.heard_at -= 20
+    await table.check_silence()
+    assert (session.state, bool(wire.closed)) == ("lost", not is_direct)
+    if is_direct:
+        table.heard(session)
+        assert session.state == "live"  # it was only stopped
+        session.heard_at -= 20
+        await table.check_silence()
+    table.detach(session, wire, said_bye=False)
+    assert session.state == ("grace" if is_direct else "lost")
+    await asyncio.sleep(0.05)
+    assert ended == (["k"] if is_direct else [])
 
 
 def test_a_kernel_that_says_bye_ends_its_runs_now(gateway: GatewayBed, until) -> None:
