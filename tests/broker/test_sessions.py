@@ -51,7 +51,7 @@ class _Wire:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("is_direct", [True, False])
 async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_direct: bool) -> None:
-    """Stopped, or in C code that keeps the interpreter's lock; through a tunnel nobody could tell it from a closed lid."""
+    """Stopped, or deep in C code; through a tunnel nobody could tell it from a closed lid."""
     ended: list[str] = []
     nothing: Any = SimpleNamespace(put=lambda *_: None)
     table = SessionTable(nothing, 0.01, lambda _: [], nothing)
