@@ -26,7 +26,10 @@ def make_jax(array: Any) -> Any:
     """A JAX array on the default device."""
     import jax
 
-    return jax.device_put(array)
+    if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
+        return jax.device_put(array)
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        return jax.device_put(array)  # whatever is set here: it came from where such arrays are made
 
 
 def lookup_cupy(kind: type) -> Any:

@@ -1,6 +1,7 @@
 """Settings of loaded libraries: those of the notebook travel in with a cell, those that the cell changes come home.
 
-One table, :data:`LIBRARIES`. Of a library that is not loaded where its settings arrive they wait for its import.
+One table, :data:`LIBRARIES`, to which packages add (:data:`PLUG_INS`).
+Of a library that is not loaded where its settings arrive they wait for its import.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
@@ -42,17 +44,24 @@ class Library:
 # -------------------------------------------------------------------------------- what the table's entries do
 def _numpy(numpy: Any) -> Values:
     options = numpy.get_printoptions()
-    return {name: options[name] for name in _NUMPY_USUAL if name in options}
+    errors = {f"{_ERROR}{kind}": reaction for kind, reaction in numpy.geterr().items()}
+    return {**{name: options[name] for name in _NUMPY_USUAL if name in options}, **errors}
+
+
+#: ``seterr``
+_ERROR = "error."
 
 
 _NUMPY_USUAL = {
     "edgeitems": 3, "threshold": 1000, "precision": 8, "suppress": False, "linewidth": 75, "nanstr": "nan",
     "infstr": "inf", "sign": "-", "floatmode": "maxprec", "formatter": None,
+    "error.divide": "warn", "error.over": "warn", "error.under": "ignore", "error.invalid": "warn",
 }  # fmt: skip
 
 
 def _set_numpy(numpy: Any, name: str, value: Any) -> None:
-    numpy.set_printoptions(**{name: value})
+    kind = name.removeprefix(_ERROR)
+    numpy.set_printoptions(**{name: value}) if kind == name else numpy.seterr(**{kind: value})
 
 
 def _pandas(pandas: Any) -> Values:
@@ -76,6 +85,8 @@ def _torch(torch: Any) -> Values:
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "matmul": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "grad": torch.is_grad_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
         **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
         **{f"print.{name}": value for name, value in printed.items()},
     }
@@ -83,7 +94,8 @@ def _torch(torch: Any) -> Values:
 
 _CUDNN = {"cudnn.benchmark": False, "cudnn.deterministic": False, "cudnn.enabled": True}
 _TORCH_USUAL = {
-    "dtype": "float32", "matmul": "highest", "deterministic": False, **_CUDNN, "print.precision": 4,
+    "dtype": "float32", "matmul": "highest", "deterministic": False, "grad": True, "anomaly": False, **_CUDNN,
+    "print.precision": 4,
     "print.threshold": 1000, "print.edgeitems": 3, "print.linewidth": 80, "print.sci_mode": None,
 }  # fmt: skip
 
@@ -96,6 +108,10 @@ def _set_torch(torch: Any, name: str, value: Any) -> None:
         torch.set_float32_matmul_precision(value)
     elif kind == "deterministic":
         torch.use_deterministic_algorithms(value)
+    elif kind == "grad":
+        torch.set_grad_enabled(value)
+    elif kind == "anomaly":
+        torch.autograd.set_detect_anomaly(value)
     else:
         setattr(torch.backends.cudnn if kind == "cudnn" else sys.modules["torch._tensor_str"].PRINT_OPTS, rest, value)
 
@@ -204,7 +220,82 @@ def _add_filter(_module: Any, _name: str, value: Any) -> None:
     warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
+def _python(_module: Any) -> Values:
+    return {"recursion limit": sys.getrecursionlimit(), "digits": sys.get_int_max_str_digits()}
+
+
+def _set_python(_module: Any, name: str, value: Any) -> None:
+    sys.setrecursionlimit(value) if name == "recursion limit" else sys.set_int_max_str_digits(value)
+
+
+def _decimal(decimal: Any) -> Values:
+    context = decimal.getcontext()
+    traps = sorted(signal.__name__ for signal, is_on in context.traps.items() if is_on)
+    return {**{name: getattr(context, name) for name in _DECIMAL if name != "traps"}, "traps": traps}
+
+
+_DECIMAL = {
+    "prec": 28, "rounding": "ROUND_HALF_EVEN", "Emin": -999999, "Emax": 999999, "capitals": 1, "clamp": 0,
+    "traps": ["DivisionByZero", "InvalidOperation", "Overflow"],
+}  # fmt: skip
+
+
+def _set_decimal(decimal: Any, name: str, value: Any) -> None:
+    context = decimal.getcontext()
+    if name == "traps":
+        for signal in context.traps:
+            context.traps[signal] = signal.__name__ in value
+    else:
+        setattr(context, name, value)
+
+
+_JAX = {
+    "jax_enable_x64": False, "jax_debug_nans": False, "jax_debug_infs": False, "jax_disable_jit": False,
+    "jax_default_matmul_precision": None, "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow",
+    "jax_default_prng_impl": "threefry2x32",
+}  # fmt: skip
+
+
+def _jax(jax: Any) -> Values:
+    return {name: jax.config.values[name] for name in _JAX if name in jax.config.values}
+
+
+def _set_jax(jax: Any, name: str, value: Any) -> None:
+    jax.config.update(name, value)
+
+
+_KERAS = {"floatx": "float32", "dtype_policy": "float32", "epsilon": 1e-7, "image_data_format": "channels_last"}
+
+
+def _keras(keras: Any) -> Values:
+    config = keras.config
+    return {name: config.dtype_policy().name if name == "dtype_policy" else getattr(config, name)() for name in _KERAS}
+
+
+def _set_keras(keras: Any, name: str, value: Any) -> None:
+    getattr(keras.config, f"set_{name}")(value)
+
+
+#: where mlflow keeps what ``set_tracking_uri`` and ``set_experiment`` chose (the latter would ask the server again)
+_MLFLOW = {
+    "tracking_uri": ("mlflow.tracking._tracking_service.utils", "_tracking_uri"),
+    "experiment": ("mlflow.tracking.fluent", "_active_experiment_id"),
+}
+
+
+def _mlflow(_module: Any) -> Values:
+    places = {name: sys.modules.get(module) for name, (module, _) in _MLFLOW.items()}
+    return {name: getattr(place, _MLFLOW[name][1], None) for name, place in places.items() if place is not None}
+
+
+def _set_mlflow(_module: Any, name: str, value: Any) -> None:
+    module, attribute = _MLFLOW[name]
+    setattr(sys.modules[module], attribute, value)
+
+
 LIBRARIES = (
+    Library("sys", _python, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_python),
+    Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
     Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context"}, _set_ipython),
     Library("numpy", _numpy, lambda _: _NUMPY_USUAL, _set_numpy),
@@ -214,10 +305,26 @@ LIBRARIES = (
             _set_sklearn),
     Library("matplotlib", _matplotlib, _matplotlib_usual, _set_matplotlib),
     Library("matplotlib_inline.config", _inline, lambda _: _INLINE, _set_inline),
+    Library("jax", _jax, lambda _: _JAX, _set_jax),
+    Library("keras", _keras, lambda _: _KERAS, _set_keras),
+    Library("mlflow", _mlflow, lambda _: dict.fromkeys(_MLFLOW), _set_mlflow),
 )  # fmt: skip
 _BY_MODULE = {library.module: library for library in LIBRARIES}
+#: packages add a library by an entry point of this group, which names a :class:`Library`
+PLUG_INS = "jupyter_gpu_release.settings"
 #: of no account for what a cell computes
-_ONLY_SHOWN = frozenset({"warnings", "IPython"})
+_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow"})
+
+
+@functools.cache
+def add_plug_ins() -> None:
+    """Add what installed packages bring; takes some milliseconds, once."""
+    for point in entry_points(group=PLUG_INS):
+        try:
+            library: Library = point.load()
+            _BY_MODULE.setdefault(library.module, library)
+        except Exception as error:  # noqa: BLE001 - foreign code
+            warnings.warn(f"settings of {point.name} do not travel: {type(error).__name__}: {error}", stacklevel=2)
 
 
 # ------------------------------------------------------------------------------------------- there and back
@@ -327,7 +434,8 @@ class _Loader(importlib.abc.Loader):
 
 
 def _loaded() -> Iterator[tuple[Library, Values]]:
-    for library in LIBRARIES:
+    add_plug_ins()
+    for library in list(_BY_MODULE.values()):
         if library.module in sys.modules:
             with contextlib.suppress(Exception):  # internals of another version, or a library half imported
                 yield library, library.read(sys.modules[library.module])

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import decimal
 import importlib
+import importlib.util
+import os
 import random
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -79,3 +83,66 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     assert (type(plotted.__loader__), plotted.__spec__.loader) == (SourceFileLoader, plotted.__loader__)
     assert sys.meta_path == finders
     assert arrived.waiting == {}
+
+
+def test_what_computes_otherwise_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    limit, context = sys.getrecursionlimit(), decimal.getcontext().copy()
+    before = settings.SettingsBefore({})
+    with np.errstate(), torch.enable_grad(), monkeypatch.context():
+        np.seterr(divide="raise")
+        torch.set_grad_enabled(False)
+        sys.setrecursionlimit(limit + 77)
+        decimal.getcontext().prec = 50
+        decimal.getcontext().traps[decimal.Inexact] = True
+        captured = settings.capture_settings()
+        changed, left = before.changes()
+    sys.setrecursionlimit(limit)
+    decimal.setcontext(context)
+    assert left == []
+    assert captured["sys"]["recursion limit"] == changed["sys"]["recursion limit"] == limit + 77
+    assert captured["numpy"] == changed["numpy"] == {"error.divide": "raise"}
+    assert captured["torch"] == changed["torch"] == {"grad": False}
+    with np.errstate(), torch.enable_grad(), decimal.localcontext():
+        settings.ArrivedSettings().take(captured)
+        assert (np.geterr()["divide"], torch.is_grad_enabled(), decimal.getcontext().prec) == ("raise", False, 50)
+        assert decimal.getcontext().traps[decimal.Inexact]
+        assert sys.getrecursionlimit() == limit + 77
+    sys.setrecursionlimit(limit)
+
+
+def test_jax_and_keras_settings_travel() -> None:
+    code = (
+        "import os; os.environ['KERAS_BACKEND'] = 'jax'\n"
+        "import jax, keras, pickle, sys, numpy as np\n"
+        "from jupyter_gpu_release.storage import settings, array_reducers\n"
+        "wide = array_reducers.make_jax(np.arange(3.0))\n"
+        "assert str(wide.dtype) == 'float64', wide.dtype\n"
+        "assert not {'jax', 'keras'} & settings.capture_settings().keys(), settings.capture_settings()\n"
+        "wanted = {'jax': {'jax_enable_x64': True}, 'keras': {'dtype_policy': 'mixed_bfloat16'}}\n"
+        "settings.ArrivedSettings().take(wanted)\n"
+        "assert jax.numpy.ones(1).dtype == 'float64' and keras.config.dtype_policy().name == 'mixed_bfloat16'\n"
+        "found = settings.capture_settings()\n"
+        "assert {library: found[library] for library in wanted} == wanted, found\n"
+    )
+    if importlib.util.find_spec("jax") is None or importlib.util.find_spec("keras") is None:
+        pytest.skip("needs jax and keras")
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+
+def test_packages_add_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    facts = tmp_path / "added-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Name: added\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[jupyter_gpu_release.settings]\nadded = added_settings:LIBRARY\n")
+    (tmp_path / "added.py").write_text("level = 2\n")
+    (tmp_path / "added_settings.py").write_text(
+        "from jupyter_gpu_release.storage.settings import Library\n"
+        "LIBRARY = Library('added', lambda m: {'level': m.level}, lambda _: {'level': 1}, setattr)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("added")
+    monkeypatch.setattr(settings, "_BY_MODULE", dict(settings._BY_MODULE))
+    settings.add_plug_ins.cache_clear()
+    assert settings.capture_settings()["added"] == {"level": 2}
+    settings.add_plug_ins.cache_clear()
