@@ -54,11 +54,10 @@ class Arrival:
             old, new = self._originals[name], values[name]
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
-        changed = bool(replaced)
         for old, thing in self._same():
             if type(old) is object:  # it cannot have changed, and modules may know it, too
                 self._stay(old, thing)
-            elif changed and id(thing) not in replaced:
+            elif id(thing) not in replaced:
                 replaced.setdefault(id(old), (old, thing))
         return replaced
 

@@ -6,6 +6,7 @@ import ast
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ..client.results import say_lacking
@@ -18,6 +19,7 @@ from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
 from ..storage.graph_key import GraphKey, graph_key
 from ..storage.rebuild import Realm
+from ..storage.references import Key, parts_of
 from .arrival import Arrival
 
 _AUTOMATIC = Choice()
@@ -106,7 +108,8 @@ class Namespace:
         ``leave`` says which of the names are not to be bound after all. ``in_turn``: the run was this notebook's latest
         step, so that its random states are the notebook's.
         """
-        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}))
+        sent = SentObjects(prepared, in_turn=in_turn)
+        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
         self.values_of_last = dict(loaded.values)
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
@@ -121,12 +124,43 @@ class Namespace:
             self._settings.take(loaded.facts.get("settings", {}))
         self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
-            self.outward.origins.note(run, loaded.values, self._shell.user_ns)
+            made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
+            self.outward.origins.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
             self._notes.append(say_lacking(run, lacking))
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+
+class SentObjects:
+    """What was sent for a run, by its key. ``in_turn``: the notebook has waited, so it is as it was."""
+
+    def __init__(self, prepared: Prepared | None, *, in_turn: bool) -> None:
+        self._prepared = prepared
+        self._in_turn = in_turn
+        self._parts: dict[str, list[Any]] = {}
+
+    @cached_property
+    def _by_number(self) -> dict[int, Any]:
+        return {} if self._prepared is None else dict(self._prepared.memo.values())
+
+    def find(self, key: Key) -> Any:
+        """The notebook's object; raises ``KeyError``."""
+        if isinstance(key, int):
+            return self._by_number[key]
+        originals = {} if self._prepared is None else self._prepared.originals
+        if isinstance(key, str):
+            return originals[key]
+        name, place = key
+        if not self._in_turn:
+            raise KeyError(key)
+        if name not in self._parts:
+            self._parts[name] = parts_of(originals[name])
+        parts = self._parts[name]
+        if place >= len(parts):
+            raise KeyError(key)
+        return parts[place]
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: Choice) -> list[str]:

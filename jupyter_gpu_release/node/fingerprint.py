@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
+from array import array
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ from ..storage.graph_map import GraphMap
 from ..storage.memory import address_of
 from ..storage.pickler import GraphPickler
 from ..storage.rebuild import Realm
+from ..storage.references import parts_of
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range)
 
@@ -28,6 +31,8 @@ class Fingerprint(NamedTuple):
 
     stream: bytes
     buffers: tuple[_Buffer, ...]
+    #: ids of the objects in it, as they were met; of a large graph only of what the value itself holds
+    idents: array[int]
 
 
 class FingerprintReader:
@@ -36,8 +41,9 @@ class FingerprintReader:
     Memory that lies in a mapped graph file is not read at all: the file is its pristine copy.
     """
 
-    def __init__(self, realm: Realm, maps: Iterable[GraphMap]) -> None:
+    def __init__(self, realm: Realm, maps: Iterable[GraphMap], *, large: bool) -> None:
         self._realm = realm
+        self._large = large
         self._maps = list(maps)
         self._digests: dict[tuple[int, int], bytes] = {}
         self._unchanged: dict[tuple[int, int], bool] = {}
@@ -48,7 +54,7 @@ class FingerprintReader:
         if dumped is None:
             return None
         stream, views = dumped
-        return Fingerprint(stream, tuple(self._buffer(view) for view in views))
+        return Fingerprint(stream, tuple(self._buffer(view) for view in views), self._idents(value))
 
     def is_same(self, before: Fingerprint | None, value: Any) -> bool:
         """Whether ``value`` still looks as it did; False when that cannot be decided."""
@@ -60,7 +66,36 @@ class FingerprintReader:
             return False
         return all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True))
 
+    def still_in_place(self, before: Fingerprint, value: Any) -> tuple[dict[int, int], list[Any]]:
+        """Objects of ``value``, which was found to be the same last, by id, each at the place that it had then.
+
+        (The address of one that is gone may be another's now, so an id alone says nothing.)
+        """
+        idents = before.idents
+        if self._large:
+            parts = parts_of(value)
+            now = array("Q", map(id, parts))
+            if now == idents:
+                return dict(zip(now, range(len(now)), strict=True)), parts
+            places = zip(now, idents, itertools.count(), strict=False)
+            return {ident: place for ident, was, place in places if ident == was}, parts
+        found = {
+            ident: (place, thing)
+            for ident, (place, thing) in self._keep.memo.copy().items()
+            if place < len(idents) and idents[place] == ident
+        }
+        return {ident: place for ident, (place, _) in found.items()}, [thing for _, thing in found.values()]
+
     # ---------------------------------------------------------------------------------- inside
+    def _idents(self, value: Any) -> array[int]:
+        if self._large:
+            return array("Q", map(id, parts_of(value)))
+        memo = self._keep.memo.copy()
+        idents = array("Q", bytes(8 * len(memo)))
+        for ident, (place, _) in memo.items():
+            idents[place] = ident
+        return idents
+
     def _dump(self, value: Any) -> tuple[bytes, list[memoryview]] | None:
         file = io.BytesIO()
         buffers: list[memoryview] = []

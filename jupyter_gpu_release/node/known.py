@@ -9,11 +9,15 @@ from __future__ import annotations
 import collections
 import contextlib
 import enum
+import functools
+import itertools
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Set
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
+from ..storage.references import Key
 from .fingerprint import is_immutable
 
 _MOST = 20_000
@@ -23,6 +27,29 @@ _NOT_MUTABLE = (
     str, bytes, int, float, tuple, frozenset, weakref.ref,
 )  # fmt: skip
 _SIZED = (list, dict, bytearray)
+
+
+class ArrivedNumbers:
+    """Numbers of all objects that arrived, by their addresses: holds none of them. Without: there were too many."""
+
+    def __init__(self, memo: dict[int, Any]) -> None:
+        self._idents = array("Q", map(id, memo.values()))
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._idents)
+
+    @functools.cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {ident: number for number, ident in enumerate(self._idents)}
+
+    def keys_of(self, name: str, places: Mapping[int, int]) -> Iterator[tuple[int, Key]]:
+        """Ids and keys of what is in ``name``, of which each is at its place as it was when it arrived."""
+        if not self.are_known:
+            return zip(places, zip(itertools.repeat(name), places.values(), strict=False), strict=True)
+        numbers = self._numbers
+        return ((ident, numbers[ident]) for ident in places if ident in numbers)
 
 
 class KnownObjects:
@@ -138,6 +165,12 @@ class Holder:
             self._reference = weakref.ref(value)
         except TypeError:  # a plain container: its id must do; what is new and equal need not travel anyway
             return
+
+    def original(self, value: Any) -> Any:
+        """What the name held: ``value``, if it is that, or what is still to be found elsewhere; None: it is gone."""
+        if self.holds(value):
+            return value
+        return None if self._reference is None else self._reference()
 
     def holds(self, value: Any) -> bool:
         """Whether ``value`` is (as far as can be told) the same object."""

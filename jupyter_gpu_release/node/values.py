@@ -21,11 +21,13 @@ from ..storage.deferred import module_or_deferred
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
 from ..storage.group_reducers import unwrapped
+from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
+from ..storage.references import Key, KnownInputs
 from ..storage.views import is_partial_view
 from . import frameworks
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
-from .known import Holder, KnownObjects
+from .known import ArrivedNumbers, Holder, KnownObjects
 
 _MOST_NAMED = 8
 #: the GPU waits while the rank looks for what it cannot return
@@ -57,6 +59,7 @@ class RankValues:
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
         self._before: dict[str, Holder] = {}
         self._known = KnownObjects({})
+        self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
         self._settings: settings.SettingsBefore | None = None
         self._choices: set[str] = set(payload.reevaluate)
@@ -70,7 +73,7 @@ class RankValues:
     def load(self) -> list[str]:
         """Fill the namespace; returns notes. Raises LoadError with the name of the value at fault."""
         notes: list[str] = []
-        names = self._load_graph(notes)
+        names, arrived = self._load_graph(notes)
         self._load_ambient()
         notes += self._reevaluate()
         reader = self._reader()
@@ -78,13 +81,14 @@ class RankValues:
             value = self._namespace[name]
             if not is_immutable(value) and not isinstance(value, types.ModuleType):
                 self._inputs[name] = reader.take(value)
+        del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: Holder(value) for name, value in self._namespace.items()}
         return notes
 
-    def _load_graph(self, notes: list[str]) -> list[str]:
+    def _load_graph(self, notes: list[str]) -> tuple[list[str], dict[int, Any]]:
         stream, buffers = self._graph
         if not stream:
-            return []
+            return [], {}
         loaded = codec.load(stream, buffers, self._realm)
         for name, module in loaded.modules.items():
             may_wait = name in loaded.rest
@@ -97,7 +101,9 @@ class RankValues:
         self._namespace.update(loaded.values)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         self._known = KnownObjects(loaded.memo)
-        return list(loaded.values)
+        if not self._payload.function:
+            self._numbers = ArrivedNumbers(loaded.memo)
+        return list(loaded.values), loaded.memo
 
     def _load_ambient(self) -> None:
         state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
@@ -124,7 +130,7 @@ class RankValues:
         return notes
 
     def _reader(self) -> FingerprintReader:
-        return FingerprintReader(self._realm, self._maps.values())
+        return FingerprintReader(self._realm, self._maps.values(), large=not self._numbers.are_known)
 
     # ----------------------------------------------------------------------------------- after
     def collect(self) -> Collected:
@@ -132,7 +138,8 @@ class RankValues:
 
         What cannot be pickled is left out and said in the notes.
         """
-        changed = self._changed_inputs()
+        with without_gc():
+            changed, known = self._look_at_inputs()
         names = self._returned(changed)
         notes: list[str] = []
         home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
@@ -144,11 +151,10 @@ class RankValues:
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),
         }
-        if changed or self._known.has_sentinels:
-            same = functools.partial(self._known.among, only_sentinels=not changed)
-            dump = codec.dump(_views_last(values), self._realm, facts=lambda _, on: {**facts, "same": same(on)})
-        else:
-            dump = codec.dump(_views_last(values), self._realm, facts=lambda *_: facts)
+        same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
+        dump = codec.dump(
+            _views_last(values), self._realm, facts=lambda _, on: {**facts, "same": same(on)}, known=known
+        )
         notes += self._left_out(values, dump.failed)
         notes += dump.notes("came back")
         results = [
@@ -166,10 +172,24 @@ class RankValues:
             notes.append(f"{', '.join(left)}: set in the cell only, since the value cannot be pickled")
         return changed
 
-    def _changed_inputs(self) -> set[str]:
-        reader = self._reader()
-        still = {name for name in self._inputs if self._before[name].holds(self._namespace.get(name, self))}
-        return {name for name in still if not reader.is_same(self._inputs[name], self._namespace[name])}
+    def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:
+        """Names of inputs that were changed in place, and the objects that were not."""
+        reader, changed = self._reader(), set()
+        keys: dict[int, Key] = {}
+        things: list[Any] = []
+        for name, before in self._inputs.items():
+            now = self._namespace.get(name, self)
+            value = self._before[name].original(now)
+            if value is None:
+                continue
+            if before is None or not reader.is_same(before, value):
+                changed |= {name} if value is now else set()
+                continue
+            places, found = reader.still_in_place(before, value)
+            keys.update(self._numbers.keys_of(name, places))
+            keys.setdefault(id(value), name)
+            things += [*found, value]
+        return changed, KnownInputs(keys, things) if keys else None
 
     def _returned(self, changed: set[str]) -> list[str]:
         skipped = set(self._payload.skip)

@@ -1,10 +1,16 @@
-"""Which memory arrays and tensors look at: views of replaced memory are told by it."""
+"""Which memory arrays and tensors look at: views of it are told by that, there and here."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
 import sys
+import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
+
+from . import devices
 
 
 def memory_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -64,3 +70,201 @@ def copy_into_view(old: Any, new: Any) -> bool:
         return False
     old.data.copy_(new.data)
     return True
+
+
+# ------------------------------------------------------------------- views of memory that is in another process, too
+class Layout(NamedTuple):
+    """Where an array's or a tensor's elements are; strides in bytes."""
+
+    device: str
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First byte, and the one behind the last."""
+        reach = [stride * (length - 1) for stride, length in zip(self.strides, self.shape, strict=True)]
+        low, high = sum(min(0, each) for each in reach), sum(max(0, each) for each in reach)
+        return self.address + low, self.address + high + self.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all memory from the first to the last byte is its own."""
+        low, high = self.extent
+        return 0 < high - low == math.prod(self.shape) * self.itemsize
+
+    def digits(self, offset: int) -> list[int] | None:
+        """Steps along each axis that lead ``offset`` bytes on of a dense layout without negative strides."""
+        steps, left = [0] * len(self.shape), abs(offset)
+        for axis in sorted(range(len(self.shape)), key=lambda each: -self.strides[each]):
+            if self.shape[axis] > 1:
+                count, left = divmod(left, self.strides[axis])
+                steps[axis] = count if offset >= 0 else -count
+        return None if left else steps
+
+
+class Place(NamedTuple):
+    """A view as a place in the memory of an object that is known by ``key``; ``base``: that object's layout there."""
+
+    key: Any
+    base: Layout
+    #: bytes from the object's first element to the view's
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    #: None for an array, else the tensor's class
+    kind: Any
+    #: an array's ``writeable``, a tensor's ``requires_grad``
+    flag: bool
+
+    def within(self, now: Layout) -> tuple[int, tuple[int, ...]]:
+        """Offset and strides where the object is laid out as ``now``; raises :class:`NotThereError`."""
+        if (now.shape, now.itemsize) != (self.base.shape, self.base.itemsize):
+            raise NotThereError
+        axes = [axis for axis, length in enumerate(now.shape) if length > 1]
+        if all(now.strides[axis] == self.base.strides[axis] for axis in axes):
+            return self.offset, self.strides
+        if self.dtype.itemsize != now.itemsize or min(self.base.strides, default=0) < 0:
+            raise NotThereError
+        start, steps = self.base.digits(self.offset), [self.base.digits(stride) for stride in self.strides]
+        if start is None or None in steps:
+            raise NotThereError
+        for axis in axes:  # a view that leaves a row at its end is a copy in the notebook, too
+            ends = [step[axis] * (length - 1) for step, length in zip(steps, self.shape, strict=True) if step]
+            low, high = (start[axis] + sum(bound(0, end) for end in ends) for bound in (min, max))
+            if low < 0 or high >= now.shape[axis]:
+                raise NotThereError
+        strides = tuple(sum(map(math.prod, zip(step or (), now.strides, strict=True))) for step in steps)
+        return sum(map(math.prod, zip(start, now.strides, strict=True))), strides
+
+
+class NotThereError(Exception):
+    """The notebook's object has no such place (any more)."""
+
+
+class KnownMemory:
+    """Memory of arrays and tensors: (key, object) of each."""
+
+    def __init__(self, objects: Iterable[tuple[Any, Any]]) -> None:
+        self._objects: Iterable[tuple[Any, Any]] | None = objects
+        #: by device, in order: first bytes, and (behind the last, key, layout); none lies within another
+        self._spans: dict[str, tuple[list[int], list[tuple[int, Any, Layout]]]] = {}
+
+    def find(self, view: Any) -> Place | None:
+        """Where ``view`` looks at; None: at no memory that is known."""
+        if self._objects is not None:
+            self._take(self._objects)
+            self._objects = None
+        layout = layout_of(view)
+        starts, spans = self._spans.get(layout.device if layout is not None else "", ((), ()))
+        if layout is None or not starts or 0 in layout.shape:
+            return None
+        low, high = layout.extent
+        at = bisect.bisect_right(starts, low) - 1
+        if at < 0 or high > spans[at][0]:
+            return None
+        _, key, base = spans[at]
+        is_array = type(view).__module__ == "numpy"
+        return Place(
+            key, base, layout.address - base.address, layout.shape, layout.strides, view.dtype,
+            None if is_array else type(view), bool(view.flags.writeable if is_array else view.requires_grad),
+        )  # fmt: skip
+
+    def _take(self, objects: Iterable[tuple[Any, Any]]) -> None:
+        found: dict[str, list[tuple[int, int, Any, Layout]]] = {}
+        for key, thing in objects:
+            layout = layout_of(thing)
+            if layout is not None and layout.is_dense:
+                low, high = layout.extent
+                found.setdefault(layout.device, []).append((low, -high, key, layout))
+        for device, each in found.items():
+            each.sort(key=lambda span: span[:2])
+            reach = [0, *itertools.accumulate((-high for _, high, *_ in each), max)]
+            widest = [span for span, before in zip(each, reach, strict=False) if -span[1] > before]
+            self._spans[device] = [low for low, *_ in widest], [(-high, key, layout) for _, high, key, layout in widest]
+
+
+def layout_of(thing: Any) -> Layout | None:
+    """The layout of an array (without objects in it) or of a strided tensor; None for anything else."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and type(thing) is numpy.ndarray:
+        if thing.dtype.hasobject:
+            return None
+        address = thing.__array_interface__["data"][0]
+        return Layout("cpu", address, thing.shape, thing.strides, thing.itemsize)
+    if torch is None or not isinstance(thing, torch.Tensor):
+        return None
+    if thing.layout is not torch.strided or thing.device.type == "meta" or thing.is_conj() or thing.is_neg():
+        return None
+    try:
+        address, size = thing.data_ptr(), thing.element_size()
+    except RuntimeError:  # a tensor without memory of its own (a subclass, a transform's)
+        return None
+    return Layout(str(thing.device), address, tuple(thing.shape), tuple(size * each for each in thing.stride()), size)
+
+
+def place_in(live: Any, place: Place) -> Any:
+    """The view at this place of the notebook's object; raises :class:`NotThereError`."""
+    now = layout_of(live)
+    if now is None:
+        raise NotThereError
+    offset, strides = place.within(now)
+    try:
+        if place.kind is None:
+            return _array_at(live, now, offset, strides, place)
+        return _tensor_at(live, now, offset, strides, place)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise NotThereError from error
+
+
+def _array_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], place: Place) -> Any:
+    import numpy
+
+    start, memory = _bytes_of(live)
+    view: Any = numpy.ndarray(
+        place.shape, place.dtype, buffer=memory, offset=now.address + offset - start, strides=strides
+    )
+    if not place.flag:
+        view.flags.writeable = False
+    return view
+
+
+def _tensor_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], place: Place) -> Any:
+    import torch
+
+    from .torch_reducers import rebuild_tensor
+
+    if isinstance(live, torch.Tensor):
+        storage, mark = live.untyped_storage(), devices.tensor_mark(live)
+    else:
+        with warnings.catch_warnings():  # an array that cannot be written to
+            warnings.simplefilter("ignore")
+            storage, mark = torch.from_numpy(_bytes_of(live)[1]).untyped_storage(), ""
+    size, at = place.dtype.itemsize, now.address + offset - storage.data_ptr()
+    low, high = Layout("", at, place.shape, strides, size).extent
+    if low < 0 or high > storage.nbytes() or at % size or any(stride % size for stride in strides):
+        raise NotThereError
+    steps = tuple(stride // size for stride in strides)
+    tensor = rebuild_tensor(place.kind, storage, place.dtype, at // size, place.shape, steps, place.flag)
+    if mark:
+        setattr(tensor, devices.ATTRIBUTE, mark)
+    return tensor
+
+
+def _bytes_of(live: Any) -> tuple[int, Any]:
+    """Address and bytes (as an array) of the memory that an array or tensor looks at."""
+    from . import numpy_reducers
+
+    root = live
+    if type(live).__module__ != "numpy":
+        torch = sys.modules["torch"]
+        root = torch.empty(0, dtype=torch.uint8).set_(live.untyped_storage()).numpy()
+    elif live.base is not None and not live.flags.forc:
+        root = numpy_reducers.memory_root(live)
+    if root is None or not root.flags.forc:
+        raise NotThereError
+    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
+    return root.__array_interface__["data"][0], memory

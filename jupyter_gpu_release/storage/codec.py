@@ -22,6 +22,7 @@ from .missing import TolerantUnpickler
 from .pickler import GraphPickler, digest, global_reads, without_gc
 from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .rebuild import Realm, Rebuilder
+from .references import KnownInputs, Live, Parts, References, Targets
 from .unpickler import GraphUnpickler
 from .written import WrittenObjects
 
@@ -81,11 +82,12 @@ def dump(
     rest: Rest = dict,
     rest_bytes: int = 0,
     facts: Facts = lambda _codes, _is_written: {},
+    known: KnownInputs | None = None,
 ) -> Dump:
     """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
     of ``rest`` what can be and has room in ``rest_bytes``.
 
-    A value that cannot be pickled is left out and named in ``failed``.
+    A value that cannot be pickled is left out and named in ``failed``. ``known``: what the receiver has itself.
     """
     more = _More(follow, home, rest, rest_bytes)
     failed: dict[str, Exception] = {}
@@ -93,7 +95,7 @@ def dump(
     plain = presumed_plain(values)
     with without_gc():
         for _ in range(_MOST_RESTARTS):
-            writer = _Writer(realm, more, failed, whole)
+            writer = _Writer(realm, more, failed, whole, known)
             try:
                 written = writer.write(values, facts, plain)
             except NotPlainError:
@@ -105,7 +107,8 @@ def dump(
             if not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        return _Writer(realm, more, failed, whole, careful=True).write(values, facts, PlainValues())
+        last = _Writer(realm, more, failed, whole, known, careful=True)
+        return last.write(values, facts, PlainValues())
 
 
 @dataclass(frozen=True)
@@ -146,12 +149,15 @@ class _Writer:
         more: _More,
         failed: dict[str, Exception],
         whole: set[Hashable],
+        known: KnownInputs | None,
         *,
         careful: bool = False,
     ) -> None:
         self._file = GraphStream()
         self._dump = Dump(failed=failed)
-        self._pickler = GraphPickler(self._file, realm, self._dump.buffers)
+        self._realm = realm
+        self._references = None if known is None else References(known)
+        self._pickler = GraphPickler(self._file, realm, self._dump.buffers, references=self._references)
         self._pickler.whole |= whole
         self._whole = whole
         self._more = more
@@ -177,12 +183,20 @@ class _Writer:
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
         self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
         self._pickler.dump(None)
-        self._dump.stream = self._file.getvalue()
         self._dump.modules = self._pickler.modules
         self._dump.codes = self._pickler.codes
         self._dump.memo = memo
         self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
+        self._dump.stream = self._file.getvalue()
+        if self._references is not None:
+            self._dump.stream = self._references.wrap(self._dump.stream, self._dump.buffers, self._write_targets)
         return self._dump
+
+    def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
+        """What is referred to, for those who have it not."""
+        pickler = GraphPickler(file, self._realm, self._dump.buffers)
+        pickler.dump(things)
+        self._dump.keep += [*pickler.keep, *pickler.holders.values()]
 
     def _follow_reads(self, done: set[str], follow: Follow) -> None:
         asked: set[str] = set()
@@ -286,6 +300,8 @@ class Loaded:
     rest: set[str] = field(default_factory=set)
     #: number in the stream → object (for a rank)
     memo: dict[int, Any] = field(default_factory=dict)
+    #: ids of objects of the receiver that stand in the values
+    own: set[int] = field(default_factory=set)
     #: code of the functions that read the receiver's names
     codes: list[types.CodeType] = field(default_factory=list)
 
@@ -295,20 +311,29 @@ class Loaded:
         return sorted(name for name in reads - namespace.keys() - vars(builtins).keys() if not name.startswith("__"))
 
 
-def load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
-    """Rebuild all names of a graph.
+def load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None = None) -> Loaded:
+    """Rebuild all names of a graph; ``live`` finds the receiver's own objects that it refers to.
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
     with without_gc():
-        return _load(stream, buffers, realm)
+        return _load(stream, buffers, realm, live)
 
 
-def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
+def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None) -> Loaded:
     rebuilder = Rebuilder(realm)
     reading = _Reading()
+    parts = Parts.of(stream)
+
+    def reader(kind: Any) -> Any:
+        def read(parts: Parts) -> Any:
+            return kind(_from(stream, parts.things), rebuilder, buffers[parts.buffers :]).load()
+
+        rebuilder.targets = Targets(parts, live, read)
+        return kind(_from(stream, parts.begin), rebuilder, buffers)
+
     try:
-        unpickler = GraphUnpickler(io.BytesIO(stream), rebuilder, buffers)
+        unpickler = reader(GraphUnpickler)
         loaded = reading.all_of(unpickler)
         if not realm.at_home and len(stream) <= _LONGEST_NUMBERED:
             loaded.memo = unpickler.memo.copy()
@@ -316,14 +341,22 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm) -> Loaded:
         if not realm.at_home and not reading.is_rest:
             raise _load_error(reading.name, error) from error
         # placeholders for what cannot be; in a rank only for what it may not need
-        tolerant = TolerantUnpickler(io.BytesIO(stream), rebuilder, buffers)
+        tolerant = reader(TolerantUnpickler)
         try:
             loaded = reading.all_of(tolerant, tolerant.reasons)
         except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
     rebuilder.finish(lambda value: digest(value, realm))
     loaded.codes = rebuilder.codes
+    loaded.own = rebuilder.targets.own
+    rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
     return loaded
+
+
+def _from(stream: bytes, begin: int) -> io.BytesIO:
+    file = io.BytesIO(stream)
+    file.seek(begin)
+    return file
 
 
 class _Reading:

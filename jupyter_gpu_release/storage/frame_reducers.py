@@ -1,4 +1,4 @@
-"""Columns of pandas that live in Arrow's memory. Loaded only where pandas is."""
+"""What frames and series of pandas are made of. Loaded only where pandas is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import Any
 
 
 def lookup(kind: type) -> Any:
-    """The reducer for an Arrow-backed column, None for pandas' own way."""
-    return reduce_arrow_column if any(base.__name__ == "ArrowExtensionArray" for base in kind.__mro__) else None
+    """The reducer for a type, None for pandas' own way."""
+    names = {base.__name__ for base in kind.__mro__ if str(base.__module__).startswith("pandas")}
+    if "ArrowExtensionArray" in names:
+        return reduce_arrow_column
+    if "BlockValuesRefs" in names:
+        return reduce_sharing
+    if "Block" in names and hasattr(kind, "refs"):
+        return reduce_block
+    if "SingleBlockManager" in names and hasattr(kind, "from_blocks"):
+        return reduce_column
+    return reduce_index if "Index" in names else None
 
 
 def reduce_arrow_column(pickler: Any, column: Any) -> Any:
@@ -22,3 +31,47 @@ def reduce_arrow_column(pickler: Any, column: Any) -> Any:
     pickler.keep.append(chunk)
     state = {name: value for name, value in vars(column).items() if name != "_cache"} | {"_pa_array": chunk}
     return copyreg.__newobj__, (type(column),), state  # type: ignore[attr-defined]
+
+
+# -------------------------------------------------------------------------- frames that share memory (copy on write)
+def reduce_block(_pickler: Any, block: Any) -> Any:
+    """With the record of who shares its memory: whoever writes must go on copying first."""
+    maker, arguments = block.__reduce__()[:2]
+    return make_block, (maker, arguments, block.refs)
+
+
+def make_block(maker: Any, arguments: tuple[Any, ...], sharing: Any) -> Any:
+    """A block that shares its memory with those of the same record."""
+    block = maker(*arguments)
+    if sharing is not None:
+        block.refs = sharing
+        sharing.add_reference(block)
+    return block
+
+
+def reduce_column(_pickler: Any, manager: Any) -> Any:
+    """A series' manager as its block, which pandas itself would make anew."""
+    return make_column, (type(manager), manager.blocks[0], manager.axes[0])
+
+
+def make_column(kind: Any, block: Any, axis: Any) -> Any:
+    """The manager of one block."""
+    return kind.from_blocks([block], [axis])
+
+
+def reduce_sharing(_pickler: Any, sharing: Any) -> Any:
+    """A record of sharing: empty, since blocks enter themselves."""
+    return type(sharing), ()
+
+
+def reduce_index(pickler: Any, index: Any) -> Any:
+    """An index never changes, so it shares no memory with a column that may."""
+    references = getattr(index, "_references", None)
+    reduced = index.__reduce_ex__(5)
+    if references is None or not references.has_reference() or len(reduced) < 2 or type(reduced[1][-1]) is not dict:
+        return reduced
+    state = dict(reduced[1][-1])
+    if getattr(state.get("data"), "base", None) is not None:
+        state["data"] = state["data"].copy()
+        pickler.keep.append(state["data"])
+    return (reduced[0], (*reduced[1][:-1], state), *reduced[2:])

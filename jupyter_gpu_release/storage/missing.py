@@ -156,6 +156,10 @@ class TolerantUnpickler(_PythonUnpickler):
         except Exception as error:  # noqa: BLE001 - importing runs foreign code
             return MissingGlobal(module, name, self._because(error))
 
+    def persistent_load(self, number: int) -> Any:
+        """An object that the stream refers to."""
+        return self._rebuilder.referred(number)
+
     def _because(self, error: Exception) -> str:
         if isinstance(error, ModuleNotFoundError):
             reason = f"no module named {error.name}"

@@ -37,6 +37,9 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     mapped = mapped_files.reduce_mapped(pickler, array)
     if mapped is not NotImplemented:
         return mapped
+    referred = pickler.refer(array)
+    if referred is not None:
+        return referred
     root = memory_root(array)
     if root is None:
         return NotImplemented

@@ -22,6 +22,7 @@ from cloudpickle import cloudpickle
 from . import exceptions, group_reducers, rebuild, std_reducers
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .rebuild import Realm
+from .references import References
 
 #: smaller buffers travel inside the stream
 OUT_OF_BAND_BYTES = 512
@@ -37,7 +38,19 @@ class GraphPickler(cloudpickle.Pickler):
     what changed of it, and a tensor on a device is only a digest made there.
     """
 
-    def __init__(self, file: io.BytesIO, realm: Realm, buffers: list[Any], *, compact: bool = False) -> None:
+    def __init__(
+        self,
+        file: io.BytesIO,
+        realm: Realm,
+        buffers: list[Any],
+        *,
+        compact: bool = False,
+        references: References | None = None,
+    ) -> None:
+        #: to what the receiver has already
+        self.references = references
+        if references is not None:
+            self.persistent_id = references.persistent_id()
         super().__init__(file, protocol=5, buffer_callback=self._keep)
         self.realm = realm
         self.compact = compact
@@ -65,6 +78,11 @@ class GraphPickler(cloudpickle.Pickler):
             type(sys.stderr): std_reducers.reduce_stream,
         }
         self.nested = False
+
+    def refer(self, view: Any) -> Any:
+        """How a view on memory that the receiver has already is written; None: it has no such memory."""
+        number = None if self.references is None else self.references.place_of(view)
+        return None if number is None else (rebuild.referred, (number,))
 
     def memory_travels(self, key: Hashable) -> None:
         """A reducer writes all of this memory."""

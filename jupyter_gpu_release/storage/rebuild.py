@@ -63,9 +63,14 @@ def known_class(*arguments: Any) -> NoReturn:
     _receivers(arguments)
 
 
+def referred(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
 RECEIVERS = {
     (function.__module__, function.__name__): function.__name__
-    for function in (make_function, set_function, make_class, set_class)
+    for function in (make_function, set_function, make_class, set_class, referred)
 } | devices.RECEIVERS
 
 
@@ -74,6 +79,8 @@ class Rebuilder:
 
     def __init__(self, realm: Realm) -> None:
         self.realm = realm
+        #: what the stream refers to by number
+        self.targets: Any = ()
         self._fresh: set[int] = set()
         self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
         #: code of functions that are bound to the receiver's namespace
@@ -82,6 +89,10 @@ class Rebuilder:
     def lookup(self, name: str) -> Any:
         """What ``rebuild.<name>`` in a stream means here."""
         return getattr(self, name)
+
+    def referred(self, number: int) -> Any:
+        """The notebook's own object, or a view on its memory."""
+        return self.targets[number]
 
     def _is_fresh(self, thing: Any) -> bool:
         return id(thing) in self._fresh

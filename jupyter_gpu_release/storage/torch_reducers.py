@@ -51,6 +51,12 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
         tensor = _kept(pickler, tensor.resolve_conj().resolve_neg())
     if pickler.compact and tensor.device.type != "cpu":
         return _digest_reduce(pickler, tensor)
+    attributes = devices.without_mark(tensor.__dict__) if tensor.__dict__ else None
+    grad = tensor.grad if tensor.is_leaf else None
+    state = ((attributes, grad), None, None, set_tensor) if attributes or grad is not None else ()
+    referred = pickler.refer(tensor)
+    if referred is not None:
+        return (*referred, *state)
     storage, offset = tensor.untyped_storage(), tensor.storage_offset()
     if tensor.numel() and not storage.nbytes():
         raise pickle.PicklingError("its memory was let go (FSDP does that to what its module wraps)")
@@ -63,11 +69,7 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     mark = devices.tensor_mark(tensor) if tensor.device.type == "cpu" else str(tensor.device)
     holder = _StorageHolder.of(pickler, storage, mark)
     arguments = (type(tensor), holder, tensor.dtype, offset, tuple(tensor.shape), tuple(strides), tensor.requires_grad)
-    attributes = devices.without_mark(tensor.__dict__) if tensor.__dict__ else None
-    grad = tensor.grad if tensor.is_leaf else None
-    if attributes or grad is not None:
-        return rebuild_tensor, arguments, (attributes, grad), None, None, set_tensor
-    return rebuild_tensor, arguments
+    return (rebuild_tensor, arguments, *state)
 
 
 def _kept(pickler: Any, thing: Any) -> Any:
@@ -209,7 +211,7 @@ def reduce_script_module(_pickler: Any, module: Any) -> Any:
     """TorchScript has its own format."""
     file = io.BytesIO()
     torch.jit.save(module, file)
-    return load_script_module, (pickle.PickleBuffer(file.getbuffer()),)
+    return load_script_module, (pickle.PickleBuffer(file.getvalue()),)
 
 
 def load_script_module(data: Any) -> Any:

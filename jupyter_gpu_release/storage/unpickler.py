@@ -22,6 +22,10 @@ class GraphUnpickler(pickle.Unpickler):
         mine = RECEIVERS.get((module, name))
         return self._rebuilder.lookup(mine) if mine else super().find_class(module, name)
 
+    def persistent_load(self, number: int) -> Any:
+        """An object that the stream refers to."""
+        return self._rebuilder.referred(number)
+
 
 def writable(buffers: Sequence[Any]) -> list[Any]:
     """Objects built over the buffers must be writable, as they were."""

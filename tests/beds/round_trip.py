@@ -56,6 +56,8 @@ class Trip:
     untouched: str = ""
     bound: list[ValueInfo] = field(default_factory=list)
     home_bytes: int = 0
+    #: stream and buffers of what came home
+    graph: Any = None
 
 
 class Notebook:
@@ -108,7 +110,7 @@ class Notebook:
             collect_ms=answer["collect_ms"], untouched=answer["untouched"], home_bytes=answer["home_bytes"],
         )  # fmt: skip
         if answer["graph"] is not None:
-            stream, buffers = self._open(answer["graph"])
+            stream, buffers = trip.graph = self._open(answer["graph"])
             outcome = Outcome(status="ok", results=answer["results"])
             with self._as_main():
                 trip.bound = self.names.apply(stream, buffers, outcome, prepared)

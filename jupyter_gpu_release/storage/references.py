@@ -1,0 +1,151 @@
+"""References of results to inputs: what a run did not change is one object with the notebook's, not a copy of it.
+
+A result that holds an input which the run left as it was refers to it by the number that the input has in the graph
+that was sent. A view on such an input's memory refers to its place in that memory. The kernel puts its own object
+there. What is referred to travels along behind the names, as it would without: whoever has no such object (another
+kernel, a script, ``load()``) reads it there.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .array_memory import KnownMemory, NotThereError, Place, place_in
+
+_MAGIC = b"JGR\x01"  # a pickle begins otherwise
+_HEAD = struct.Struct("<QQQ")
+#: what nobody tells apart, or knows by a name or an id of its own
+_NOT_REFERRED = (
+    str, bytes, int, float, complex, bool, type(None), type, types.FunctionType, types.BuiltinFunctionType,
+    types.CodeType, types.ModuleType, types.MethodType,
+)  # fmt: skip
+
+#: the number of an object in the graph that was sent; where there are too many to number them, the name that held it,
+#: or the name and the place among its :func:`parts_of`
+Key = int | str | tuple[str, int]
+Live = Callable[[Key], Any]
+
+
+def parts_of(value: Any) -> list[Any]:
+    """What a container holds, or an object's attributes, in order."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    found = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    return list(found.values()) if isinstance(found, dict) else []
+
+
+class KnownInputs:
+    """Objects of the notebook that are here as they arrived: ``keys`` by their ids, and all of them."""
+
+    def __init__(self, keys: Mapping[int, Key], things: Sequence[Any]) -> None:
+        self.keys = keys
+        self._things = things  # so that no id is given away again
+        self.memory = KnownMemory((keys[id(thing)], thing) for thing in things if id(thing) in keys)
+
+
+class References:
+    """References that one dump makes."""
+
+    def __init__(self, known: KnownInputs) -> None:
+        self._known = known
+        self._numbers: dict[int, int] = {}
+        #: key of an object, or a place in the memory of one
+        self._targets: list[Key | Place] = []
+        self._things: list[Any] = []
+
+    def persistent_id(self) -> Callable[[Any], int | None]:
+        """The function that pickle asks for each object, so it does little."""
+        get, note = self._known.keys.get, self._note
+
+        def number(thing: Any) -> int | None:
+            found = get(id(thing))
+            return None if found is None else note(found, thing)
+
+        return number
+
+    def _note(self, key: Key, thing: Any) -> int | None:
+        return None if isinstance(thing, _NOT_REFERRED) else self._add(key, thing)
+
+    def place_of(self, view: Any) -> int | None:
+        """The number of a reference for a view on the memory of an input."""
+        place = self._known.memory.find(view)
+        return None if place is None else self._add(place, view)
+
+    def _add(self, target: Key | Place, thing: Any) -> int:
+        number = self._numbers.get(id(thing))
+        if number is None:
+            number = self._numbers[id(thing)] = len(self._targets)
+            self._targets.append(target)
+            self._things.append(thing)
+        return number
+
+    def wrap(self, stream: bytes, buffers: list[Any], write: Callable[[io.BytesIO, list[Any]], None]) -> bytes:
+        """The stream with its references, if it makes any; ``write`` appends what they refer to."""
+        if not self._targets:
+            return stream
+        targets = pickle.dumps(self._targets, protocol=5)
+        file = io.BytesIO()
+        file.write(_MAGIC + _HEAD.pack(len(stream), len(targets), len(buffers)))
+        file.write(stream)
+        file.write(targets)
+        write(file, self._things)
+        return file.getvalue()
+
+
+class Parts(NamedTuple):
+    """Where in a stream is what: its names, and what they refer to."""
+
+    begin: int = 0
+    targets: Sequence[Key | Place] = ()
+    things: int = 0
+    #: buffers of the names; those of what they refer to follow
+    buffers: int = 0
+
+    @classmethod
+    def of(cls, stream: bytes) -> Parts:
+        """Read a stream's head."""
+        if not stream.startswith(_MAGIC):
+            return cls()
+        begin = len(_MAGIC) + _HEAD.size
+        length, targets, buffers = _HEAD.unpack_from(stream, len(_MAGIC))
+        things = begin + length + targets
+        return cls(begin, pickle.loads(memoryview(stream)[begin + length : things]), things, buffers)
+
+
+class Targets:
+    """Answers for the references of one stream. ``live``: finds an object that was sent (KeyError: it is not known)."""
+
+    def __init__(self, parts: Parts, live: Live | None, read: Callable[[Parts], Sequence[Any]]) -> None:
+        self._parts = parts
+        self._live = live
+        self._read = read
+        self._copies: Sequence[Any] | None = None
+        self._found: dict[int, Any] = {}
+        #: ids of the notebook's own objects that stand in the results now
+        self.own: set[int] = set()
+
+    def __getitem__(self, number: int) -> Any:
+        if number not in self._found:
+            self._found[number] = self._find(number)
+        return self._found[number]
+
+    def _find(self, number: int) -> Any:
+        target = self._parts.targets[number]
+        if self._live is not None:
+            try:
+                if isinstance(target, Place):
+                    return place_in(self._live(target.key), target)
+                found = self._live(target)
+            except (KeyError, NotThereError):
+                pass
+            else:
+                self.own.add(id(found))
+                return found
+        if self._copies is None:
+            self._copies = self._read(self._parts)
+        return self._copies[number]

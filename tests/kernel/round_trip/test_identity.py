@@ -1,0 +1,210 @@
+# ruff: noqa: E501 - a cell is one string
+"""What a GPU cell makes from inputs that it does not change refers to the notebook's own objects and their memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from round_trip import Notebook
+
+from jupyter_gpu_release.storage import codec
+from jupyter_gpu_release.storage.rebuild import Realm
+
+
+@pytest.mark.parametrize("through_files", [False, True])
+def test_an_optimiser_made_in_a_cell_of_its_own_trains_the_notebooks_model(nb: Notebook, through_files: bool) -> None:
+    nb.cell("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 1))")
+    model = nb.ns["model"]
+    nb.ok("optimizer = torch.optim.SGD(model.parameters(), lr=0.5)", through_files=through_files)
+    assert nb.ns["model"] is model
+    params = nb.ns["optimizer"].param_groups[0]["params"]
+    assert [a is b for a, b in zip(params, model.parameters(), strict=True)] == [True] * 4
+    nb.cell("before = model[1].bias.item()\nmodel(torch.ones(1, 400)).sum().backward()\noptimizer.step()")
+    assert model[1].bias.item() == pytest.approx(nb.ns["before"] - 0.5)
+    nb.ok("loss = model(torch.ones(1, 400)).sum()\nloss.backward()\noptimizer.step()", through_files=through_files)
+    assert nb.ns["optimizer"].param_groups[0]["params"][3] is nb.ns["model"][1].bias
+
+
+HELD = """
+import numpy as np, pandas as pd, torch, collections
+class Net:
+    def __init__(self, n): self.n = n; self.parts = [n]
+class Trainer:
+    def __init__(self, model): self.model = model; self.log = {}
+class Slotted:
+    __slots__ = ("net",)
+df = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+nets = [Net(i) for i in range(5)]
+a = Net(9)
+model = torch.nn.Linear(2, 2)
+cfg = {"model": model, "layers": [[1, 2], {"k": (a, [3])}], "seen": {a}}
+ds = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))
+slotted = Slotted(); slotted.net = a
+names = bytearray(b"abc"); queue = collections.deque([a])
+"""
+
+
+def test_results_hold_the_notebooks_own_objects(nb: Notebook) -> None:
+    nb.cell(HELD)
+    nb.ok(
+        "sub = df\nbest = max(nets, key=lambda n: n.n)\npipe = [('a', a), ('m', model)]\nloader = torch.utils.data.DataLoader(ds)\n"
+        "trainer = Trainer(model)\ncfg2 = cfg\nlayer = cfg['layers'][1]['k'][1]\nsome = nets[1:3]\nw = model.weight\nfirst = nets[0].parts\n"
+        "held = {'names': names, 'q': queue, 's': slotted, 'set': cfg['seen'], 'add': nets[0].parts.append}"
+    )
+    ns = nb.ns
+    assert ns["sub"] is ns["df"]
+    assert ns["best"] is ns["nets"][4]
+    assert ns["pipe"][0][1] is ns["a"]
+    assert ns["pipe"][1][1] is ns["trainer"].model is ns["model"]
+    assert ns["loader"].dataset is ns["ds"]
+    assert ns["cfg2"] is ns["cfg"]
+    assert ns["layer"] is ns["cfg"]["layers"][1]["k"][1]
+    assert ns["some"] == ns["nets"][1:3]
+    assert ns["w"] is ns["model"].weight
+    assert ns["first"] is ns["nets"][0].parts
+    held = ns["held"]
+    assert [held["names"] is ns["names"], held["q"] is ns["queue"], held["s"] is ns["slotted"]] == [True] * 3
+    assert held["set"] is ns["cfg"]["seen"]
+    held["add"](7)
+    assert ns["nets"][0].parts == [0, 7]
+
+
+def test_objects_that_move_to_another_place_are_not_taken_for_what_was_at_their_address(nb: Notebook) -> None:
+    nb.cell("rows = [{'n': i, 'of': [i]} for i in range(50)]\ncfg = {'rows': rows}\ndel rows")
+    nb.ok(
+        "for _ in range(4):\n    cfg['rows'] = [dict(row) for row in cfg['rows']]\nbest, last = cfg['rows'][7], cfg['rows'][-1]"
+    )
+    ns = nb.ns
+    assert (ns["best"]["n"], ns["last"]["n"]) == (7, 49)
+    assert ns["best"]["of"] is ns["cfg"]["rows"][7]["of"]
+
+
+def test_what_is_renamed_or_wrapped_is_still_the_notebooks(nb: Notebook) -> None:
+    nb.cell(HELD + "net = model; keep = a; all_nets = list(nets)")
+    nb.ok("model = torch.nn.Sequential(model)\na.n = 10\na = [a]\nnets = nets[:2]\nnets[0].n = 77")
+    ns = nb.ns
+    assert ns["model"][0] is ns["net"]
+    assert ns["a"][0] is ns["keep"]
+    assert ns["keep"].n == 10
+    assert ns["nets"] == ns["all_nets"][:2]
+    assert ns["all_nets"][0].n == 77
+
+
+def test_another_kernel_gets_the_values_themselves(nb: Notebook) -> None:
+    nb.cell(HELD + "x = np.arange(12.0); t = torch.arange(4.)")
+    prepared = nb.collect("0")
+    trip = nb.ok("sub = [df, df]\nbest = nets[3]\nX = x.reshape(3, 4)\nrow = t[1:3]\nboth = (x, model)")
+    assert trip.home_bytes < 20_000
+    stream, buffers = trip.graph
+    loaded = codec.load(stream, buffers, Realm({}, at_home=True))
+    values: dict[str, Any] = loaded.values
+    assert values["sub"][0] is values["sub"][1]
+    assert values["sub"][0].equals(nb.ns["df"])
+    assert values["sub"][0] is not nb.ns["df"]
+    assert (values["best"].n, values["X"][1, 2], values["row"].tolist()) == (3, 6.0, [1, 2])
+    assert values["both"][0].tolist() == list(range(12))
+    assert prepared is not None
+
+
+# ------------------------------------------------------------------------------------------------- memory
+VIEWS = [
+    ("x = np.arange(12.0)", "v = x.reshape(3, 4)"),
+    ("x = np.arange(12.0).reshape(3, 4)", "v = x[1:, ::2]"),
+    ("x = np.arange(12.0).reshape(3, 4)", "v = x.T"),
+    ("x = np.arange(12.0).reshape(3, 4)", "v = x[::-1, ::-1]"),
+    ("x = np.arange(12).reshape(3, 4)", "v = x.view('f8').ravel()[2:]"),
+    ("x = np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1)", "v = x[1:, 1]"),
+    ("x = np.asfortranarray(np.arange(12.0).reshape(3, 4))", "v = x[1]"),
+    ("big = np.arange(20000.0).reshape(200, 100); x = big[:, 3]", "v = x[5:9]"),
+    ("big = np.arange(2000000.0).reshape(2000, 1000); x = big[:, 3:7]", "v = x[5:9, 1:]"),
+    ("big = np.arange(2000000.0).reshape(2000, 1000); x = big[:30]", "v = x.T[3]"),
+    ("x = np.arange(0, 6).astype('M8[D]')", "v = x[2:]"),
+    ("x = np.arange(12.0)", "v = {'deep': [x[3:5]]}['deep'][0]"),
+    ("x = np.zeros(4, dtype=[('a', 'f4'), ('b', 'i4')])", "v = x['b']"),
+    ("x = torch.arange(12.)", "v = x.view(3, 4)"),
+    ("x = torch.arange(12.).view(3, 4)", "v = x.t()[1:]"),
+    ("x = torch.nn.Parameter(torch.arange(12.))", "v = x.data"),
+    ("x = torch.nn.Parameter(torch.arange(12.))", "v = x.detach()[3:]"),
+    ("x = torch.arange(12.)", "v = x.numpy()"),
+    ("x = torch.arange(12.).view(3, 4)", "v = x[1].numpy()"),
+    ("x = np.arange(12.)", "v = torch.from_numpy(x)"),
+    ("x = np.arange(12.).reshape(3, 4)", "v = torch.from_numpy(x)[:, 1]"),
+    ("big = torch.arange(2000000.).view(2000, 1000); x = big[:, 3:7]", "v = x[5:9, 1:]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("through_files", [False, True])
+def test_a_view_that_a_cell_makes_looks_at_the_notebooks_memory(nb: Notebook, through_files: bool) -> None:
+    nb.cell("import numpy as np, torch, gc")
+    for make, view in VIEWS:
+        nb.cell(make)
+        nb.cell(view.replace("v =", "plain ="))
+        nb.ok(view, through_files=through_files)
+        x, v, plain = (nb.ns[name] for name in ("x", "v", "plain"))
+        assert type(v) is type(plain)
+        strides = [each.strides if isinstance(each, np.ndarray) else each.stride() for each in (v, plain)]
+        assert strides[0] == strides[1], view
+        assert _shares(x, v), view
+        assert _address(v) == _address(plain), view
+        nb.cell("with torch.no_grad():\n    v[...] = 0")
+        assert float(np.abs(np.asarray(plain).astype("f8")).sum()) == 0 if plain.dtype != "M8[D]" else True, view
+
+
+def _address(view: Any) -> int:
+    return view.data_ptr() if isinstance(view, torch.Tensor) else view.__array_interface__["data"][0]
+
+
+def _shares(one: Any, other: Any) -> bool:
+    arrays = [each.detach().numpy() if isinstance(each, torch.Tensor) else each for each in (one, other)]
+    return np.shares_memory(*arrays)
+
+
+def test_frames_and_modules_share_their_memory_with_what_is_taken_out_of_them(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, pandas as pd, torch\ndf = pd.DataFrame(np.zeros((4, 3)))\nnet = torch.nn.Linear(3, 2)\nser = pd.Series(np.zeros(3))"
+    )
+    nb.ok(
+        "v, u, s = df.values, df.to_numpy(), ser.values\npart = df.iloc[1:3]\nw = net.weight.data\nrow = net.weight.detach()[1].numpy()"
+    )
+    ns = nb.ns
+    assert np.shares_memory(ns["v"], ns["df"].values)
+    assert np.shares_memory(ns["u"], ns["df"].values)
+    assert np.shares_memory(ns["part"].values, ns["df"].values)
+    assert np.shares_memory(ns["s"], ns["ser"].values)
+    nb.cell("w[:] = 5")
+    assert ns["net"].weight[0, 0] == 5
+    assert ns["row"].tolist() == [5, 5, 5]
+
+
+def test_frames_that_share_memory_go_on_copying_before_they_write(nb: Notebook) -> None:
+    nb.cell("import numpy as np, pandas as pd\ndf = pd.DataFrame(np.zeros((4, 3)))")
+    nb.ok("other = df.rename(columns={0: 'z'})\npart = df.iloc[1:3]\ncol = df[1]\nidx = pd.Index(df[2])")
+    ns = nb.ns
+    assert np.shares_memory(ns["col"].values, ns["df"].values)
+    nb.cell("other.iloc[0, 0] = 5; part.iloc[0, 0] = 6; col.iloc[0] = 7")
+    assert ns["df"].to_numpy().sum() == 0
+    nb.ok("late = df[2]")
+    nb.cell("df.iloc[0, 2] = 8")
+    assert (ns["late"].sum(), ns["idx"][0]) == (0, 0)
+
+
+def test_a_view_that_stands_for_one_on_a_gpu_knows_it(nb: Notebook) -> None:
+    nb.cell(
+        "import torch\nfrom jupyter_gpu_release.storage import devices\nx = torch.arange(12.)\ndevices.mark_tensor(x, 'cuda:0')"
+    )
+    nb.ok("v = x[3:]")
+    from jupyter_gpu_release.storage import devices
+
+    assert devices.tensor_mark(nb.ns["v"]) == "cuda:0"
+    assert _shares(nb.ns["x"], nb.ns["v"])
+
+
+def test_what_refers_to_inputs_stays_small(nb: Notebook) -> None:
+    nb.cell("import numpy as np\nx = np.zeros((1000, 1000))\nrows = [{'n': i} for i in range(3000)]")
+    trip = nb.ok("a = x[5:7]\nb = rows[17]\nc = {'rows': rows[:2]}")
+    assert sum(info.bytes for info in trip.results.values()) < 1000
+    assert trip.home_bytes < 40_000
+    assert nb.ns["b"] is nb.ns["rows"][17]
