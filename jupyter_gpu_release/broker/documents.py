@@ -41,10 +41,15 @@ from .warm_ledger import Kept
 
 #: how old a card's figures may be for somebody who asks
 CARDS_AGE_S = 0.5
+#: waiting runs that a status shows: the first of the queue, and then so many of who asks (0.4 KB each)
+_SHOWN_OF_QUEUE, _SHOWN_OWN = 200, 500
 
 
-async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
-    """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer."""
+async def status_document(broker: Broker, user: str, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
+    """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer.
+
+    Of a long queue: its head, and the runs of ``user``.
+    """
     serial = broker.board.serial  # before anything is looked at: what changes meanwhile is told again
     nodes = broker.nodes.alive()
     cards = await asyncio.gather(*(_cards(broker, node, cards_age_s) for node in nodes))
@@ -53,17 +58,28 @@ async def status_document(broker: Broker, cards_age_s: float = CARDS_AGE_S) -> S
     held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
     warm = [warm_row(broker, lease, lease.kept) for lease in broker.leases.warm() if lease.kept is not None]
     external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
+    waiting = broker.lifecycle.queue.waiting()
+    shown, left_out = _split_queue(waiting, user)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=broker.config.simulated,
         gateway=GatewayFacts(broker.url, __version__, hash_seed=broker.config.hash_seed),
         gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
         nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
-        queue=[_queue_row(record.view) for record in broker.lifecycle.queue.waiting()],
-        runs=[_active_row(record, now_s) for record in broker.runs.live()],
+        queue=[_queue_row(record.view) for record in shown],
+        runs=[_active_row(record, now_s) for record in broker.runs.live() if record.run not in left_out],
         serial=serial,
         warm=warm,
+        queue_total=len(waiting),
+        queue_gpus=sum(record.view.gpus for record in waiting),
     )
+
+
+def _split_queue(waiting: list[RunRecord], user: str) -> tuple[list[RunRecord], set[str]]:
+    """The runs that are shown, and the ids of the others."""
+    head, tail = waiting[:_SHOWN_OF_QUEUE], waiting[_SHOWN_OF_QUEUE:]
+    own = [record for record in tail if record.view.user == user][:_SHOWN_OWN]
+    return [*head, *own], {record.run for record in tail} - {record.run for record in own}
 
 
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:

@@ -162,7 +162,7 @@ async def show_status(broker: Broker, caller: Caller, request: Request) -> Respo
         await broker.board.after_for(caller, broker.tokens, request.query_params["after"], wait_s)
         age_s = _SHOWN_CARDS_AGE_S  # a change is told at once, also while a node's agent is slow
     waited_ms = (time.monotonic() - began_s) * 1000
-    document = shown_status(caller, await status_document(broker, age_s), await broker.account.of(caller))
+    document = shown_status(caller, await status_document(broker, caller.user, age_s), await broker.account.of(caller))
     headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
     return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 

@@ -77,6 +77,8 @@ def print_status(console: Console, status: StatusDocument) -> None:
             queued.run, queued.user, queued.queue, queued.priority, str(queued.gpus), place, Text(queued.reason)
         )
     _show(console, waiting)
+    if (left_out := status.waiting - len(status.queue)) > 0:
+        console.print(f"  · {left_out} more wait behind: their owners see them here", markup=False)
     for node in status.nodes:
         for remark in node.notes:
             console.print(f"  · {node.host}: {remark}", markup=False)

@@ -171,6 +171,19 @@ class StatusDocument(msgspec.Struct, frozen=True):
     usage: UsageFacts | None = None
     #: GPUs that are held though nothing runs on them
     warm: list[WarmRow] = msgspec.field(default_factory=list)
+    #: runs that wait, and the GPUs that they want; ``queue`` (and ``runs``) may leave out others' far behind
+    queue_total: int = 0
+    queue_gpus: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait, those that ``queue`` leaves out, too (a gateway of before leaves out none)."""
+        return max(self.queue_total, len(self.queue))
+
+    @property
+    def waiting_gpus(self) -> int:
+        """GPUs that they want."""
+        return max(self.queue_gpus, sum(row.gpus for row in self.queue))
 
 
 class RunError(msgspec.Struct, frozen=True):

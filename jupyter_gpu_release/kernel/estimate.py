@@ -108,9 +108,9 @@ def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
         return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
     if any(row.gpus == ask.gpus for row in own(document, session)):
         return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
-    if ask.gpus <= gpus.free and not document.queue:
+    if ask.gpus <= gpus.free and not document.waiting:
         return f"{wanted}: it would start at once"
-    ahead = sum(entry.gpus for entry in document.queue)
     known = [entry.start_estimate_s for entry in document.queue if entry.start_estimate_s is not None]
     latest = f", not before {math.ceil(max(known))} s from now" if known else ""
-    return f"{wanted}: it would wait at position {len(document.queue) + 1} (ahead of it: {ahead} {kind}){latest}"
+    ahead = f"ahead of it: {document.waiting_gpus} {kind}"
+    return f"{wanted}: it would wait at position {document.waiting + 1} ({ahead}){latest}"

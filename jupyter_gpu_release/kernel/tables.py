@@ -84,7 +84,8 @@ def _waiting(document: StatusDocument) -> Table:
         (str(row.position or ""), row.run, row.user, str(row.gpus), row.reason, _seconds(row.start_estimate_s))
         for row in document.queue
     ]
-    return Table("Waiting", ("position", "run", "user", "GPUs", "reason", "starts in"), rows)
+    title = "Waiting" if document.waiting == len(rows) else f"Waiting ({len(rows)} of {document.waiting})"
+    return Table(title, ("position", "run", "user", "GPUs", "reason", "starts in"), rows)
 
 
 def runs_table(document: RunsDocument, most: int = 20, own: Collection[str] = ()) -> Table:

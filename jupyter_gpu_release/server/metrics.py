@@ -53,7 +53,7 @@ class Shown(Collector):
 def _cluster(status: StatusDocument | None) -> Iterator[GaugeMetricFamily]:
     known = status is not None
     yield GaugeMetricFamily("jupyter_gpu_gateway_up", "1 while the gateway answers", value=int(known))
-    waiting = len(status.queue) if status is not None else 0
+    waiting = status.waiting if status is not None else 0
     yield GaugeMetricFamily("jupyter_gpu_queue_length", "Runs that wait for GPUs", value=waiting)
     gpus = GaugeMetricFamily("jupyter_gpu_cluster_gpus", "GPUs of the cluster by state", labels=["state"])
     if status is not None:

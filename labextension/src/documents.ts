@@ -90,6 +90,8 @@ export interface IClusterStatus {
   gpus: { total: number; held: number; free: number; external: number };
   nodes: INodeRow[];
   queue: IQueueRow[];
+  /** Runs that wait, those that `queue` leaves out, too. */
+  queue_total?: number;
   runs: IActiveRow[];
   /** who asks, as the gateway knows them */
   user?: string;

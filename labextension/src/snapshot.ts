@@ -164,7 +164,7 @@ function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
   const mine = cards.filter(card => card.mine && card.state !== 'free').length;
   const cluster = status.cluster;
   if (cluster) {
-    const waiting = cluster.queue.length;
+    const waiting = Math.max(cluster.queue_total ?? 0, cluster.queue.length);
     const ownRuns = cluster.runs.filter(
       row => row.user === me && row.held_s > 0
     );
