@@ -118,6 +118,27 @@ class PinnedOutput(CellOutput):
         return self._header
 
 
+class SilentOutput(CellOutput):
+    """Nowhere."""
+
+    def write(self, name: str, text: str) -> None:
+        """Nothing."""
+
+    def publish(
+        self, data: dict[str, Any], metadata: dict[str, Any], transient: dict[str, Any], *, update: bool = False
+    ) -> None:
+        """Nothing."""
+
+    def clear(self, *, wait: bool) -> None:
+        """Nothing."""
+
+    def send_comm(self, data: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def show_traceback(self, ename: str, evalue: str, lines: list[str]) -> None:
+        """Nothing."""
+
+
 def _lines(error: BaseException) -> list[str]:
     render = getattr(error, "_render_traceback_", None)
     return list(render()) if render is not None else [f"{type(error).__name__}: {error}"]

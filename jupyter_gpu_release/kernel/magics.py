@@ -137,6 +137,17 @@ class GpuMagics(Magics):
 
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
+    def gpu_debug(self, line: str) -> None:
+        """Debug a failed cell, here and without a GPU: ``%gpu_debug`` the latest, ``%gpu_debug RUN`` an older one.
+
+        ``up``, ``down``, ``list`` and ``p name`` as in ``%debug``: its frames came home with their variables.
+        """
+        from .run_commands import debug
+
+        debug(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
     def gpu_detach(self, line: str) -> None:
         """Let a run in the background go on without this kernel: ``%gpu_detach`` for all, ``%gpu_detach RUN``."""
         from .run_commands import detach

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..client.results import say_lacking
 from ..core.cell import CellFacts, analyse, parse_cell
+from ..core.failed_frames import FailedFrames
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
@@ -42,6 +43,8 @@ class Namespace:
         self._notes: list[str] = []
         #: what came back with the last :meth:`apply`, by name, also what was not bound
         self.values_of_last: dict[str, Any] = {}
+        #: frames of the error that ended the run of the last :meth:`apply`
+        self._failed: FailedFrames | None = None
 
     @property
     def realm(self) -> Realm:
@@ -52,6 +55,11 @@ class Namespace:
     def notes(self) -> list[str]:
         """Sentences of the last :meth:`apply` for the receipt."""
         return self._notes
+
+    def take_failed(self) -> FailedFrames | None:
+        """Once: the frames of the error that came with the last :meth:`apply`."""
+        failed, self._failed = self._failed, None
+        return failed
 
     # --------------------------------------------------------------------------------- outward
     def collect(self, body: str, choice: Choice = _AUTOMATIC, *, line_offset: int = 1) -> Prepared:
@@ -111,6 +119,7 @@ class Namespace:
         sent = SentObjects(prepared, in_turn=in_turn)
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
         self.values_of_last = dict(loaded.values)
+        self._failed = loaded.facts.get("failed")
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)

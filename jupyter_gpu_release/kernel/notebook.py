@@ -28,6 +28,8 @@ class Notebook:
         self.defaults = NotebookDefaults()
         self.link = ClusterLink(shell)
         self.published = PublishedValues(self)
+        #: the latest error of a run that :func:`.post_mortem.attach_traceback` gave frames
+        self.last_failure: BaseException | None = None
         self.background = Background(self)
         self.short_cells = ShortCells()
         self.lost_values = LostValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))

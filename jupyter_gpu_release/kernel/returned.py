@@ -12,6 +12,7 @@ from ..core.messages import RunView, ValueInfo
 from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
 from .follow import Following
+from .post_mortem import attach_traceback, rebuild_traceback
 from .receipt import Receipt, make_receipt
 from .results import open_values
 
@@ -76,6 +77,10 @@ class Homecoming:
         notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = failure_of(view, interrupts, receipt.text)
+        failed = names.take_failed()
+        if failure is not None and failed is not None:
+            attach_traceback(failure, rebuild_traceback(failed, self._notebook.shell.user_ns, names.realm))
+            self._notebook.last_failure = failure
         if failure is None and trouble is not None:
             receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
             failure = without_traceback(trouble, receipt.text)

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
+from ..client.failures import failure_of
 from ..core.documents import RunRow
 from ..core.messages import RunView
 from ..core.plain_output import traceback_of
 from ..core.run import RunState, is_run_id
 from ..errors import OptionError
 from ..sending.place import find_notebook
+from ..storage import codec
 from .attach import attach_to
-from .cell_output import CellOutput
+from .cell_output import CellOutput, SilentOutput
 from .commands import rest
+from .post_mortem import attach_traceback, begin_post_mortem, rebuild_traceback
 from .recorded import show_recorded
 from .relay import Relay
+from .results import open_values
 from .tables import runs_table
 
 if TYPE_CHECKING:
@@ -50,6 +54,38 @@ def _how_it_ends(row: RunRow) -> str:
     if row.state == RunState.PERSISTING.word:
         return ": its results are being given up"
     return (f": {row.reason}" if row.reason else "") if RunState.of(row.state).is_terminal else ", ending"
+
+
+def debug(notebook: Notebook, line: str) -> None:
+    """``%gpu_debug [RUN]``."""
+    if line.strip():
+        error = _failure_of(notebook, _run_named(notebook, "gpu_debug", line))
+    elif notebook.last_failure is not None:
+        error = notebook.last_failure
+    else:
+        raise OptionError("no GPU cell has failed in this kernel", mend="write %gpu_debug RUN, as listed by %gpu_runs")
+    begin_post_mortem(notebook.shell, error)
+
+
+def _failure_of(notebook: Notebook, run: str) -> BaseException:
+    """The run's error with its frames; the frames of the cell itself have what the run made as globals."""
+    session = notebook.link.session(notebook.settings)
+    view = show_recorded(session, run, Relay(SilentOutput(notebook.shell)))
+    error = failure_of(view, 0)
+    if error is None:
+        raise OptionError(f"run {run} did not fail ({view.state})", mend="%gpu_runs lists the runs that did")
+    outcome, realm = view.outcome, notebook.names.realm
+    if outcome is not None and outcome.values is not None:
+        loaded = codec.load(*open_values(session, run, outcome.values), realm)
+        names = {**notebook.shell.user_ns, **loaded.values}
+        trace = rebuild_traceback(loaded.facts["failed"], names, realm) if loaded.facts.get("failed") else None
+        if trace is not None:
+            attach_traceback(error, trace)
+            error.__traceback__ = trace
+            return error
+    raise OptionError(
+        f"run {run} left no frames behind", mend="only those of an error raised in the cell's first process are kept"
+    )
 
 
 def wait(notebook: Notebook, line: str) -> None:

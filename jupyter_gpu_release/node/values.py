@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.failed_frames import FailedFrames
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, ValueInfo
 from ..core.ranks import ranks
@@ -26,6 +27,7 @@ from ..storage.rebuild import Realm
 from ..storage.references import Key, KnownInputs
 from ..storage.views import is_partial_view
 from . import frameworks
+from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import ArrivedNumbers, Holder, KnownObjects
 
@@ -61,6 +63,8 @@ class RankValues:
         self._known = KnownObjects({})
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
+        #: how the cell failed
+        self.error: BaseException | None = None
         self._settings: settings.SettingsBefore | None = None
         self._choices: set[str] = set(payload.reevaluate)
 
@@ -150,6 +154,7 @@ class RankValues:
             "devices": home,
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),
+            "failed": self._failed_frames(),
         }
         same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
         dump = codec.dump(
@@ -163,6 +168,14 @@ class RankValues:
             if name in dump.sizes and not _is_import(values[name])
         ]
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+
+    def _failed_frames(self) -> FailedFrames | None:
+        if self.error is None or self._payload.function:
+            return None
+        try:
+            return collect_frames(self.error, self._namespace, self._realm)
+        except Exception:  # noqa: BLE001 - variables of any kind; the names must come home all the same
+            return None
 
     def _changed_settings(self, notes: list[str]) -> settings.Settings:
         if self._settings is None:
