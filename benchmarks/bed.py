@@ -71,10 +71,10 @@ class Bed:
         self.work.mkdir()
         os.environ["JUPYTER_GPU_HOME"] = str(self.home)
 
-    def start(self) -> float:
+    def start(self, *options: str) -> float:
         """Start the cluster with 4 GPUs (simulated where there are none); returns the seconds that it took."""
         began = time.monotonic()
-        self._cli("start")
+        self._cli("start", *options)
         return time.monotonic() - began
 
     def connection(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+from .attached import attached_bed
 from .bed import Bed, Kernel, bed, kernel
 from .footprint import idle_cpu_percent, load_cost, rank_private_mib
 from .report import Report
@@ -49,6 +50,7 @@ def run(*, quick: bool) -> Report:
         seconds, mib = load_cost(1 if quick else 20)
         report.add("load_ext", [value * 1000 for value in seconds])
         report.add("load_ext_memory", mib, "MiB")
+    report.ratios["attached"] = _attached(report, 10 if quick else 60) / ours
     report.add("first_cell_ever", [_first_ever()], "s")
     return report
 
@@ -74,6 +76,13 @@ def _ours(notebook: Kernel, options: str, count: int) -> list[float]:
         found.append((notebook.value("t_first") - notebook.value("t_call")) * 1000)
         time.sleep(0.25)
     return found
+
+
+def _attached(report: Report, count: int) -> float:
+    """The same on a Ray cluster that somebody else runs, with the settings of the operator guide."""
+    with attached_bed() as cluster, kernel(cluster.work) as notebook:
+        _ours(notebook, "--gpus 1", 1)
+        return report.add("first_statement_attached", _ours(notebook, "--gpus 1", count))
 
 
 def _add_split(report: Report, manifests: list[dict[str, Any]]) -> None:

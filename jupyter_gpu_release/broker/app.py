@@ -23,6 +23,7 @@ from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
+from .lease_worker import warm_worker
 from .reconciliation import Reconciliation
 from .recovery import adopt, restore, restore_sessions
 from .server import build_app, open_port, serve
@@ -79,6 +80,7 @@ class Gateway:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
         await self._broker.recovered.wait()
         await membership.on_node_up(self._broker, decode(info, NodeInfo))
+        self._warm_workers()
 
     async def node_report(self, report: bytes) -> None:
         """Events and phases of runs; may be repeated."""
@@ -186,11 +188,11 @@ class Gateway:
         self._broker.lifecycle.spawn(self._broker.collector.tidy(self._config.retention))
 
     def _warm_workers(self) -> None:
-        """Once for each node, while its agent is still starting."""
+        """Of each node once, while its agent is still starting, and whenever the agent has none."""
         for node in self._broker.nodes.alive():
-            if node.node not in self._warmed:
+            if node.node not in self._warmed or (node.info is not None and not node.info.has_lease_worker):
                 self._warmed.add(node.node)
-                self._broker.lifecycle.spawn(self._broker.ray_leases.warm_worker(node.node))
+                self._broker.lifecycle.spawn(warm_worker(node.node, self._config.runtime))
 
 
 def end_process() -> None:

@@ -7,24 +7,21 @@ that the next group is created without waiting in Ray.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 import time
 from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from ..core.messages import encode
-from ..core.node_messages import Granted, grant_socket
 from ..core.run import LeaseState
 from ..errors import ClusterError
 from ..scheduling.snapshot import Slot
+from .lease_worker import accelerator_ids, nudge
 from .leases import Lease, LeaseTable
-from .ray_calls import FAULTS, RayCalls
+from .ray_calls import RayCalls
 
 log = logging.getLogger(__name__)
 
@@ -38,25 +35,6 @@ _UNSCHEDULED_S = 4.0
 _NO_WORKER_S = 60.0
 #: pauses between tries to have a group removed
 _AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-
-
-def _tell_accelerator_ids(run: str = "", agent_socket: str = "") -> list[str]:
-    """Runs inside a bundle and does nothing but tell which accelerators Ray gave it.
-
-    The node's agent hears it at once, on this node; the gateway a few hops later.
-    """
-    by_kind: dict[str, list[str]] = ray.get_runtime_context().get_accelerator_ids()
-    ids = [str(i) for i in by_kind.get("GPU", [])]
-    if agent_socket:
-        # only sooner than the gateway's own word, which comes in any case: an agent that is busy is not waited for
-        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
-            sock.sendto(encode(Granted(run, ids)), agent_socket)
-    return ids
-
-
-# max_calls=0: the worker stays for the next lease (Ray's default for GPU tasks is a new process each)
-accelerator_ids = ray.remote(num_gpus=0, num_cpus=0, max_calls=0, max_retries=0)(_tell_accelerator_ids)
 
 
 class RayLeases:
@@ -96,6 +74,7 @@ class RayLeases:
         answers = asyncio.gather(*(_awaited(task) for task in asked))
         deadline = time.monotonic() + _NO_WORKER_S
         try:
+            await nudge([slot.node for slot in lease.slots], answers)
             while not (await asyncio.wait({answers}, timeout=_UNSCHEDULED_S))[0]:
                 group = lease.group
                 if group is not None and not await self._is_placed(group):
@@ -196,12 +175,6 @@ class RayLeases:
             if node in available
         }
 
-    async def warm_worker(self, node: str) -> None:
-        """Have Ray start a worker on ``node``, so that the first lease task need not wait for one."""
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        with contextlib.suppress(*FAULTS):
-            await accelerator_ids.options(scheduling_strategy=strategy).remote()
-
 
 def _make(lease: Lease, runtime: str) -> list[Any]:
     """In a thread. Each task is a reference to the ids of one bundle."""
@@ -214,7 +187,7 @@ def _make(lease: Lease, runtime: str) -> list[Any]:
             num_gpus=slot.gpus,
             num_cpus=slot.cpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-        ).remote(lease.run, grant_socket(runtime, slot.node))
+        ).remote(lease.run, runtime, slot.node)
         for index, slot in enumerate(lease.slots)
     ]
 

@@ -39,6 +39,11 @@ def grant_socket(runtime: str, node: str) -> str:
     return f"{runtime}/grants-{node[:12]}.sock"
 
 
+def lease_worker_socket(runtime: str, node: str) -> str:
+    """Where a node's agent holds on to the worker that runs lease tasks there (a Unix stream socket)."""
+    return f"{runtime}/worker-{node[:12]}.sock"
+
+
 class Granted(msgspec.Struct, frozen=True):
     """A lease task to the agent of its node: the accelerator ids that Ray gave the run."""
 
@@ -143,6 +148,8 @@ class NodeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: list[str] = msgspec.field(default_factory=list)
     #: why the node can carry out no run just now (the store is not there …); empty when it can
     trouble: str = ""
+    #: a worker process of Ray is kept here for lease tasks
+    has_lease_worker: bool = True
 
 
 class RunEvents(msgspec.Struct, frozen=True, tag="events"):

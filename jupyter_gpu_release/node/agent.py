@@ -24,7 +24,7 @@ from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .gpus import counted, simulated_gpus
 from .keeping import Keeping
-from .lease_word import LeaseWord
+from .lease_word import LeaseWord, LeaseWorker
 from .lending import Lending, Loans
 from .node_run import RunOnNode
 from .packages import Packages, missing
@@ -62,6 +62,7 @@ class NodeAgent:
         raylet.watch(self._on_raylet_gone)
         self._adopt()
         self._lease_word = LeaseWord(self._config.runtime, self._node, self._on_told)
+        self._lease_worker = LeaseWorker(self._config.runtime, self._node)
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
 
@@ -273,6 +274,7 @@ class NodeAgent:
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
             memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
+            has_lease_worker=self._lease_worker.is_there,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:

@@ -1,4 +1,7 @@
-"""Lease tasks on this node tell the agent their accelerators here, some hops sooner than through the gateway."""
+"""Lease tasks on this node tell the agent their accelerators here, some hops sooner than through the gateway.
+
+The agent also says which of Ray's workers stays for them (``broker/lease_worker.py``).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ..core.messages import decode
-from ..core.node_messages import Granted, grant_socket
+from ..core.node_messages import Granted, grant_socket, lease_worker_socket
 
 _MOST_EARLY = 64
 
@@ -40,3 +43,38 @@ class LeaseWord:
                 told = decode(self._sock.recv(1 << 16), Granted)
                 if not self._on_told(told.run, told.gpu_ids):
                     self._early = {**dict(list(self._early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
+
+
+class LeaseWorker:
+    """Holds on to one worker process: it stays while this connection does, others end as Ray likes."""
+
+    def __init__(self, runtime: str, node: str) -> None:
+        self._line: socket.socket | None = None
+        path = Path(lease_worker_socket(runtime, node))
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(str(path))
+        path.chmod(0o600)
+        self._listener.listen()
+        asyncio.get_event_loop().add_reader(self._listener, self._take)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a worker is held."""
+        return self._line is not None
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            line, _ = self._listener.accept()
+            if self._line is not None:
+                line.close()
+                return
+            self._line = line
+            asyncio.get_event_loop().add_reader(line, self._on_gone)
+
+    def _on_gone(self) -> None:
+        """It never says anything: it has ended."""
+        if self._line is not None:
+            asyncio.get_event_loop().remove_reader(self._line)
+            self._line.close()
+            self._line = None

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import psutil
 from inspector import Inspector
 from ports import free_port
 
+from jupyter_gpu_release.broker.lease_worker import THREAD
 from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.home import write_secret
@@ -31,12 +33,20 @@ from jupyter_gpu_release.errors import GatewayUnavailableError
 
 AGENT_FOLDER = Path(__file__).parent.parent / "broker"
 GPUS = 4
+OUR_SETTINGS = {
+    "RAY_raylet_report_resources_period_milliseconds": "2",
+    "RAY_kill_idle_workers_interval_ms": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+}
 
 
 class RayBed:
-    """``ray start --head`` with token authentication in a folder of its own; ``stop`` ends all its processes."""
+    """``ray start --head`` with token authentication in a folder of its own; ``stop`` ends all its processes.
 
-    def __init__(self) -> None:
+    ``settings``: variables instead of those that we set for clusters of our own.
+    """
+
+    def __init__(self, settings: Mapping[str, str] = OUR_SETTINGS) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="jgr-", dir=runtime_root()))
         self.marker = secrets.token_hex(8)
         write_secret(self.folder / "ray-token", secrets.token_hex(32))
@@ -44,9 +54,7 @@ class RayBed:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "ray-token"),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            "RAY_raylet_report_resources_period_milliseconds": "2",
-            "RAY_kill_idle_workers_interval_ms": "0",
-            "RAY_memory_monitor_refresh_ms": "0",
+            **settings,
             "RAY_enable_metrics_collection": "0",
             "JUPYTER_GPU_CLUSTER": self.marker,
             "PYTHONPATH": f"{AGENT_FOLDER}:{self._stand_in()}",
@@ -75,6 +83,21 @@ class RayBed:
     def ask(self, *words: str) -> Any:
         """Have the inspector look at (or change) the cluster."""
         return self._inspector.ask(*words)
+
+    def lease_workers(self) -> set[int]:
+        """Ray's worker processes that stay for lease tasks."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                threads = [(task / "comm").read_text() for task in Path(f"/proc/{process.pid}/task").iterdir()]
+                if f"{THREAD}\n" in threads and self._is_ours(process):
+                    found.add(process.pid)
+        return found
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        """Whether it writes below our folder; Ray's workers overwrite their environment."""
+        files = [os.readlink(file) for file in Path(f"/proc/{process.pid}/fd").iterdir()]
+        return any(file.startswith(f"{self.folder}/") for file in files)
 
     def stop(self) -> None:
         """Kill what carries our marker and remove the folder."""

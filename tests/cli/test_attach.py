@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from ray_bed import GPUS, RayBed
+from feeds import Reading
+from ray_bed import GPUS, RayBed, request
 
 from jupyter_gpu_release.cli.attach import attach
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
@@ -25,7 +28,7 @@ def _quiet(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def ray_bed() -> Iterator[RayBed]:
-    bed = RayBed()
+    bed = RayBed(settings={})  # as the operator guide says, not as we start our own
     yield bed
     bed.stop()
 
@@ -65,6 +68,29 @@ def test_there_and_off_again(
     until(lambda: with_token.ask("free") == GPUS, "all GPUs free, as Ray says a moment later")
     assert main(["stop"]) == 0
     assert capsys.readouterr().out == "No cluster was running.\n"
+
+
+def test_a_worker_of_ray_stays_for_leases_and_ends_with_the_gateway(
+    with_token: RayBed, own_home: HomePaths, tmp_path: Path, until: Until
+) -> None:
+    """Ray ends idle workers there after 0.2 s, and a lease waited up to ten seconds for a new one."""
+    assert main(["start", "--address", with_token.address, "--store", str(tmp_path / "shared")]) == 0
+    target = find_gateway()
+    assert target is not None
+    session = GatewaySession(target, "leases")
+
+    try:
+        session.connect(60)
+        until(with_token.lease_workers, "a worker that stays")
+        (kept,) = with_token.lease_workers()
+        for _ in range(4):
+            cell = request("import time; time.sleep(0.5)", "leases")  # longer than Ray lets workers be idle
+            assert Reading(session.submit(cell)).end().state == "succeeded"
+            assert with_token.lease_workers() == {kept}
+    finally:
+        session.close()
+        assert main(["stop"]) == 0
+    until(lambda: not with_token.lease_workers() and not psutil.pid_exists(kept), "Ray to end this worker, too")
 
 
 def test_without_ray_s_token_it_is_refused_and_said(
