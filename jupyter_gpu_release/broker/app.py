@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import ray
+from sqlalchemy.engine import Connection
 
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 _PORT_PATIENCE_S = 20.0
 #: rounds of the look-around between two of its slower parts
 _SLOW_EVERY = 20
-_VALUES_KEPT_S = 3600.0
+#: small results are read from the ledger for so long after a run, then from the store
+_VALUES_KEPT_S = 300.0
 #: Ray is asked in threads: their answers need not wait for the loop's next pause (5 ms by Python's default)
 _SWITCH_S = 0.0005
 
@@ -54,6 +56,7 @@ class Gateway:
         self._port = 0
         self._rounds = 0
         self._collect_at = 0.0
+        self._stripped_to = 0.0
         self._warmed: set[str] = set()
         self._main = asyncio.get_event_loop().create_task(self._run())
 
@@ -167,8 +170,12 @@ class Gateway:
         self._collect_when_due()
         self._rounds += 1
         if self._rounds % _SLOW_EVERY == 1:
-            before_s = time.time() - _VALUES_KEPT_S
-            self._broker.journal.put(lambda link: ledger.strip_old_values(link, before_s))
+            self._broker.journal.put(self._strip_old_values)
+
+    def _strip_old_values(self, connection: Connection) -> None:
+        """Called on the ledger's thread."""
+        before_s = time.time() - _VALUES_KEPT_S
+        self._stripped_to = ledger.strip_old_values(connection, self._stripped_to, before_s)
 
     async def _look_at_others(self) -> None:
         """GPUs that others than us use in Ray."""

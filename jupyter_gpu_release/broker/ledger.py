@@ -26,6 +26,9 @@ from . import listing
 from .prepared import Prepared
 from .schema import SCHEMA_VERSION, leases, meta, metadata, runs, sessions, tokens
 
+#: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
+_KEPT_OUTCOME_BYTES = 1024
+_STRIPPED_AT_ONCE = 300
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
 _INSERT_RUN = Prepared(insert(runs))
 _UPDATE_COLUMNS = (
@@ -108,6 +111,8 @@ def open_ledger(path: Path) -> Engine:
     try:
         metadata.create_all(engine)
         with engine.begin() as connection:
+            for index in runs.indexes:  # older ledgers have not all
+                index.create(connection, checkfirst=True)
             known = read_meta(connection, "schema_version")
             write_meta(connection, "schema_version", known or str(SCHEMA_VERSION))
     except SQLAlchemyError as error:
@@ -170,14 +175,23 @@ def highest_ordinal(connection: Connection) -> int:
     return int(connection.execute(select(runs.c.ordinal).order_by(runs.c.ordinal.desc()).limit(1)).scalar() or 0)
 
 
-def strip_old_values(connection: Connection, before_s: float) -> None:
-    """Let go of inline values of runs that finished before ``before_s``: by then they are on the store only."""
-    old = select(runs.c.run, runs.c.outcome).where(runs.c.finished_at < before_s, runs.c.outcome.is_not(None))
-    for run, blob in connection.execute(old.where(func.length(runs.c.outcome) > 65536)).all():
+def strip_old_values(connection: Connection, after_s: float, before_s: float) -> float:
+    """Let go of inline values of runs that finished between these times: by then they are on the store, too.
+
+    Returns up to when that is done: a few hundred runs are looked at in one go.
+    """
+    old = select(runs.c.run, runs.c.outcome, runs.c.finished_at).where(
+        runs.c.finished_at > after_s, runs.c.finished_at <= before_s, func.length(runs.c.outcome) > _KEPT_OUTCOME_BYTES
+    )
+    found = connection.execute(old.order_by(runs.c.finished_at).limit(_STRIPPED_AT_ONCE)).all()
+    for run, blob, _ in found:
         outcome = decode(blob, Outcome)
-        digest = outcome.values.digest if outcome.values is not None else ""
+        if outcome.values is None or outcome.values.file:
+            continue
+        digest = outcome.values.digest
         bare = msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
         connection.execute(update(runs).where(runs.c.run == run).values(outcome=encode(bare)))
+    return float(found[-1].finished_at) if len(found) == _STRIPPED_AT_ONCE else before_s
 
 
 def _stored(row: Row[Any]) -> StoredRun:

@@ -41,6 +41,7 @@ runs = Table(
     Column("request", LargeBinary),
     Index("runs_by_age", "submitted_at"),
     Index("runs_by_state", "state"),
+    Index("runs_by_end", "finished_at"),
 )
 
 #: what lists show of an outcome, for outcomes that are too large to be read for a list

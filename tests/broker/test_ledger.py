@@ -22,6 +22,7 @@ from jupyter_gpu_release.core.config import GatewayConfig
 from jupyter_gpu_release.core.messages import Graph, Outcome, RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.storage.layout import VALUES_FILE
 
 
 @pytest.fixture
@@ -63,16 +64,33 @@ def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine
         assert ledger.highest_ordinal(connection) == 3
 
 
-def test_old_inline_values_are_let_go_of(engine: Engine) -> None:
-    put(engine, submission(1), submission(2))
+def test_old_inline_values_are_let_go_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trivial run's are 12 KB of random numbers' states; few of many at once, as the ledger is written meanwhile."""
+    monkeypatch.setattr(ledger, "_STRIPPED_AT_ONCE", 2)
+    ends = {1: 10.0, 2: 20.0, 3: 30.0, 4: 99.0}
+    put(engine, *map(submission, ends))
     with engine.begin() as connection:
-        for number, finished in ((1, 10.0), (2, 99.0)):
+        for number, finished in ends.items():
             view, *_ = submission(number, "succeeded", finished_at=finished)
-            ledger.update_run(connection, view, Outcome("ok", values=Graph(stream=b"v" * 100_000), notes=["n"]))
-        ledger.strip_old_values(connection, before_s=50.0)
-        old, new = (ledger.find_run(connection, submission(number)[0].run).outcome for number in (1, 2))
-    assert (old.values, old.notes) == (None, ["n"])
+            values = Graph(stream=b"v" * 12_000, digest="d" if number == 1 else "")
+            ledger.update_run(connection, view, Outcome("ok", values=values, notes=["n"]))
+        assert ledger.strip_old_values(connection, 0.0, before_s=50.0) == 20.0
+        assert ledger.strip_old_values(connection, 20.0, before_s=50.0) == 50.0
+        first, second, third, new = (ledger.find_run(connection, submission(n)[0].run).outcome for n in ends)
+    assert first.values == Graph(file=VALUES_FILE, digest="d")
+    assert (second.values, third.values, third.notes) == (None, None, ["n"])
     assert new.values is not None
+
+
+def test_an_older_ledger_gets_the_indexes_that_it_lacks(engine: Engine) -> None:
+    path = Path(str(engine.url.database))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP INDEX runs_by_end")
+    again = open_ledger(path)
+    with again.connect() as connection:
+        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars().all()
+    again.dispose()
+    assert "runs_by_end" in names
 
 
 def test_sessions_leases_and_facts(engine: Engine) -> None:
