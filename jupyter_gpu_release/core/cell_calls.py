@@ -21,6 +21,8 @@ _OPAQUE = frozenset({"exec", "eval", "globals", "locals", "vars", "compile"})
 #: magics whose line, or body, is Python of the notebook
 _PYTHON_LINES = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun", "mpl_time", "gpu_train"})
 _PYTHON_BODIES = frozenset({"time", "timeit", "prun", "memit", "capture", "gpu_train"})
+#: magics that list the notebook's names
+_LISTS = frozenset({"who", "who_ls", "whos", "psearch"})
 _INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 _INSTALLS = re.compile(r"\b(?:pip|conda|mamba|uv)\b.*\b(?:install|add)\b")
 _INTERPOLATED = re.compile(r"\$\{?([A-Za-z_]\w*)|\{([^{}]+)\}")
@@ -84,6 +86,8 @@ def _shell_call(flow: Flow, method: str, texts: list[str]) -> None:
 def _line_magic(flow: Flow, name: str, line: str) -> None:
     if name in _INSTALLERS:
         flow.facts.installs = flow.facts.installs or "install" in line or "add" in line
+    if name in _LISTS:
+        flow.facts.reflects = flow.facts.reflection.any_name = True
     if name in _PYTHON_LINES:
         _read_code(flow, line)
     else:

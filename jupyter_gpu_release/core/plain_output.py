@@ -14,6 +14,8 @@ def text_of(event: Event) -> str:
         return str(event.data.get("text", ""))
     if event.kind == "note":
         return f"{event.data.get('text', '')}\n"
+    if event.kind == "payload" and event.data.get("source") == "page":
+        return f"{event.data['data'].get('text/plain', '')}\n"
     if event.kind in ("display", "update_display"):
         return f"{_plain(event)}\n"
     if event.kind in ("error", "traceback"):

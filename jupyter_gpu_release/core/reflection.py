@@ -135,7 +135,7 @@ class _Looker(ast.NodeVisitor):
                     self.found.any_name = True
             case ast.Call(func=ast.Name(id="eval" | "exec"), args=[_, *spaces]) if node in spaces:
                 pass  # as without it
-            case ast.Expr():
+            case ast.Expr() if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dir"):
                 pass
             case _:
                 self.found.any_name = True

@@ -62,6 +62,15 @@ class CellOutput:
         content = {"ename": ename, "evalue": evalue, "traceback": lines}
         kernel.session.send(kernel.iopub_socket, "error", content, parent=self._parent(kernel), ident=b"error")
 
+    def write_payload(self, payload: dict[str, Any]) -> None:
+        """Have the cell's reply open the pager, or fill the cell."""
+        if self.is_in_notebook:
+            self._shell.payload_manager.write_payload(payload)
+        elif payload.get("source") == "page":
+            self.write("stdout", f"{payload['data'].get('text/plain', '')}\n")
+        elif payload.get("source") == "set_next_input":
+            self._shell.set_next_input(payload["text"], payload["replace"])
+
     def _parent(self, kernel: Any) -> Any:
         return kernel.get_parent()
 
@@ -102,6 +111,11 @@ class PinnedOutput(CellOutput):
         else:
             self._send("clear_output", {"wait": wait}, "display_data")
 
+    def write_payload(self, payload: dict[str, Any]) -> None:
+        """The cell has replied already: a page is shown below it."""
+        if payload.get("source") == "page":
+            self.publish(payload["data"], {}, {})
+
     def show_error(self, error: BaseException) -> None:
         """Show an exception as the cell's own."""
         if self._kernel is None:
@@ -136,6 +150,9 @@ class SilentOutput(CellOutput):
         """Nothing."""
 
     def show_traceback(self, ename: str, evalue: str, lines: list[str]) -> None:
+        """Nothing."""
+
+    def write_payload(self, payload: dict[str, Any]) -> None:
         """Nothing."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..client.results import say_lacking
 from ..core.cell import CellFacts, analyse, parse_cell
 from ..core.failed_frames import FailedFrames
+from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
@@ -22,6 +23,7 @@ from ..storage.graph_key import GraphKey, graph_key
 from ..storage.rebuild import Realm
 from ..storage.references import Key, parts_of
 from .arrival import Arrival
+from .post_mortem import value_of
 
 _AUTOMATIC = Choice()
 
@@ -120,6 +122,7 @@ class Namespace:
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
         self.values_of_last = dict(loaded.values)
         self._failed = loaded.facts.get("failed")
+        last: LastOutput | None = loaded.facts.get("last")
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
@@ -127,6 +130,8 @@ class Namespace:
         Arrival(self._shell.user_ns, loaded, originals, memo).bind()
         namespace = self._shell.user_ns
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
+        if in_turn and prepared is not None and last is not None:
+            self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm))
         if in_turn:
             self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
         if prepared is not None:

@@ -16,6 +16,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from ..core.failed_frames import FailedFrames, Frame
+from ..core.last_output import LastOutput
 from ..errors import GpuReleaseError
 from ..storage import codec
 from ..storage.rebuild import Realm
@@ -31,6 +32,17 @@ class NotHere:
 
     def __repr__(self) -> str:
         return self._text
+
+
+def value_of(last: LastOutput, names: dict[str, Any], realm: Realm) -> Any:
+    """What ``_`` shall be, or words in its place."""
+    if last.text:
+        return NotHere(last.text)
+    if last.name:
+        return names.get(last.name, NotHere(f"<`{last.name}` of a GPU cell, which the notebook has not any more>"))
+    if last.library not in sys.modules:
+        return NotHere(f"<a value of {last.library}, which is not imported here; give it a name to have it here>")
+    return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm).values.get("_")
 
 
 class _Variables:

@@ -14,7 +14,7 @@ _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 
 
 #: what a rank above 0 may not do to the cell's output
-_OF_ITS_OWN = ("clear_output", "comm", "update_display")
+_OF_ITS_OWN = ("clear_output", "comm", "update_display", "payload")
 
 
 class Relay:
@@ -54,7 +54,7 @@ class Relay:
             if kind == "clear_output" and data.get("wait"):
                 self._clear_next = True  # held back until more comes: our own receipt must not be what clears
                 continue
-            if kind != "comm":
+            if kind not in ("comm", "payload"):
                 self._before_output()
                 self.has_shown = True
             if self._clear_next and kind in ("stream", "display", "traceback"):
@@ -89,6 +89,8 @@ class Relay:
             self._clear(wait=False)
         elif kind == "comm":
             self._output.send_comm(data)
+        elif kind == "payload":
+            self._output.write_payload(data)
         elif kind == "traceback":
             self._output.show_traceback(data["ename"], data["evalue"], data["traceback"])
         elif kind == "note":

@@ -31,7 +31,7 @@ def collect_frames(error: BaseException, namespace: dict[str, Any], realm: Realm
         return None
     refs, values, texts = _variables(links, namespace)
     dump = codec.dump({}, realm, rest=lambda: values, rest_bytes=LIMIT_BYTES)
-    texts |= {key: _text(values[key], str(reason)) for key, reason in dump.failed.items()}
+    texts |= {key: text_of(values[key], str(reason)) for key, reason in dump.failed.items()}
     return FailedFrames(frames, refs, texts, dump.stream, [bytes(buffer) for buffer in dump.buffers])
 
 
@@ -70,10 +70,10 @@ def _variables(
         size = 0 if time.monotonic() < until else LIMIT_BYTES + 1
         if id(value) in own and not is_immutable(value):
             refs[key] = own[id(value)]
-        elif isinstance(value, types.ModuleType) or (size := size or _bytes_at_least(value, left)) <= left:
+        elif isinstance(value, types.ModuleType) or (size := size or bytes_at_least(value, left)) <= left:
             values[key], left = value, left - size
         else:
-            texts[key] = _text(value, "too large to be sent")
+            texts[key] = text_of(value, "too large to be sent")
     return refs, values, texts
 
 
@@ -84,7 +84,7 @@ def _inner_first(links: list[types.TracebackType]) -> Iterator[tuple[int, str, A
             yield from ((number, name, value) for name, value in frame.f_locals.items() if name.isidentifier())
 
 
-def _bytes_at_least(value: Any, limit: int) -> int:
+def bytes_at_least(value: Any, limit: int) -> int:
     """A lower bound, found by looking at a few thousand objects; stops above ``limit``."""
     found, looked_at, queue, seen = 0, 0, [value], set()
     while queue and found <= limit and looked_at < _MOST_LOOKED_AT:
@@ -116,7 +116,7 @@ def _nbytes(thing: Any) -> Any:
         return None
 
 
-def _text(value: Any, reason: str) -> str:
+def text_of(value: Any, reason: str) -> str:
     """``repr`` of a huge or odd object may take for ever, or fail: arrays say their shape, others their class."""
     kind = type(value)
     shape = getattr(value, "shape", None) if kind.__module__.partition(".")[0] in ("numpy", "torch", "pandas") else None

@@ -157,7 +157,7 @@ class Rank:
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
         self._outlet.frame(Kind.ENDED, encode(ended_s))
-        self._values.error = ended.error
+        self._values.error, self._values.shown = ended.error, self._shell.displayhook.shown
         self._notes += ended.notes
         if error is not None:
             self._notes += gang_hints(error.evalue, self._order.ranks, self._gpus)

@@ -13,7 +13,7 @@ import warnings
 from types import CodeType
 from typing import Any
 
-from IPython.core import interactiveshell
+from IPython.core import interactiveshell, page
 from IPython.core.autocall import ExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
@@ -74,6 +74,12 @@ class RankDisplayHook(DisplayHook):
 
     #: a value is being formatted
     is_showing = False
+    #: the values that were shown, of which the notebook's `_` is the last one
+    shown: tuple[Any, ...] = ()
+
+    def update_user_ns(self, result: Any) -> None:
+        """`_` and `Out` are the notebook's: they are filled there."""
+        self.shown = (result,)
 
     def start_displayhook(self) -> None:  # noqa: D102
         self._format: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
@@ -175,6 +181,7 @@ class RankShell(InteractiveShell):
     def begin_cell(self) -> None:
         """Call before each cell."""
         self.traceback_lines, self.unshown, self._is_early = [], None, True
+        self.displayhook.shown = ()
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Formatting takes long for deep recursion: the cell's statements have ended before it."""
@@ -197,6 +204,19 @@ class RankShell(InteractiveShell):
         """The notebook's request, as of a kernel's shell."""
         kernel = getattr(self, "kernel", None)
         return dict(kernel.get_parent()) if kernel is not None else {}
+
+    def show_in_pager(self, data: Any, start: int = 0, **_more: Any) -> None:
+        """``np.sum?``: the notebook's own pager shows it."""
+        pages = data if isinstance(data, dict) else {"text/plain": data}
+        self._send_payload({"source": "page", "data": pages, "start": max(0, start)})
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """``%load``: the text goes into the notebook's cell."""
+        self._send_payload({"source": "set_next_input", "text": s, "replace": replace})
+
+    def _send_payload(self, payload: dict[str, Any]) -> None:
+        if self.outlet is not None:
+            self.outlet.put("payload", payload)
 
     def ask_exit(self) -> None:
         """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
@@ -293,6 +313,7 @@ def build_shell() -> RankShell:
     look_like_a_notebook(shell)
     ours = (_no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
+    shell.set_hook("show_in_pager", page.as_hook(shell.show_in_pager), 99)
     shell.Completer.use_jedi = False
     # one round through the machinery, so that its lazy imports are done before the forks; an error's are the longest
     for source in ("1 + 1", "1 / 0"):

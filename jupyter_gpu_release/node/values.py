@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.failed_frames import FailedFrames
+from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, ValueInfo
 from ..core.ranks import ranks
@@ -30,6 +31,7 @@ from . import frameworks
 from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import ArrivedNumbers, Holder, KnownObjects
+from .last_output import last_output
 
 _MOST_NAMED = 8
 #: the GPU waits while the rank looks for what it cannot return
@@ -65,6 +67,8 @@ class RankValues:
         self._inputs: dict[str, Fingerprint | None] = {}
         #: how the cell failed
         self.error: BaseException | None = None
+        #: the value of its last expression, if there was one
+        self.shown: tuple[Any, ...] = ()
         self._settings: settings.SettingsBefore | None = None
         self._choices: set[str] = set(payload.reevaluate)
 
@@ -155,6 +159,7 @@ class RankValues:
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),
             "failed": self._failed_frames(),
+            "last": self._last_output(),
         }
         same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
         dump = codec.dump(
@@ -168,6 +173,14 @@ class RankValues:
             if name in dump.sizes and not _is_import(values[name])
         ]
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+
+    def _last_output(self) -> LastOutput | None:
+        if not self.shown or self._payload.function:
+            return None
+        try:
+            return last_output(self.shown[0], self._namespace, self._realm)
+        except Exception:  # noqa: BLE001 - a value of any kind
+            return None
 
     def _failed_frames(self) -> FailedFrames | None:
         if self.error is None or self._payload.function:

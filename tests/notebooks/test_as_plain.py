@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,37 @@ def test_a_figure_of_a_gpu_cell_has_a_picture_in_a_plain_one(fresh: Notebook) ->
     assert fresh.ok("fig").displays("image/png")
     assert fresh.ok("%config InlineBackend.figure_format = 'svg'\nfig").displays("image/svg+xml")
     assert fresh.ok("other, _ = plt.subplots();").displays("image/svg+xml")
+
+
+def test_help_opens_the_pager_and_names_of_the_notebook_are_listed(notebook: Notebook) -> None:
+    notebook.ok("import numpy as np\nhidden_gem = 3\nother_gem = [1, 2]")
+    plain, gpu = run_both(notebook, "np.sum?")
+    pages = [re.sub("0x[0-9a-f]+", "", str(cell.reply["payload"])) for cell in (plain, gpu)]
+    assert "Signature:" in pages[0]
+    assert pages[0] == pages[1]
+    assert shown(gpu) == shown(plain) == []
+    for listing in ("%who int list", "print([name for name in dir() if 'gem' in name])", "dir()"):
+        plain, gpu = run_both(notebook, listing)
+        assert "hidden_gem" in gpu.text() + str(gpu.displays())
+        assert "other_gem" in gpu.text() + str(gpu.displays())
+
+
+def test_the_last_expression_of_a_gpu_cell_is_in_the_notebook(notebook: Notebook) -> None:
+    notebook.ok("import numpy as np\nmodel = {'w': [1.0]}")
+    notebook.ok("%%gpu_train --gpus 0\nmodel['w'].append(2.0)\nmodel")
+    assert notebook.value("[_ is model, _]") == [True, {"w": [1.0, 2.0]}]
+    notebook.ok("%%gpu_train --gpus 0\nnp.arange(3)")
+    count = notebook.value("get_ipython().execution_count") - 1
+    assert notebook.value(f"[_.tolist(), __ is model, Out[{count}] is _, _{count} is _]") == [
+        [0, 1, 2],
+        True,
+        True,
+        True,
+    ]
+    notebook.ok("%%gpu_train --gpus 0\nnp.zeros(1 << 20)")
+    assert "shape (1048576,): too large for `_`" in notebook.value("repr(_)")
+    notebook.ok("%%gpu_train --gpus 0\nimport matplotlib.pyplot as plt\nplt.plot([1])")
+    assert "give it a name" in notebook.value("repr(_)")
+    notebook.ok("%%gpu_train --gpus 0\n'quiet';")
+    assert "give it a name" in notebook.value("repr(_)")
+    assert notebook.ok("%%gpu_train --gpus 0\nprint(_, 3)").text().endswith(" 3\n")
