@@ -73,7 +73,7 @@ def _all(one: Play, other: Play) -> Iterator[Difference]:
 
 def _of_cell(where: str, here: CellPlay, there: CellPlay) -> Iterator[Difference]:
     pairs = {
-        "outcome": (_outcome(here), _outcome(there)),
+        "outcome": _outcomes(here, there),
         "stdout": (here.text("stdout"), there.text("stdout")),
         "stderr": (here.text("stderr"), there.text("stderr")),
         "order of output": (_order(here), _order(there)),
@@ -89,8 +89,12 @@ def _of_cell(where: str, here: CellPlay, there: CellPlay) -> Iterator[Difference
                 yield Difference(where, f"display {number}, {mime}", plain, gpu)
 
 
-def _outcome(cell: CellPlay) -> str:
-    return "ok" if cell.status == "ok" else f"{cell.ename}: {cell.evalue}"
+def _outcomes(here: CellPlay, there: CellPlay) -> tuple[str, str]:
+    """An error that IPython only shows (of a ``__repr__``, say) has no name in ipykernel's reply."""
+    if here.status == there.status == "error" and "NoneType" in (here.ename, there.ename):
+        return "", ""
+    one, other = ("ok" if cell.status == "ok" else f"{cell.ename}: {cell.evalue}" for cell in (here, there))
+    return one, other
 
 
 def _order(cell: CellPlay) -> str:

@@ -19,6 +19,10 @@ from jupyter_client.manager import start_new_kernel
 _VALUES = Path(__file__).with_name("values.py")
 _OURS = "jgr-"  # the display id of status lines and receipts
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: what we say where a plain cell says nothing
+_NOTE = re.compile(r"nothing to run in this cell: no GPU was taken\n")
+#: the place of a warning; there the magic is a line of the cell, too
+_PLACE = re.compile(r"(/tmp/ipykernel_\d+/\d+\.py|<gpu-cell-[\w-]+>):\d+:")
 _LARGE = 200
 #: a rank begins with the kernel's states: `random` is the one that everybody has
 _PRELUDE = "__import__('random').seed(0)"
@@ -38,6 +42,7 @@ class CellPlay:
     said: list[str] = field(default_factory=list)
 
     def text(self, name: str) -> str:
+        """All of one stream."""
         return "".join(text for kind, text in self.shown if kind == name)
 
     def displays(self) -> list[dict[str, str]]:
@@ -110,7 +115,9 @@ def _run(client: Any, source: str, code: str, folder: str) -> CellPlay:
 
 def _note(cell: CellPlay, kind: str, content: dict[str, Any], folder: str) -> None:
     if kind == "stream":
-        cell.shown.append((content["name"], content["text"].replace(folder, "…")))
+        text = _PLACE.sub("<cell>:", content["text"].replace(folder, "…"))
+        cell.said += _NOTE.findall(text)
+        cell.shown.append((content["name"], _NOTE.sub("", text)))
     elif kind == "clear_output":
         cell.shown.append(("clear", ""))
     elif kind in ("display_data", "update_display_data", "execute_result"):

@@ -20,6 +20,8 @@ from typing import Any
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _HIDDEN = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 _ATOMS = (type(None), bool, int, float, complex, type(Ellipsis), range, slice)
+#: what a class of a library leaves out of its own pickles (sklearn's Bunch)
+_NOT_PICKLED = {"_deprecated_key_to_warnings"}
 _ROWS_AT_MOST = 20_000
 Row = tuple[str, str]
 
@@ -132,7 +134,7 @@ class Walk:
         if value.__module__ != "__main__":
             return
         yield from self._items(f"{place}.__bases__", value.__bases__)
-        skipped = {"__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl", "__static_attributes__"}
+        skipped = {"__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl", "__slotnames__"}
         for name in sorted(name for name in vars(value) if name not in skipped and not name.startswith("__jgr")):
             yield from self._of(f"{place}.{name}", vars(value)[name])
 
@@ -179,7 +181,7 @@ class Walk:
             elif np.ma.isMaskedArray(value):
                 yield from self._items(place, (value.filled().tobytes(), np.ma.getmaskarray(value).tobytes()))
             else:
-                yield f"{place} (elements)", f"{digest(value.tobytes())} {str(value)[:200]}"
+                yield f"{place} (elements)", f"{digest(value.tobytes())} {value.ravel()[:8].tolist()}"
         elif isinstance(value, np.generic):
             yield place, f"{class_name(kind)} {value!r}"
         elif isinstance(value, np.random.Generator):
@@ -212,7 +214,7 @@ class Walk:
         yield f"{place} (column)", f"{array.dtype}"
         plain = array.to_numpy() if hasattr(array, "to_numpy") else list(array)
         if getattr(plain, "dtype", None) is not None and not plain.dtype.hasobject:
-            yield f"{place} (elements)", f"{digest(plain.tobytes())} {str(plain)[:200]}"
+            yield f"{place} (elements)", f"{digest(plain.tobytes())} {plain.ravel()[:8].tolist()}"
         else:
             yield from self._items(place, list(plain))
 
@@ -223,7 +225,7 @@ class Walk:
         facts = f"{value.dtype} {tuple(value.shape)} {value.device}"
         graph = ", in a graph" if value.grad_fn is not None else ""
         yield place, f"{class_name(kind)} {facts} grad={value.requires_grad}{graph}{shared}"
-        yield f"{place} (elements)", f"{digest(repr(plain.tolist()).encode())} {str(plain)[:200]}"
+        yield f"{place} (elements)", f"{digest(repr(plain.tolist()).encode())} {plain.flatten()[:8].tolist()}"
         if value.is_leaf and value.grad is not None:
             yield from self._of(f"{place}.grad", value.grad)
         yield from self._of(f"{place}.__dict__", getattr(value, "__dict__", {}))
@@ -272,4 +274,5 @@ class Walk:
             yield from self._of(f"{place} (state)", state)
             return
         for name, item in state.items():
-            yield from self._of(f"{place}.{name}", item)
+            if name not in _NOT_PICKLED:
+                yield from self._of(f"{place}.{name}", item)
