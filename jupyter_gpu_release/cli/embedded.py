@@ -191,6 +191,10 @@ def ensure_token(home: HomePaths, progress: Say) -> None:
         write_secret(home.token, secrets.token_urlsafe(32))
 
 
+#: children that outlive whoever started them; kept, so that nobody takes one for forgotten (``ResourceWarning``)
+_keepers: list[subprocess.Popen[bytes]] = []
+
+
 def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
     read_fd, write_fd = os.pipe()
     try:
@@ -205,6 +209,7 @@ def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
     try:
         result = _follow(read_fd, plan, progress)
         ready = True
+        _keepers.append(keeper)
         return result
     finally:
         if not ready:

@@ -143,6 +143,9 @@ class ForkServer:
 
     def kill(self) -> None:
         """End it now; its supervisors notice and end their ranks."""
+        self._retired = True  # nothing more stands by
+        while self._spares:
+            self._spares.pop()[1].close()
         with contextlib.suppress(ProcessLookupError):
             self._popen.kill()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from jupyter_gpu_release.storage.bundle import (
@@ -36,7 +37,7 @@ def export(store: Path, target: Path) -> BundleHead:
 
 
 def read(path: Path) -> BundleReader:
-    return BundleReader(path.open("rb"), path.name)
+    return BundleReader(io.BytesIO(path.read_bytes()), path.name)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

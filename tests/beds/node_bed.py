@@ -79,6 +79,7 @@ class Node:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_default_executor()
 
     def call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
@@ -102,7 +103,10 @@ class Node:
         self.call(self._end())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
+        self.loop.close()
         process.end_marked(process.CLUSTER_MARKER, self.marker, wait_s=60.0)
+        for server in (*self.servers._retired, self.servers._current):
+            assert server is None or not server.alive  # asked for, so that the child is reaped
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 

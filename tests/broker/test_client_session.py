@@ -27,6 +27,7 @@ class Relay:
         self._target = (host, int(port))
         self._server = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[socket.socket] = []
+        self._made: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self.swallow = False
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
@@ -45,6 +46,8 @@ class Relay:
         self.cut()
         for thread in self._threads:
             thread.join(5)
+        for each in self._made:
+            each.close()
 
     def _spawn(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
@@ -59,6 +62,7 @@ class Relay:
                 return
             gateway = socket.create_connection(self._target)
             self._pairs += [client, gateway]
+            self._made += [client, gateway]
             self._spawn(self._pump, client, gateway)
             self._spawn(self._pump, gateway, client)
 

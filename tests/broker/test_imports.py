@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from bundle_bed import read
 from ray_bed import GatewayBed, RayBed
 from store_bed import OLD, StoreBed, blob, is_whole, open_values, run_id
 
@@ -18,7 +19,7 @@ from jupyter_gpu_release.broker.imports import import_run
 from jupyter_gpu_release.broker.runs import RunRecord
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.errors import ConflictError, NoSuchRunError, RequestError
-from jupyter_gpu_release.storage.bundle import BundleReader, write_bundle
+from jupyter_gpu_release.storage.bundle import write_bundle
 from jupyter_gpu_release.storage.graph_file import open_graph
 from jupyter_gpu_release.storage.runs import read_manifest, write_manifest
 from jupyter_gpu_release.storage.unbundle import incoming_folder, unpack
@@ -42,7 +43,7 @@ def there(tmp_path: Path) -> StoreBed:
 def staged(here: StoreBed, there: StoreBed, number: int = 1) -> str:
     bundle = here.folder / "b.tar"
     write_bundle(here.store, run_id(number), bundle, exported_by="ann@here", secret="s")
-    return unpack(there.store, BundleReader(bundle.open("rb"), "b.tar"))
+    return unpack(there.store, read(bundle))
 
 
 def imported(there: StoreBed, name: str, caller: Caller = BOB) -> RunRecord:
@@ -107,7 +108,7 @@ def test_collected_results_come_back_to_their_owner(here: StoreBed) -> None:
     assert here.blobs() == set()
 
     def again(caller: Caller) -> RunRecord:
-        return imported(here, unpack(here.store, BundleReader(bundle.open("rb"), "b.tar")), caller)
+        return imported(here, unpack(here.store, read(bundle)), caller)
 
     with pytest.raises(ConflictError, match="of another user"):
         again(BOB)

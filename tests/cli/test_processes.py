@@ -151,7 +151,7 @@ def test_a_folder_is_removed_while_a_dying_process_writes_into_it(tmp_path: Path
     assert writer.stdout is not None
     writer.stdout.readline()
     remove_folder(folder)
-    writer.wait()
+    writer.communicate()
     remove_folder(folder)
     assert not folder.exists()
 

@@ -105,6 +105,9 @@ class Walk:
             yield from self._class(place, value)
         elif isinstance(value, types.FunctionType):
             yield from self._function(place, value)
+        elif isinstance(value, staticmethod | classmethod):
+            yield place, kind.__name__
+            yield from self._of(f"{place}.__func__", value.__func__)
         elif isinstance(value, types.MethodType):
             yield place, f"method {value.__func__.__qualname__}"
             yield from self._of(f"{place}.__self__", value.__self__)
