@@ -145,7 +145,7 @@ class ForkServer:
         """End it now; its supervisors notice and end their ranks."""
         self._retired = True  # nothing more stands by
         while self._spares:
-            self._spares.pop()[1].close()
+            self._spares.pop().close()
         with contextlib.suppress(ProcessLookupError):
             self._popen.kill()
 
