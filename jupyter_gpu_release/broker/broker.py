@@ -74,7 +74,7 @@ class Broker:
         self.nodes = NodeTable(config)
         self.leases = LeaseTable()
         self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
-        self.ray_leases = RayLeases(RayCalls(), self.leases)
+        self.ray_leases = RayLeases(RayCalls(), self.leases, self.nodes.is_lost)
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
         )

@@ -160,7 +160,8 @@ async def _cards(broker: Broker, node: Node, most_age_s: float) -> list[GpuInfo]
 def _node_row(broker: Broker, node: Node, cards: list[GpuInfo]) -> NodeRow:
     rows = [_gpu_row(card, _holder(broker, node, card), broker) for card in cards]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
-    return NodeRow(node.node, node.host, rows, up=node.info is not None, notes=notes)
+    trouble = [f"takes no runs: {node.problem}"] if node.problem else []
+    return NodeRow(node.node, node.host, rows, up=node.info is not None and not node.is_lost, notes=[*trouble, *notes])
 
 
 def _holder(broker: Broker, node: Node, card: GpuInfo) -> Lease | None:

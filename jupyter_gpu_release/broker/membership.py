@@ -28,10 +28,15 @@ def take_in(broker: Broker, info: NodeInfo) -> None:
     node = broker.nodes.find(info.node)
     if node is None:
         return
-    node.info, node.reachable, node.problem = info, True, ""
+    _heard(node, info)
     node.known_imports.clear()
     broker.agent_up.set()
     broker.board.note()
+
+
+def _heard(node: Node, info: NodeInfo) -> None:
+    node.info, node.reachable, node.problem = info, True, info.trouble and f"{info.host}: {info.trouble}"
+    node.silent_at, node.is_lost = None, False
 
 
 async def on_node_up(broker: Broker, info: NodeInfo) -> None:
@@ -115,13 +120,55 @@ async def refresh(broker: Broker) -> None:
     died = broker.nodes.refresh(await broker.ray_leases.nodes())
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
-        await _lose_members(broker, node)
-        for record in _runs_on(broker, node.node):
-            if record.accepted:
-                await broker.lifecycle.lose(record, f"the node {node.host} is gone")
-        await broker.lifecycle.forget_promises(node.node, f"the node {node.host} is gone")
+        await _lose_all(broker, node, f"the node {node.host} is gone", _runs_on(broker, node.node))
     await broker.nodes.ensure_agents()
     await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.alive() if node.agent is not None))
+    for node in broker.nodes.alive():
+        await _judge_silence(broker, node, time.time())
+
+
+async def _lose_all(broker: Broker, node: Node, why: str, runs: list[RunRecord]) -> None:
+    """Nothing that was on a node goes on, as far as anybody can tell."""
+    await _lose_members(broker, node)
+    for record in runs:
+        if record.accepted:
+            await broker.lifecycle.lose(record, why)
+    await broker.lifecycle.forget_promises(node.node, why)
+
+
+async def _judge_silence(broker: Broker, node: Node, now_s: float) -> None:
+    """Who has a cell on a node that does not answer is told; after the grace the cell is lost, as its node is."""
+    grace_s = broker.config.node_grace_s
+    if node.silent_at is None or node.is_lost:
+        return
+    if now_s - node.silent_at < grace_s:
+        _tell(broker, node, f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s")
+        return
+    log.error("node %s (%s) has not answered for %g s: it is given up", node.host, node.node[:8], grace_s)
+    node.is_lost = True
+    node.told.clear()
+    # what only waits for its results to be durable holds no GPU: they may be there yet
+    held = [record for record in _runs_on(broker, node.node) if record.state is not RunState.PERSISTING]
+    await _lose_all(broker, node, f"the node {node.host} has not answered for {grace_s:g} s", held)
+
+
+def _tell(broker: Broker, node: Node, text: str) -> None:
+    for record in broker.runs.live():
+        lease = record.lease
+        if lease is None or record.run in node.told or record.state not in (RunState.STARTING, RunState.RUNNING):
+            continue
+        if any(slot.node == node.node for slot in lease.slots):
+            node.told.add(record.run)
+            broker.runs.change(record, reason=text)
+
+
+def _take_back(broker: Broker, node: Node) -> None:
+    """The node answers again: what was told of it is true no longer."""
+    for run in node.told:
+        record = broker.runs.get(run)
+        if record is not None and record.state.holds_gpu:
+            broker.runs.change(record, reason="")
+    node.told.clear()
 
 
 async def _check_agent(broker: Broker, node: Node) -> None:
@@ -142,4 +189,22 @@ async def _check_agent(broker: Broker, node: Node) -> None:
             return
         if not node.reachable:  # what it was promised may have been granted elsewhere: by an earlier gateway, say
             await broker.lifecycle.promises.take_all_back(node.node)
-        node.info, node.reachable, node.problem = info, True, ""
+        if node.is_lost and not await _is_empty(broker, node):
+            return
+        if info.trouble != node.info.trouble:
+            log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
+            broker.board.note()
+        _heard(node, info)
+        _take_back(broker, node)
+
+
+async def _is_empty(broker: Broker, node: Node) -> bool:
+    """Whether nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
+    left = False
+    for known in await broker.nodes.runs(node.node):
+        record = broker.runs.find(known.run)
+        if (record is None or record.state.is_terminal) and known.phase not in ("released", "final"):
+            log.warning("node %s is back, and still runs %s, which is lost: it is ended", node.host, known.run)
+            await broker.nodes.call(node.node, "signal", known.run, "kill", "lost")
+            left = True
+    return not left

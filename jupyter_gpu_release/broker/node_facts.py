@@ -29,8 +29,14 @@ class Node:
     info: NodeInfo | None = None
     #: False while its agent does not answer (it is being restarted)
     reachable: bool = True
-    #: why it has no working agent, in words
+    #: why it has no working agent, or cannot take runs, in words
     problem: str = ""
+    #: since when its agent does not answer (unix seconds)
+    silent_at: float | None = None
+    #: it did not answer for so long that its runs are lost; it takes none before what still runs there is ended
+    is_lost: bool = False
+    #: runs whose users know that it does not answer
+    told: set[str] = field(default_factory=set)
     known_imports: set[str] = field(default_factory=set)
 
 
@@ -48,7 +54,9 @@ def node_of(entry: dict[str, Any]) -> Node:
 def _problem(node: Node) -> str:
     if node.info is None:
         return f"the node agent on {node.host} is still starting"
-    return "" if node.reachable else f"the node agent on {node.host} is being restarted"
+    if not node.reachable:
+        return f"the node {node.host} does not answer" + ("" if node.is_lost else ", or its agent is being restarted")
+    return f"{node.host}: {node.info.trouble}" if node.info.trouble else ""
 
 
 def state_of(node: Node, leases: LeaseTable) -> NodeState:
@@ -64,5 +72,6 @@ def state_of(node: Node, leases: LeaseTable) -> NodeState:
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
         gpu_name=(cards[0].name if cards else "") or node.accelerator,
         gpu_memory_bytes=min(memories, default=0), labels=node.labels,
-        schedulable=node.info is not None and node.reachable, reason=_problem(node),
+        schedulable=node.info is not None and node.reachable and not node.info.trouble,
+        expected=not node.is_lost and not (node.info is not None and node.info.trouble), reason=_problem(node),
     )  # fmt: skip

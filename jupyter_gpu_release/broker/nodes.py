@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,11 @@ class NodeTable:
     def find(self, node: str) -> Node | None:
         """A node by its id."""
         return self._nodes.get(node)
+
+    def is_lost(self, node: str) -> bool:
+        """Whether a node has not answered for so long that what is held there is held by nobody."""
+        found = self._nodes.get(node)
+        return found is not None and found.is_lost
 
     def totals(self) -> dict[str, int]:
         """GPUs of each alive node."""
@@ -167,6 +173,7 @@ class NodeTable:
         """A node's agent does not answer: it takes no runs until it does."""
         if (found := self._nodes.get(node)) is not None:
             found.reachable, found.problem = False, problem
+            found.silent_at = found.silent_at or time.time()
 
     def join(self, node: str, order: JoinOrder) -> Asked:
         """Have a node lend ranks to a gang; await it with :meth:`answer`."""

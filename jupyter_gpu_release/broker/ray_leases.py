@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -40,9 +41,11 @@ _AGAIN_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 class RayLeases:
     """Ray's side of the lease table. All waits have limits, but for :meth:`release`, which goes on until it is done."""
 
-    def __init__(self, calls: RayCalls, table: LeaseTable) -> None:
+    def __init__(self, calls: RayCalls, table: LeaseTable, is_lost: Callable[[str], bool]) -> None:
         self._calls = calls
         self._table = table
+        #: whether a node is not waited for any more, whatever Ray believes
+        self._is_lost = is_lost
 
     # ------------------------------------------------------------------------------------------ make
     def begin(self, lease: Lease, runtime: str) -> None:
@@ -72,6 +75,7 @@ class RayLeases:
         waits for a worker is not, for some time.
         """
         answers = asyncio.gather(*(_awaited(task) for task in asked))
+        answers.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits or not
         deadline = time.monotonic() + _NO_WORKER_S
         try:
             await nudge([slot.node for slot in lease.slots], answers)
@@ -135,7 +139,7 @@ class RayLeases:
             return False
         for slot in slots:
             free = available.get(slot.node)
-            if free is None:  # the node is gone, and the lease with it
+            if free is None or self._is_lost(slot.node):  # the node is gone, and the lease with it
                 continue
             if any(group in name for name in free):
                 return False

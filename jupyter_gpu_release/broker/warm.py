@@ -128,7 +128,7 @@ class WarmLeases:
         """Give up what nobody can come back to: the node or the kernel is gone."""
         for lease in self._leases.warm():
             nodes = [self._nodes.find(slot.node) for slot in lease.slots]
-            if any(node is None or not node.alive for node in nodes):
+            if any(node is None or not node.alive or node.is_lost for node in nodes):
                 self.give_up(lease, "its node is gone")
             elif lease.kept is not None and not self.has_kernel(lease.kept.session):
                 self.give_up(lease, "its kernel is gone")

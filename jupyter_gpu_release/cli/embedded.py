@@ -28,6 +28,7 @@ from ..errors import (
 from .gateway_settings import (
     grace_from_environment,
     hosts_from_environment,
+    node_grace_from_environment,
     persist_from_environment,
     preload_from_environment,
 )
@@ -141,6 +142,7 @@ def _plan(
     (
         preload_from_environment(),
         grace_from_environment(),
+        node_grace_from_environment(),
         persist_from_environment(),
         hosts_from_environment(),
     )  # a mistake in these is said before anything starts

@@ -16,6 +16,7 @@ _OLDER_THAN, _KEEP, _QUOTA = "JUPYTER_GPU_GC_OLDER_THAN", "JUPYTER_GPU_GC_KEEP",
 _EVERY = "JUPYTER_GPU_GC_EVERY"
 _LEAST_EVERY_S = 10
 _GRACE = "JUPYTER_GPU_RECONNECT_GRACE_S"
+_NODE_GRACE = "JUPYTER_GPU_NODE_GRACE"
 _MAX_KEEP = "JUPYTER_GPU_MAX_KEEP"
 _PRELOAD = "JUPYTER_GPU_PRELOAD"
 _SPOOL = "JUPYTER_GPU_SPOOL"
@@ -112,6 +113,11 @@ def collection_interval_from_environment() -> float:
 def grace_from_environment() -> float:
     """``JUPYTER_GPU_RECONNECT_GRACE_S``: how long a closed kernel's runs wait for it to come back (30 s)."""
     return parse_seconds(os.environ.get(_GRACE) or "30", option=_GRACE)
+
+
+def node_grace_from_environment() -> float:
+    """``JUPYTER_GPU_NODE_GRACE``: how long a node that does not answer is waited for (60 s)."""
+    return parse_seconds(os.environ.get(_NODE_GRACE) or "60s", option=_NODE_GRACE)
 
 
 def max_keep_from_environment() -> float:

@@ -51,6 +51,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     preload: list[str] = msgspec.field(default_factory=list)
     #: seconds that runs of a kernel whose connection closed are kept waiting for it
     reconnect_grace_s: float = 30.0
+    #: seconds for which a node that does not answer is waited for, before the runs on it are lost
+    node_grace_s: float = 60.0
     #: seconds for which GPUs may stay with a kernel after a cell (``--keep``) at most; 0: not at all
     max_keep_s: float = 600.0
     #: names under which clients may reach the gateway besides ``host`` and loopback

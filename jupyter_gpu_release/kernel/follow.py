@@ -239,13 +239,13 @@ def describe(view: RunView) -> str:
         waits = view.waits_for
         free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
         return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
+    reason = f" · {view.reason}" if view.reason else ""
     if view.state in ("submitted", "queued", "preempted"):
         position = f" · position {view.position}" if view.position else ""
-        reason = f" · {view.reason}" if view.reason else ""
         return f"waiting for {lease}{position}{reason}"
     if view.state == "starting":
-        return f"starting · {name_gpus(view)}"
-    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}"
+        return f"starting · {name_gpus(view)}{reason}"
+    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}{reason}"
 
 
 def describe_past(view: RunView) -> str:

@@ -30,6 +30,7 @@ from .node_run import RunOnNode
 from .packages import Packages, missing
 from .promised import PromisedCalls
 from .reporter import Reporter
+from .store_watch import StoreWatch
 from .where import Where
 
 
@@ -53,6 +54,7 @@ class NodeAgent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._problem = ""
+        self._store = StoreWatch(self._config.store)
         self._packages = Packages()
         self._gpu_total, self._cpu_total = counted(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
@@ -266,6 +268,8 @@ class NodeAgent:
             await self._servers.start().ready()
         except GpuReleaseError as error:
             self._problem = str(error)
+        await self._store.look()
+        self._spawn(self._store.run())
         await self._reporter.introduce(encode(self._info()))
 
     def _info(self) -> NodeInfo:
@@ -275,6 +279,7 @@ class NodeAgent:
             memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
             has_lease_worker=self._lease_worker.is_there,
+            trouble=self._store.trouble,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -90,6 +91,23 @@ class SecondNode:
                 victim.kill()
         wait_dead(victims)
 
+    @contextlib.contextmanager
+    def hiccup(self) -> Iterator[None]:
+        """Nobody on the node says a word, and no connection ends; afterwards all go on."""
+        raylet = psutil.Process(self.raylet)
+        stopped: list[psutil.Process] = []
+        try:
+            while new := [process for process in _family(raylet) if process not in stopped]:
+                for process in new:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.suspend()
+                        stopped.append(process)
+            yield
+        finally:
+            for process in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
     def fall_silent(self) -> list[psutil.Process]:
         """As a node whose cable is pulled: the raylet is gone and nobody else says a word, but no connection ends.
 
@@ -105,6 +123,10 @@ class SecondNode:
         raylet.kill()
         raylet.wait(60)
         return list(stopped)
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
 
 
 def _command(pid: int) -> str:

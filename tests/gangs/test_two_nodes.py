@@ -195,6 +195,24 @@ def test_the_gateway_is_killed_and_the_gang_goes_on(notebook: Notebook, cluster:
     cluster.assert_nothing_is_held(*pids)
 
 
+def test_a_hiccup_of_a_node_is_told_and_costs_nothing(
+    notebook: Notebook, cluster: Cluster, second: SecondNode, until: Until
+) -> None:
+    cell, pids = _begin(notebook)
+    with second.hiccup():
+        began_s = time.monotonic()
+        until(lambda: "does not answer" in cluster.last_run()["reason"], "its user is told")
+        print(f"silence: told after {time.monotonic() - began_s:.1f} s")
+    until(lambda: not cluster.last_run()["reason"], "and told that it is over")
+    (notebook.folder / "stop").touch()
+    shown = notebook.end(cell)
+    (notebook.folder / "stop").unlink()
+    assert shown.status == "ok", shown.traceback
+    ticks = _ticks(shown)
+    assert ticks == list(range(1, len(ticks) + 1))
+    cluster.assert_nothing_is_held(*pids)
+
+
 def test_gpus_kept_on_two_nodes_are_the_next_gangs_and_can_be_released(notebook: Notebook, cluster: Cluster) -> None:
     cell = _GANG + "--keep 10m --gather node\n" + _WHO + "node = ranks.node"
     notebook.ok(cell)

@@ -1,0 +1,100 @@
+"""Nodes that fall silent, come back, die with a queue, or lack the store: who is told, who waits, who goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.broker import membership
+from jupyter_gpu_release.broker.broker import Broker
+from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.core.run import RunState
+from jupyter_gpu_release.kernel.follow import describe
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    monkeypatch.setattr(membership, "_HELLO_S", 0.1)
+    return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
+
+
+async def _look(broker: Broker, condition: Callable[[], object]) -> None:
+    """As the gateway every few seconds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await membership.refresh(broker)
+            broker.lifecycle.queue.serve()
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) -> None:
+    bed.settings["node_grace_s"] = 3600.0
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.view.reason)
+        assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe(record.view)
+        waits = await bed.submitted(broker, 2)
+        assert (
+            waits.view.reason == "next in the queue: the node host-b does not answer, or its agent is being restarted"
+        )
+        bed.agents["b"].silent = False
+        await _look(broker, lambda: not record.view.reason)
+        assert record.state is RunState.RUNNING
+        bed.end(broker, record)
+        await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_its_ranks_before_it_is_back(
+    bed: BrokerBed,
+) -> None:
+    """Ray takes it for alive all the while. Who waits for it steps aside."""
+    bed.settings["node_grace_s"] = 0.3
+    async with bed.life() as broker:
+        record, waits = await bed.running(broker, 4), await bed.submitted(broker, 3)
+        behind = await bed.submitted(broker, 1, ask=ResourceAsk(gpus=0))
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.state is RunState.LOST)
+        assert record.view.reason == "the node host-b has not answered for 0.3 s"
+        assert broker.leases.of_run(record.run) is None
+        await _look(broker, lambda: waits.view.reason.startswith("others go first"))
+        assert behind.lease is not None
+        bed.agents["b"].silent = False
+        assert record.run in bed.agents["b"].phases  # it went on there
+        await _look(broker, lambda: waits.lease is not None)
+        assert bed.agents["b"].killed == [record.run]
+
+
+@pytest.mark.asyncio
+async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        first, record = await bed.running(broker, 1), await bed.running(broker, 4)
+        large = await bed.submitted(broker, 4)
+        small = await bed.submitted(broker, 1)
+        assert (large.view.position, small.view.position) == (1, 2)
+        bed.ray.dead.add("b")
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.state is RunState.LOST and small.view.position == 1)
+        bed.end(broker, first)
+        await until(lambda: small.lease is not None)
+        assert small.lease.slots[0].node == "a"
+        assert large.view.reason.startswith("others go first until a node that fits is up: asks for 4 GPUs")
+
+
+@pytest.mark.asyncio
+async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        bed.agents["b"].trouble = "the store /team is not there: is it mounted?"
+        await _look(broker, lambda: broker.problems())
+        assert broker.problems() == ["host-b: the store /team is not there: is it mounted?"]
+        large, small = await bed.submitted(broker, 4), await bed.running(broker, 1)
+        assert small.lease.slots[0].node == "a"
+        assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
+        bed.agents["b"].trouble = ""
+        await _look(broker, lambda: large.lease is not None)
