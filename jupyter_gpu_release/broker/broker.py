@@ -71,10 +71,11 @@ class Broker:
         self.journal = Journal(self.engine)
         self.manifests = Manifests(Path(config.store))
         self.runs = RunTable(self.engine, self.journal, self.manifests)
-        self.nodes = NodeTable(config)
+        calls = RayCalls()
+        self.nodes = NodeTable(config, calls)
         self.leases = LeaseTable()
         self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
-        self.ray_leases = RayLeases(RayCalls(), self.leases, self.nodes.is_lost)
+        self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
         )

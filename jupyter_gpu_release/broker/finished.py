@@ -33,7 +33,8 @@ class FinishedRuns:
             else:
                 self._waiting.append((record, committed))
         for node in self._nodes.ready() if over else ():
-            runs = [record.run for record in over if node.host in record.view.hosts]
+            # one that does not answer is told when it does (``reconciliation.py``)
+            runs = [record.run for record in over if node.host in record.view.hosts] if node.reachable else []
             try:
                 await self._nodes.forget(node.node, runs)
             except ClusterError as error:

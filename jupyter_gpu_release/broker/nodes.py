@@ -24,9 +24,12 @@ from ..scheduling.snapshot import NodeState
 from .joining import first_line
 from .leases import LeaseTable
 from .node_facts import Node, node_of, state_of
+from .ray_calls import RayCalls
 
 log = logging.getLogger(__name__)
 _CALL_S = 10.0
+#: for the import of the agent's code, and Ray's word
+_MADE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,9 @@ class Asked:
 class NodeTable:
     """All nodes that were ever alive in this gateway's life, by Ray's node id."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, calls: RayCalls) -> None:
         self._config = config
+        self._calls = calls
         #: of the store that is meant, for agents that are made
         self.store_id = ""
         self._nodes: dict[str, Node] = {}
@@ -99,8 +103,8 @@ class NodeTable:
         for node in self.alive():
             if node.agent is None:
                 try:
-                    node.agent = await asyncio.to_thread(self._find_or_create, node)
-                except (ray.exceptions.RayError, ImportError, AttributeError, ValueError) as error:
+                    node.agent = await self._calls.answer(self._calls.begin(self._find_or_create, node), _MADE_S)
+                except (ClusterError, ImportError, AttributeError) as error:
                     node.problem = f"no agent on node {node.host}: {error}"
                     log.error("%s", node.problem)
 

@@ -106,7 +106,7 @@ class Reconciliation:
                     self._lose, record, "the lease of its GPUs is gone"
                 )
                 for record in live
-                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and record.lease is None
+                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and _has_no_lease(record)
             },
         }
 
@@ -170,6 +170,11 @@ def _is_done(task: asyncio.Task[None] | None) -> bool:
 def _has_ended(record: RunRecord) -> bool:
     """Nobody is at work on the end of a run whose GPUs its node has left."""
     return _is_done(record.releasing) or (record.releasing is None and record.phase >= PHASES["released"])
+
+
+def _has_no_lease(record: RunRecord) -> bool:
+    """Nor has the call that its node began in its place."""
+    return record.lease is None and record.handed_at is None
 
 
 async def end_strangers(broker: Broker) -> None:
