@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import h11
@@ -46,6 +47,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, waiting: WaitingConnections, **settings: Any) -> None:
         super().__init__(**settings)
         self._waiting = waiting
+        self._is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop."""
@@ -55,6 +57,8 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         super().data_received(data)
+        if self._is_websocket:
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             self._waiting.remove(self)
         elif not self.transport.is_closing():
@@ -63,6 +67,10 @@ class HttpConnection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Called when this connection becomes a WebSocket's."""
         self._waiting.remove(self)
+        self._is_websocket = True
+        # heartbeats tell of it, and a session whose other side is silent is not one whose kernel has ended
+        if (own := self.transport.get_extra_info("socket")) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import Response
+from websockets.asyncio.client import connect
 
 from jupyter_gpu_release.broker.http_connection import WaitingConnections
 from jupyter_gpu_release.broker.security import CALLER
@@ -119,3 +120,30 @@ def test_a_peer_that_lost_its_power_is_noticed() -> None:
             return [alive, *(accepted.getsockopt(socket.IPPROTO_TCP, option) for option in options)]
 
     assert asyncio.run(go()) == [1, 30, 10, 3]
+
+
+def test_a_session_is_not_waited_for_as_a_request_is() -> None:
+    """It lasts for hours, and its silence is judged by its heartbeats, not by the system's."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+    async def go() -> None:
+        waiting = WaitingConnections(request_s=0.1)
+        listener = await open_port("127.0.0.1", 0, 0.0)
+        server = _Server(settings_for(app, waiting))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        async with connect(f"ws://127.0.0.1:{listener.getsockname()[1]}") as session:
+            assert len(waiting) == 0
+            [connection] = server.server_state.connections
+            assert connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+            await asyncio.sleep(0.3)
+            await session.send("still here")
+            assert await session.recv() == "still here"
+        server.should_exit = True
+        await task
+
+    asyncio.run(go())
