@@ -112,6 +112,8 @@ class Lifecycle:
 
     async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
         """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""
+        if record.releasing is not None:  # it was given up meanwhile, and is being ended
+            return
         begun = bool(lease.gpu_ids) or await self.nodes.has_begun(lease.slots[0].node, record.run)
         if begun and not record.cancelled:
             await self.lose(record, f"the node could not start the run: {error.message}")
@@ -121,9 +123,6 @@ class Lifecycle:
             await self._free_in_time(record, lease)
             record.outcome = unstarted(RunCancelledError(record.cancelled))
             self._finish(record)
-            return
-        if record.state.is_terminal:
-            await self.free(lease)
             return
         log.warning("run %s waits again: %s", record.run, error.message)
         await self.wait_again(record, lease, error.message, _AGAIN_S)
@@ -319,8 +318,14 @@ class Lifecycle:
 
     async def _signal(self, record: RunRecord) -> None:
         name, record.signal = record.signal, ""
-        if record.lease is not None:
-            await self.nodes.signal(record.lease.slots[0].node, record.run, name)
+        lease = record.lease
+        if lease is not None and not await self.nodes.signal(lease.slots[0].node, record.run, name):
+            record.signal = record.signal or name  # for when its node answers again
+
+    def signal_again(self, record: RunRecord) -> None:
+        """Its node answers again: what it was not told is told now."""
+        if record.signal and record.accepted:
+            self.spawn(self._signal(record))
 
     async def lose(self, record: RunRecord, reason: str) -> None:
         """The run's process, agent, node or cluster is gone."""

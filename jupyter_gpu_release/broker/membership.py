@@ -196,6 +196,8 @@ async def _check_agent(broker: Broker, node: Node) -> None:
             broker.board.note()
         _heard(node, info)
         _take_back(broker, node)
+        for record in _runs_on(broker, node.node):
+            broker.lifecycle.signal_again(record)
 
 
 async def _is_empty(broker: Broker, node: Node) -> bool:

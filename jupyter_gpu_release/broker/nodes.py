@@ -188,12 +188,14 @@ class NodeTable:
         with contextlib.suppress(ClusterError):
             self.agent_of(node).abandon.remote(run)
 
-    async def signal(self, node: str, run: str, name: str) -> None:
-        """``interrupt`` or ``kill`` a run on its first node; one whose agent does not answer is lost anyway."""
+    async def signal(self, node: str, run: str, name: str) -> bool:
+        """``interrupt`` or ``kill`` a run on its first node; False: that does not answer."""
         try:
             await self.call(node, "signal", run, name, "interrupted")
         except ClusterError as error:
             log.warning("run %s: %s", run, error.message)
+            return False
+        return True
 
     async def promise(self, node: str, orders: list[StartOrder]) -> str:
         """Have a node begin these by itself, each on what a call of the same function leaves; the agent's life."""

@@ -11,6 +11,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.broker import membership
 from jupyter_gpu_release.broker.broker import Broker
+from jupyter_gpu_release.broker.nodes import NodeTable
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.core.run import RunState
 from jupyter_gpu_release.kernel.follow import describe
@@ -48,6 +49,21 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) 
         assert record.state is RunState.RUNNING
         bed.end(broker, record)
         await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.view.reason)
+        await broker.lifecycle.cancel(record, "■, twice", kill=True)
+        assert bed.agents["b"].killed == []
+        bed.agents["b"].silent = False
+        await _look(broker, lambda: bed.agents["b"].killed == [record.run])
 
 
 @pytest.mark.asyncio
