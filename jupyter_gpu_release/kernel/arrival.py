@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..storage.adoption import adopt, memory_of_frame
 from ..storage.array_memory import copy_into_view
 from ..storage.codec import Loaded
 from ..storage.deferred import module_or_deferred
@@ -43,21 +44,28 @@ class Arrival:
         if replaced:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
-            Exchange(replaced).names(namespace, but=_NOT_WALKED | new)
+            exchange = Exchange(replaced)
+            exchange.inside(loaded.values.values())
+            exchange.names(namespace, but=_NOT_WALKED | new)
 
     def _replaced(self) -> dict[int, tuple[Any, Any]]:
         """Mostly objects that were sent and changed there, with what came back for them."""
         facts, values = self._loaded.facts, self._loaded.values
         inplace = [name for name in facts.get("inplace", ()) if name in values and name in self._originals]
         replaced = self._pairs
+        same = list(self._same())
+        olds = [*(self._originals[name] for name in inplace), *(old for old, _ in same)]
+        shared = {ident for old in olds for ident in memory_of_frame(old)}
         for name in inplace:
             old, new = self._originals[name], values[name]
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
-        for old, thing in self._same():
+        for old, thing in same:
+            if id(old) in shared:
+                continue
             if type(old) is object:  # it cannot have changed, and modules may know it, too
                 self._stay(old, thing)
-            elif id(thing) not in replaced:
+            elif id(thing) not in replaced and id(old) not in replaced and not self._keep(old, thing):
                 replaced.setdefault(id(old), (old, thing))
         return replaced
 
@@ -81,10 +89,14 @@ class Arrival:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        if copy_into_view(old, new):
+        if copy_into_view(old, new) or adopt(old, new):
             self._stay(old, new)
             return True
         return False
+
+    def standing_for(self, value: Any) -> Any:
+        """What is bound instead of a value that came back."""
+        return self._pairs.get(id(value), (value, value))[1]
 
     def _stay(self, old: Any, new: Any) -> None:
         self._pairs[id(new)] = (new, old)

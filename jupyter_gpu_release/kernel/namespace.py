@@ -127,8 +127,10 @@ class Namespace:
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
         originals, memo = (prepared.originals, prepared.memo) if prepared is not None else ({}, {})
-        Arrival(self._shell.user_ns, loaded, originals, memo).bind()
+        arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
+        arrival.bind()
         namespace = self._shell.user_ns
+        self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
         if in_turn and prepared is not None and last is not None:
             self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm))

@@ -8,6 +8,7 @@ import functools
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,6 +43,13 @@ class Exchange:
             if new is not value:
                 namespace[name] = new
             self._walk()
+
+    def inside(self, things: Iterable[Any]) -> None:
+        """What is in these and in objects that stand for what came back."""
+        self._waiting += [new for _, new in self._replaced.values()]
+        for thing in things:
+            self._new(thing)
+        self._walk()
 
     def _walk(self) -> None:
         while self._waiting and self._left > 0:
@@ -81,6 +89,10 @@ class Exchange:
             if kind in (tuple, frozenset):
                 return kind(parts)
             return kind._make(parts) if hasattr(kind, "_make") else value
+        if kind is weakref.ref:
+            target = value()
+            owner = None if target is None else self._replaced.get(id(target))
+            return value if owner is None else weakref.ref(owner[1])
         if kind is types.MethodType:
             owner = self._new(value.__self__)
             return value if owner is value.__self__ else types.MethodType(value.__func__, owner)

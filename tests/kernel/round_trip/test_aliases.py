@@ -116,3 +116,76 @@ def test_sentinels_are_themselves_in_inputs_and_results(nb: Notebook) -> None:
     nb.ok("found = {'all': (MISSING, 2, slots[1])}\nown = object()\nalias = MISSING")
     assert nb.cell("filled(found['all'])") == [2]
     assert nb.ns["MISSING"] is nb.ns["alias"] is nb.ns["slots"][1] is holder.MISSING is not nb.ns["own"]
+
+
+EVERYWHERE = """
+import sys, types, threading, queue, numpy as np, pandas as pd, torch, weakref
+mymod = types.ModuleType("a5_mymod"); sys.modules["a5_mymod"] = mymod
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__(); self.lin = torch.nn.Linear(3, 2); self.seen = []
+    def forward(self, x): return self.lin(x)
+class Box:
+    __slots__ = ("v", "__weakref__")
+model = Net(); x = np.zeros(4); raw = bytearray(b"abcd"); cfg = {"lr": 1}; t = torch.zeros(4); box = Box(); box.v = 1
+df = pd.DataFrame({"a": [1.0, 2.0]})
+mymod.MODEL, mymod.X, mymod.T, mymod.DF, mymod.CFG = model, x, t, df, cfg
+objects = np.array([model, box, None], dtype=object)
+view, rview, tview, values = memoryview(x), memoryview(raw), t.numpy(), df.to_numpy()
+line = queue.SimpleQueue(); line.put(model); line.put(cfg)
+def gen(held):
+    while True: yield held
+g = gen(model); next(g); it = iter([box, cfg])
+opt = torch.optim.Adam(model.parameters()); sched = torch.optim.lr_scheduler.StepLR(opt, 1)
+"""
+
+
+def test_whoever_holds_an_object_sees_what_a_cell_did_to_it(nb: Notebook) -> None:
+    nb.cell(EVERYWHERE)
+    nb.cell("[model, x]")
+    ns = nb.ns
+    held = {name: ns[name] for name in ("model", "x", "raw", "cfg", "t", "box", "df", "opt", "sched")}
+    weight = ns["model"].lin.weight
+    for _ in range(2):
+        nb.ok(
+            "x += 1; raw[0] = 122; cfg['lr'] += 1; t += 1; box.v += 1; df.iloc[0, 0] = 9\n"
+            "model(torch.ones(2, 3)).sum().backward(); opt.step(); sched.step(); opt.zero_grad()\nmodel.seen.append(model.lin.weight)"
+        )
+    assert [ns[name] is thing for name, thing in held.items()] == [True] * len(held)
+    assert ns["model"].lin.weight is weight is ns["model"].seen[1] is ns["opt"].param_groups[0]["params"][0]
+    mymod = ns["mymod"]
+    assert mymod.MODEL is ns["objects"][0] is ns["line"].get() is next(ns["g"]) is ns["model"]
+    assert len(mymod.MODEL.seen) == 2
+    assert (mymod.X.tolist(), mymod.T.tolist(), mymod.DF.iloc[0, 0], mymod.CFG["lr"]) == ([2] * 4, [2] * 4, 9, 3)
+    assert (ns["view"][1], bytes(ns["rview"]), ns["tview"].tolist(), ns["values"][0, 0]) == (2, b"zbcd", [2] * 4, 9)
+    assert ns["objects"][1].v == next(ns["it"]).v == 3
+    assert ns["df"].flags.allows_duplicate_labels
+    nb.cell("model(torch.ones(2, 3)).sum().backward(); opt.step(); sched.step()")
+    assert ns["opt"].state[weight]["step"] == 3
+
+
+def test_frames_that_share_memory_in_the_notebook_are_not_written_through(nb: Notebook) -> None:
+    nb.cell(
+        "import pandas as pd\ndf = pd.DataFrame({'a': [1.0, 2.0], 'b': [3.0, 4.0]})\nother, col = df.rename(columns={'a': 'z'}), df['a']"
+    )
+    nb.ok("df.iloc[0, 0] = 9\ndf['c'] = 1")
+    ns = nb.ns
+    assert ns["df"].to_numpy().tolist() == [[9, 3, 1], [2, 4, 1]]
+    assert (ns["other"].iloc[0, 0], ns["col"].iloc[0]) == (1, 1)
+
+
+def test_a_changed_input_is_one_object_with_what_is_made_of_it(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, torch\nx = np.arange(12.0); old = x[2:5]; net = torch.nn.Linear(2, 1); w = net.weight.data; big = np.zeros(300_000); part = big[5:7]"
+    )
+    nb.ok(
+        "x[3] = 50\nX = x.reshape(3, 4)\nopt = torch.optim.SGD(net.parameters(), 0.1)\nwith torch.no_grad():\n    net.weight.fill_(7)\nbig += 1\nhalf = big[::2]"
+    )
+    ns = nb.ns
+    assert ns["old"].tolist() == [2, 50, 4]
+    ns["X"][0, 2] = -1
+    assert (ns["x"][2], ns["old"][0]) == (-1, -1)
+    assert ns["opt"].param_groups[0]["params"][0] is ns["net"].weight
+    assert ns["w"].tolist() == [[7, 7]]
+    ns["half"][3] = 4
+    assert (ns["part"].tolist(), ns["big"][6]) == ([1, 4], 4)
