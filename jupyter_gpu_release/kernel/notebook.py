@@ -11,6 +11,7 @@ from ..core.choices import RunOptions, build_options
 from ..core.options import Written, from_mapping, overlay
 from .background import Background
 from .connection import ClusterLink
+from .detached import DetachedResults
 from .lost_values import LostValues
 from .namespace import Namespace
 from .published import PublishedValues
@@ -32,6 +33,7 @@ class Notebook:
         self.last_failure: BaseException | None = None
         self.background = Background(self)
         self.short_cells = ShortCells()
+        self.detached = DetachedResults(shell)
         self.lost_values = LostValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
 
     @cached_property
@@ -67,6 +69,7 @@ class Notebook:
         """End the connection (attached runs end with it) and forget the settings."""
         self.background.close()
         self.lost_values.end()
+        self.detached.end()
         self.link.close()
         if "settings" in self.__dict__ and self.settings in self.shell.configurables:
             self.shell.configurables.remove(self.settings)

@@ -76,7 +76,7 @@ class Homecoming:
         values, names.values_of_last = names.values_of_last, {}
         notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
-        failure = failure_of(view, interrupts, receipt.text)
+        failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
         failed = names.take_failed()
         if failure is not None and failed is not None:
             attach_traceback(failure, rebuild_traceback(failed, self._notebook.shell.user_ns, names.realm))
@@ -98,6 +98,12 @@ class Homecoming:
             return []
         return [f"`{name}` is in the notebook and was not sent: --in +{name}"]
 
+    def _hint(self, view: RunView) -> str:
+        """What an error means that has to do with how names travel."""
+        if view.outcome is None or view.outcome.error is None or self._prepared is None:
+            return ""
+        return self._notebook.detached.hint(view.outcome.error.evalue, [sent.name for sent in self._prepared.sent])
+
     def _bind(self, view: RunView, notes: list[str]) -> Sequence[ValueInfo]:
         outcome = view.outcome
         if outcome is None or outcome.values is None:
@@ -108,4 +114,5 @@ class Homecoming:
             stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
         )
         notes += names.notes
+        self._notebook.detached.note(outcome.notes)
         return bound

@@ -195,3 +195,12 @@ def test_the_last_expression_of_a_gpu_cell_is_in_the_notebook(notebook: Notebook
     notebook.ok("%%gpu_train --gpus 0\n'quiet';")
     assert "give it a name" in notebook.value("repr(_)")
     assert notebook.ok("%%gpu_train --gpus 0\nprint(_, 3)").text().endswith(" 3\n")
+
+
+def test_backward_on_a_detached_result_says_what_to_do(fresh: Notebook) -> None:
+    fresh.ok("%%gpu_train --gpus 0\nimport torch\nw = torch.ones(2, requires_grad=True)\nloss = (w ** 2).sum()")
+    sentence = "`loss` came back from a GPU cell without the graph that computed it: call backward() in the cell"
+    for cell in run_both(fresh, "loss.backward()"):
+        assert cell.reply["ename"] == "RuntimeError"
+        assert sentence in cell.traceback
+    assert sentence not in fresh.run("raise RuntimeError('other')").traceback
