@@ -25,6 +25,7 @@ from ..storage.atomic import make_private_folder
 from . import ledger, membership
 from .broker import Broker
 from .lease_worker import warm_worker
+from .ray_calls import START_S
 from .reconciliation import Reconciliation
 from .recovery import adopt, restore, restore_sessions
 from .server import build_app, open_port, serve
@@ -123,7 +124,7 @@ class Gateway:
         remembered = restore(self._broker)
         await self._listen()
         restore_sessions(self._broker, remembered)
-        self._broker.nodes.refresh(await self._broker.ray_leases.nodes())
+        self._broker.nodes.refresh(await self._broker.ray_leases.nodes(START_S))
         self._warm_workers()
         await adopt(self._broker, remembered)
         self._broker.recovered.set()

@@ -16,6 +16,8 @@ _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 #: Ray answers within milliseconds; of its own accord it would try for 60 s
 LIMIT_S = 10.0
+#: a gateway that starts has nobody to keep waiting yet, and cannot go on without the answer
+START_S = 60.0
 _THREADS = 8
 #: what Ray's calls raise when the control store is away or refuses
 FAULTS = (ray.exceptions.RayError, RuntimeError, ValueError, OSError)

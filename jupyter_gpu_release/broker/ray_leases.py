@@ -150,17 +150,17 @@ class RayLeases:
         return True
 
     # ------------------------------------------------------------------------------------------ look
-    async def groups(self) -> dict[str, PlacementGroup]:
+    async def groups(self, limit_s: float | None = None) -> dict[str, PlacementGroup]:
         """Placement groups of this namespace's gateway in Ray, by name; raises :class:`ClusterError`."""
-        return await self._calls.ask(living_groups)
+        return await self._calls.answer(self._calls.begin(living_groups), limit_s)
 
     async def remove_stranger(self, group: PlacementGroup) -> None:
         """Remove a group that belongs to no lease; raises :class:`ClusterError`."""
         await self._calls.ask(remove_placement_group, group)
 
-    async def nodes(self) -> list[dict[str, Any]]:
+    async def nodes(self, limit_s: float | None = None) -> list[dict[str, Any]]:
         """``ray.nodes()``; raises :class:`ClusterError`."""
-        return await self._calls.ask(ray.nodes)
+        return await self._calls.answer(self._calls.begin(ray.nodes), limit_s)
 
     async def external_gpus(self, totals: dict[str, int]) -> dict[str, int] | None:
         """GPUs in use in Ray by others, by node; None while our own leases change, or when Ray does not say."""

@@ -26,6 +26,7 @@ from .leases import Lease, Placement
 from .ledger import StoredLease, StoredSession
 from .node_facts import Node
 from .persisting import await_node
+from .ray_calls import START_S
 from .reconciliation import end_strangers
 from .runs import PHASES, RunRecord
 from .stores import meant_store
@@ -92,7 +93,7 @@ def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
 async def adopt(broker: Broker, remembered: Remembered) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
     await broker.nodes.ensure_agents()
-    groups = await broker.ray_leases.groups()
+    groups = await broker.ray_leases.groups(START_S)
     on_nodes, places, silent = await _ask_agents(broker)
     _pass_leases_on(broker, remembered, on_nodes)
     for stored_lease, kept in remembered.kept:
