@@ -69,10 +69,12 @@ async def _is_callable(broker: Broker, info: NodeInfo) -> bool:
 
 async def _take_up(broker: Broker, node: Node, info: NodeInfo) -> None:
     """An agent is there: its earlier life's runs are lost. Raises :class:`ClusterError` when it is gone again."""
-    restarted = node.info is not None and node.info.incarnation != info.incarnation
+    # of one that this gateway has not heard yet nobody knows which life of its agent this is
+    restarted = node.adopted if node.info is None else node.info.incarnation != info.incarnation
     forgotten = await _forgotten(broker, node, restarted=restarted)
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
     take_in(broker, info)
+    _take_back(broker, node)
     for record in forgotten:
         if not await save_inline(broker, record, node.node):
             await broker.lifecycle.lose(record, _agent_died(node))
@@ -181,16 +183,16 @@ async def _check_agent(broker: Broker, node: Node) -> None:
         if node.info is before:  # else another one has come meanwhile, and this was the end of the one before
             broker.nodes.note_silent(node.node, error.message)
         return
-    if node.info is None or node.info is not before:
+    if node.info is not before or (node.info is None and not node.adopted):
         return  # it will introduce itself when it is warm, or has done so meanwhile
     with contextlib.suppress(ClusterError):  # at the next look
-        if node.info.incarnation != info.incarnation:
+        if node.is_lost and not await _is_empty(broker, node):
+            return
+        if node.info is None or node.info.incarnation != info.incarnation:
             await _take_up(broker, node, info)
             return
         if not node.reachable:  # what it was promised may have been granted elsewhere: by an earlier gateway, say
             await broker.lifecycle.promises.take_all_back(node.node)
-        if node.is_lost and not await _is_empty(broker, node):
-            return
         if info.trouble != node.info.trouble:
             log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
             broker.board.note()

@@ -106,6 +106,8 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
             await_node(broker, record)
         elif remembered.fresh:
             await broker.lifecycle.lose(record, "the cluster was started anew")
+        elif known is None and lease is not None and lease.slots[0].node in silent:
+            _await_answer(broker, record, lease)
         elif known is not None:
             await _go_on(broker, record, lease, known, places[record.run])
         else:
@@ -203,6 +205,14 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
     if known.waits_for is not None:
         broker.lifecycle.on_waits(record, known.waits_for)
     record.wake()
+
+
+def _await_answer(broker: Broker, record: RunRecord, lease: Lease) -> None:
+    """Its node does not answer just now: it is waited for as at any other time (``membership.py``)."""
+    log.warning("run %s may go on: its node does not answer", record.run)
+    record.lease = lease
+    record.drop_payload()
+    broker.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
 
 
 async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:

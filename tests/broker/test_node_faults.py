@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from broker_bed import BrokerBed, until
 
-from jupyter_gpu_release.broker import membership
+from jupyter_gpu_release.broker import membership, recovery
 from jupyter_gpu_release.broker.broker import Broker
 from jupyter_gpu_release.broker.nodes import NodeTable
 from jupyter_gpu_release.core.resources import ResourceAsk
@@ -49,6 +49,35 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) 
         assert record.state is RunState.RUNNING
         bed.end(broker, record)
         await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """A new agent on it does not know the run any more."""
+    async with bed.life() as first:
+        run = (await bed.running(first, 4)).run
+        await asyncio.sleep(0.3)  # the ledger has it
+    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
+    agent = bed.agents["b"]
+    agent.silent = True
+    async with bed.life() as second:
+        record = second.runs.get(run)
+        assert record.state is RunState.RUNNING
+        await _look(second, lambda: "does not answer" in record.view.reason)
+        agent.silent = False
+        if is_new:
+            agent.life = "second"
+            agent.phases.clear()
+            await _look(second, lambda: record.state is RunState.LOST)
+        else:
+            await _look(second, lambda: not record.view.reason)
+            bed.end(second, record)
+            await until(lambda: record.state is RunState.SUCCEEDED)
+        await _look(second, lambda: second.nodes.find("b").reachable and not bed.ray.groups)
 
 
 @pytest.mark.asyncio
