@@ -160,6 +160,7 @@ class Gateway:
                 log.exception("the look around failed")
 
     async def _look_at_clients(self) -> None:
+        self._broker.journal.look()
         await self._broker.sessions.check_silence()
 
     async def _tidy(self) -> None:

@@ -267,11 +267,14 @@ class Broker:
     def problems(self) -> list[str]:
         """What keeps this cluster from taking runs."""
         ledger = [] if self.journal.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
+        if self.journal.trouble:
+            ledger.append(f"the ledger in {self.config.home} cannot be written: {self.journal.trouble}")
         return ledger + [node.problem for node in self.nodes.alive() if node.problem]
 
     def health(self) -> Health:
         """Whether runs can be taken now."""
-        ready = self.recovered.is_set() and self.journal.is_alive and bool(self.nodes.ready())
+        can_commit = self.journal.is_alive and not self.journal.trouble
+        ready = self.recovered.is_set() and can_commit and bool(self.nodes.ready())
         return Health(
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
             nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),

@@ -28,7 +28,7 @@ class FinishedRuns:
         waiting, self._waiting = self._waiting, []
         over: list[RunRecord] = []
         for record, committed in waiting:
-            if committed is None or committed.done():
+            if committed is None or (committed.done() and committed.exception() is None):
                 over.append(record)
             else:
                 self._waiting.append((record, committed))

@@ -7,22 +7,36 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from ..errors import ClusterError
+from . import ledger
 
 log = logging.getLogger(__name__)
 Write = Callable[[Connection], None]
-_Entry = tuple[Write, asyncio.Future[None]]
 #: SQLAlchemy's messages repeat the values that were to be written
 _LONGEST_REASON = 300
 _MOST_IN_ONE_COMMIT = 200
+#: between two tries of what the disk refuses
+_AGAIN_S = 1.0
 #: how long a write that may wait does wait, for a later one to replace it or an urgent one to take it along
 _LATER_S = 0.1
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A write, who waits for it, and what is tried again and again should the disk refuse it."""
+
+    write: Write
+    done: asyncio.Future[None]
+    again: Write | None = None
 
 
 class LedgerError(ClusterError):
@@ -36,7 +50,8 @@ class Journal:
     """Takes writes in order and answers with a future that is done once they are committed.
 
     A write that fails, in whatever way, fails for its caller alone. Should the thread end nevertheless, nothing more
-    can be taken in: ``on_death`` is called on the event loop, and everything that waits fails.
+    can be taken in: ``on_death`` is called on the event loop, and everything that waits fails. ``trouble`` says what is
+    wrong with the disk, while something is.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -48,20 +63,22 @@ class Journal:
         self._later: dict[str, Write] = {}
         self._flushing: asyncio.TimerHandle | None = None
         self.is_alive = True
+        self.trouble = ""
         self.on_death: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
-    def put(self, write: Write, *, replaces: str = "") -> asyncio.Future[None]:
+    def put(self, write: Write, *, replaces: str = "", again: Write | None = None) -> asyncio.Future[None]:
         """Queue ``write``. The future carries the error when it could not be committed; nobody need await it.
 
-        ``replaces``: the key of a :meth:`later` write that this one makes superfluous.
+        ``replaces``: the key of a :meth:`later` write that this one makes superfluous. ``again``: what is tried instead
+        when the disk refuses ``write`` (it is full), until it is committed; the future waits for that.
         """
         self._later.pop(replaces, None)
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(_note_failure)
         if self.is_alive:
-            self._waiting.put((write, done))
+            self._waiting.put(_Entry(write, done, again))
         else:
             done.set_exception(LedgerError("its thread has ended"))
         return done
@@ -91,9 +108,8 @@ class Journal:
             try:
                 while (batch := self._next_batch()) is not None:
                     self._batch = batch
-                    results = self._link.commit([write for write, _ in batch])
-                    answers = [(done, error) for (_, done), error in zip(batch, results, strict=True)]
-                    self._loop.call_soon_threadsafe(_answer, answers)
+                    results = self._link.commit([entry.write for entry in batch])
+                    self._loop.call_soon_threadsafe(self._answer, list(zip(batch, results, strict=True)))
             except BaseException:
                 log.critical("the ledger's thread ends", exc_info=True)
                 self._loop.call_soon_threadsafe(self._die)
@@ -106,10 +122,38 @@ class Journal:
         while not self._waiting.empty():
             if (entry := self._waiting.get()) is not None:
                 lost.append(entry)
-        for _write, done in lost:
-            if not done.done():
-                done.set_exception(LedgerError("its thread has ended"))
+        for entry in lost:
+            if not entry.done.done():
+                entry.done.set_exception(LedgerError("its thread has ended"))
         self.on_death()
+
+    def look(self) -> None:
+        """Find out whether the disk's trouble is over (called every few seconds)."""
+        if self.trouble and self.is_alive:
+            probe = partial(ledger.write_meta, key="looked at", value=str(time.time()))
+            self._waiting.put(_Entry(probe, self._loop.create_future(), probe))
+
+    def _answer(self, answers: list[tuple[_Entry, Exception | None]]) -> None:
+        for entry, error in answers:
+            if isinstance(error, OperationalError):
+                self._note_trouble(error)
+                if entry.again is not None:
+                    self._loop.call_later(_AGAIN_S, self._try_again, entry)
+                    continue
+            elif entry.write is entry.again:
+                self.trouble = ""
+            _settle(entry.done, error)
+
+    def _note_trouble(self, error: OperationalError) -> None:
+        if not self.trouble:
+            log.error("the ledger cannot be written: %s", error)
+        self.trouble = str(error.orig)[:_LONGEST_REASON]
+
+    def _try_again(self, entry: _Entry) -> None:
+        if entry.again is None or not self.is_alive:
+            _settle(entry.done, LedgerError("its thread has ended"))
+        else:
+            self._waiting.put(_Entry(entry.again, entry.done, entry.again))
 
     def _next_batch(self) -> list[_Entry] | None:
         first = self._waiting.get()
@@ -160,16 +204,15 @@ class _Link:
                 connection.close()
 
 
-def _answer(answers: list[tuple[asyncio.Future[None], Exception | None]]) -> None:
-    for done, error in answers:
-        if done.cancelled():
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            refusal = LedgerError(f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}")
-            refusal.__cause__ = error
-            done.set_exception(refusal)
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        refusal = LedgerError(f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}")
+        refusal.__cause__ = error
+        done.set_exception(refusal)
 
 
 def _note_failure(done: asyncio.Future[Any]) -> None:

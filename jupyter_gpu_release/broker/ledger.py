@@ -36,7 +36,9 @@ _UPDATE_COLUMNS = (
     "outcome",
 )  # fmt: skip
 _change_run = (
-    update(runs).where(runs.c.run == bindparam("key")).values({name: bindparam(name) for name in _UPDATE_COLUMNS})
+    update(runs)
+    .where(runs.c.run == bindparam("key"), runs.c.seq <= bindparam("newest"))
+    .values({name: bindparam(name) for name in _UPDATE_COLUMNS})
 )
 _UPDATE_RUN = Prepared(_change_run)
 _END_RUN = Prepared(_change_run.values(request=bindparam("request")))
@@ -145,10 +147,10 @@ def insert_run(connection: Connection, view: RunView, ordinal: int, request: Run
 
 
 def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:
-    """Record a run's newest view; a terminal one lets go of the request."""
+    """Record a run's newest view, unless a newer one is there; a terminal one lets go of the request."""
     changing = _changing(view, outcome)
     statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
-    statement.execute(connection, {"key": view.run, "request": None} | changing)
+    statement.execute(connection, {"key": view.run, "newest": view.seq, "request": None} | changing)
     if outcome is not None:
         listing.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
 

@@ -253,7 +253,7 @@ class RunTable:
             record.wake()
         else:
             record.wake_soon()
-        done = self._commit(record, view, outcome, also, at_once=at_once)
+        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=state is not None)
         if state is not None and state is not RunState.QUEUED:
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
@@ -262,21 +262,30 @@ class RunTable:
         return done
 
     def _commit(
-        self, record: RunRecord, view: RunView, outcome: Outcome | None, also: Write | None, *, at_once: bool
+        self,
+        record: RunRecord,
+        view: RunView,
+        outcome: Outcome | None,
+        also: Write | None,
+        *,
+        at_once: bool,
+        is_step: bool,
     ) -> asyncio.Future[None] | None:
         """Ends, grants and results on their way are committed at once: the next cluster goes on with those, too.
 
-        What agents can tell again after a restart may wait.
+        What agents can tell again after a restart may wait. A new state that the disk refuses is committed when it can
+        be: a run that has ended would be lost with the next restart.
         """
         if not record.recorded:
             return None
         write: Write = partial(_update, view=view, outcome=outcome)
+        again = write if is_step else None
         if also is not None:
-            return self._journal.put(_both(write, also), replaces=view.run)
+            return self._journal.put(_both(write, also), replaces=view.run, again=again)
         values = outcome.values if outcome is not None and record.state is RunState.PERSISTING else None
         is_kept = values is not None and bool(values.file)
         if at_once or is_kept or record.state.is_terminal or record.state is RunState.STARTING:
-            return self._journal.put(write, replaces=view.run)
+            return self._journal.put(write, replaces=view.run, again=again)
         self._journal.later(view.run, write)
         return None
 

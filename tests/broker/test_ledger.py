@@ -194,12 +194,16 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
     asyncio.run(go())
 
 
-def test_a_gateway_without_its_ledgers_thread_is_not_ready(tmp_path: Path) -> None:
+def test_a_gateway_that_can_commit_nothing_is_not_ready(tmp_path: Path) -> None:
     async def go() -> None:
         broker = Broker(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
         assert broker.problems() == []
         broker.journal.is_alive = False
         assert broker.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
+        assert not broker.health().ready
+        broker.journal.is_alive, broker.journal.trouble = True, "database or disk is full"
+        (problem,) = broker.problems()
+        assert problem.endswith("cannot be written: database or disk is full")
         assert not broker.health().ready
         broker.journal.close()
         broker.engine.dispose()
