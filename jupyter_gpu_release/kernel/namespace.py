@@ -26,6 +26,7 @@ from .arrival import Arrival
 from .post_mortem import value_of
 
 _AUTOMATIC = Choice()
+_MOST_WARNINGS = 500
 
 
 class Namespace:
@@ -46,6 +47,8 @@ class Namespace:
         #: what came back with the last :meth:`apply`, by name, also what was not bound
         self.values_of_last: dict[str, Any] = {}
         #: frames of the error that ended the run of the last :meth:`apply`
+        #: warnings that GPU cells have shown and that Python shows once
+        self._warned: dict[tuple[Any, ...], None] = {}
         self._failed: FailedFrames | None = None
 
     @property
@@ -81,7 +84,10 @@ class Namespace:
 
     def _ambient(self) -> bytes:
         states = {**self._rng_elsewhere, **ambient.capture_rng()}
-        return pickle.dumps({"rng": states, "settings": self._settings.all()}, protocol=5)
+        return pickle.dumps(
+            {"warned": list(self._warned)[-_MOST_WARNINGS:], "rng": states, "settings": self._settings.all()},
+            protocol=5,
+        )
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
         """These objects are results of ``run``."""
@@ -122,6 +128,7 @@ class Namespace:
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
         self.values_of_last = dict(loaded.values)
         self._failed = loaded.facts.get("failed")
+        self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
         last: LastOutput | None = loaded.facts.get("last")
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)

@@ -32,6 +32,7 @@ from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import ArrivedNumbers, Holder, KnownObjects
 from .last_output import last_output
+from .once_warnings import OnceWarnings
 
 _MOST_NAMED = 8
 #: the GPU waits while the rank looks for what it cannot return
@@ -65,6 +66,7 @@ class RankValues:
         self._known = KnownObjects({})
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
+        self._warnings = OnceWarnings(())
         #: how the cell failed
         self.error: BaseException | None = None
         #: the value of its last expression, if there was one
@@ -115,6 +117,8 @@ class RankValues:
 
     def _load_ambient(self) -> None:
         state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
+        self._warnings = OnceWarnings(state.get("warned", ()))
+        self._warnings.begin()
         arrived = settings.ArrivedSettings()
         arrived.take(state.get("settings", {}))
         if not self._payload.function:
@@ -146,6 +150,7 @@ class RankValues:
 
         What cannot be pickled is left out and said in the notes.
         """
+        self._warnings.end()
         with without_gc():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
@@ -160,6 +165,7 @@ class RankValues:
             "settings": self._changed_settings(notes),
             "failed": self._failed_frames(),
             "last": self._last_output(),
+            "warned": self._warnings.shown,
         }
         same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
         dump = codec.dump(

@@ -204,3 +204,13 @@ def test_backward_on_a_detached_result_says_what_to_do(fresh: Notebook) -> None:
         assert cell.reply["ename"] == "RuntimeError"
         assert sentence in cell.traceback
     assert sentence not in fresh.run("raise RuntimeError('other')").traceback
+
+
+def test_a_warning_for_once_is_shown_by_the_first_gpu_cell_only(fresh: Notebook) -> None:
+    (fresh.folder / "elderly.py").write_text("import warnings\ndef old(text):\n    warnings.warn(text)\n")
+    for first in ("", "%%gpu_train --gpus 0\n"):
+        texts = [fresh.ok(f"{first}import elderly\nelderly.old('of{bool(first)}')").text("stderr") for _ in range(2)]
+        assert ["warnings.warn(text)" in text for text in texts] == [True, False]
+    always = "%%gpu_train --gpus 0\nwarnings.simplefilter('always')\nelderly.old('each time')"
+    fresh.ok("import elderly, warnings")
+    assert all("each time" in fresh.ok(always).text("stderr") for _ in range(2))
