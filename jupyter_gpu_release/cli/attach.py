@@ -35,6 +35,7 @@ from .gateway_settings import (
 from .keeper import read_deployed
 from .plan import runtime_root
 from .ray_head import LOOPBACK_ONLY
+from .shape import Asked
 from .store import begin_store
 
 _LIMIT_S = 180.0
@@ -52,7 +53,7 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
     OptionError
         The gateway could not be reached under this ``host`` and ``port``.
     ConflictError
-        This home has a cluster already.
+        This home has a cluster already, or its gateway there has another host, port or store.
     ClusterError
         Ray is not there, has another version or another Python, or lacks this package; nothing is left there.
     """
@@ -62,6 +63,7 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
         running = running_connection(home)
         if running is not None:
             if not running.embedded and running.ray_address == address:
+                Asked(store=store, host=host, port=port).refuse_another(running)
                 return Ready(running, started=False)
             raise ConflictError(_in_the_way(running), mend="run `jupyter gpu stop` first")
         stop_embedded(home)

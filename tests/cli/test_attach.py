@@ -8,9 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 from feeds import Reading
+from ports import free_port
 from ray_bed import GPUS, RayBed, request
 
-from jupyter_gpu_release.cli.attach import attach
+from jupyter_gpu_release.cli.attach import _own_addresses, attach
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.home import HomePaths
@@ -46,7 +47,9 @@ def test_there_and_off_again(
     with_token: RayBed, own_home: HomePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], until: Until
 ) -> None:
     store = tmp_path / "shared"
-    assert main(["start", "--address", with_token.address, "--store", str(store)]) == 0
+    port = str(free_port())
+    everywhere = ["start", "--address", with_token.address, "--host", "0.0.0.0", "--port", port]  # as the guide says
+    assert main([*everywhere, "--store", str(store)]) == 0
     assert f"The gateway on the Ray cluster at {with_token.address} is ready" in capsys.readouterr().out
     connection = own_home.read_connection()
     assert connection is not None
@@ -55,8 +58,19 @@ def test_there_and_off_again(
     assert target is not None
     with GatewayClient.of(target) as gateway:
         assert gateway.status().gpus.total == GPUS
-    assert main(["start", "--address", with_token.address]) == 0
-    assert "it is used as it is" in capsys.readouterr().out
+    for card in {address for address in _own_addresses() if "." in address}:  # not on loopback alone
+        with GatewayClient(f"http://{card}:{port}", target.token) as gateway:
+            assert gateway.health().ready
+    for same in (["start", "--address", with_token.address], everywhere):
+        assert main(same) == 0
+        assert "it is used as it is" in capsys.readouterr().out
+    other = {"--port": "1", "--host": "127.0.0.2", "--store": str(tmp_path / "other")}
+    for option, value in other.items():
+        more = ["--port", "9"] if option == "--host" else []
+        assert main(["start", "--address", with_token.address, option, value, *more]) == 1
+        said = capsys.readouterr().err
+        assert "runs already" in said
+        assert "`jupyter gpu stop`, then start it anew" in said
     with pytest.raises(ConflictError, match="is in use already"):
         attach("127.0.0.1:1", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
     assert main(["stop"]) == 0
