@@ -32,6 +32,7 @@ from ..errors import (
 from ..scheduling.feasible import impossible
 from ..storage.events import read_events
 from ..storage.layout import RunPaths
+from ..storage.store_threads import StoreThreads
 from .access import Act, may, shown_view
 from .audit import AuditLog
 from .collector import Collector
@@ -69,7 +70,8 @@ class Broker:
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
         self.journal = Journal(self.engine)
-        self.manifests = Manifests(Path(config.store))
+        self.store_threads = StoreThreads()
+        self.manifests = Manifests(Path(config.store), self.store_threads)
         self.runs = RunTable(self.engine, self.journal, self.manifests)
         calls = RayCalls()
         self.nodes = NodeTable(config, calls)
@@ -84,7 +86,9 @@ class Broker:
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
-        self.collector = Collector(Path(config.store), self.engine, self.journal, self.runs, self.keeping)
+        self.collector = Collector(
+            Path(config.store), self.engine, self.journal, self.runs, self.keeping, self.store_threads
+        )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.account = Account(self.engine)
@@ -248,7 +252,7 @@ class Broker:
                 log.info("run %s: events from the store: %s", record.run, error.message)
         if not events:
             path = RunPaths.of(Path(self.config.store), record.run).events
-            events = await asyncio.to_thread(lambda: list(islice(read_events(path, after), _EVENTS_AT_ONCE)))
+            events = await self.store_threads.run(lambda: list(islice(read_events(path, after), _EVENTS_AT_ONCE)))
         return batches_of(record.run, events, after)
 
     def visible(self, caller: Caller, view: RunView) -> RunView:

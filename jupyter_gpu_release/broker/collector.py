@@ -26,6 +26,7 @@ from ..storage.footprint import Footprint, measure, run_folders
 from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.retention import Removal, StoredResults, decide, why_kept
 from ..storage.runs import saving_since
+from ..storage.store_threads import StoreThreads
 from ..storage.sweep import GRACE_S, store_time_s, sweep_blobs
 from ..storage.trash import Trash
 from . import keeping
@@ -46,6 +47,7 @@ class Collector:
         journal: Journal,
         runs: RunTable,
         keeping: Keeping,
+        threads: StoreThreads,
         *,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -54,6 +56,7 @@ class Collector:
         self._journal = journal
         self._runs = runs
         self._keeping = keeping
+        self._threads = threads
         self._grace_s = grace_s
         self._trash = Trash(store)
         self._busy = asyncio.Lock()
@@ -69,10 +72,10 @@ class Collector:
                 await self._finish_removals(work)
             held = self._keeping.held()
             saving_since_s = self._saving_since()
-            results = await asyncio.to_thread(self._survey, work, held)
+            results = await self._threads.begin(self._survey, work, held)
             for removal in work.decide(results, user):
                 await self._remove(removal, work)
-            await asyncio.to_thread(self._sweep, work, saving_since_s)
+            await self._threads.begin(self._sweep, work, saving_since_s)
             return work.document()
 
     @contextlib.asynccontextmanager
@@ -141,12 +144,12 @@ class Collector:
         for run, reason in begun:
             await self._take(run, reason, work)
         for run in list(self._trash.left()):
-            await asyncio.to_thread(self._trash.delete, run)
+            await self._threads.begin(self._trash.delete, run)
 
     async def _take(self, run: str, reason: str, work: _Collection) -> None:
         try:
-            before = await asyncio.to_thread(measure, RunPaths.of(self._store, run).folder)
-            await asyncio.to_thread(self._trash.take_results, run, reason, time.time())
+            before = await self._threads.begin(measure, RunPaths.of(self._store, run).folder)
+            await self._threads.begin(self._trash.take_results, run, reason, time.time())
         except StoreError as error:
             work.note(str(error))
             return

@@ -31,15 +31,15 @@ async def import_run(broker: Broker, caller: Caller, name: str, exported_by: str
     """Make a run of ``caller`` of what ``storage.unbundle`` unpacked as ``name``; a second time changes nothing."""
     store = Path(broker.config.store)
     folder = incoming_folder(store, name)
-    view, facts = await asyncio.to_thread(_read, folder, caller, exported_by)
+    view, facts = await broker.store_threads.begin(_read, folder, caller, exported_by)
     known = broker.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)
         if known.view.collected_at is not None:
             return await _restore(broker, caller, folder, known, view)
-        await asyncio.to_thread(shutil.rmtree, folder)
+        await broker.store_threads.begin(shutil.rmtree, folder)
         return known
-    await asyncio.to_thread(_move, folder, RunPaths.of(store, view.run), view)
+    await broker.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view)
     await broker.journal.put(partial(_insert, view=view, facts=facts, ordinal=broker.runs.next_ordinal()))
     broker.keeping.note_load(view.run)
     record = broker.runs.find(view.run)
@@ -84,7 +84,7 @@ def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
 async def _restore(broker: Broker, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
     """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
     async with broker.collector.paused():
-        await asyncio.to_thread(_move_back, folder, RunPaths.of(Path(broker.config.store), view.run))
+        await broker.store_threads.begin(_move_back, folder, RunPaths.of(Path(broker.config.store), view.run))
         await broker.journal.put(partial(keeping.forget_removal, run=view.run))
         if known.outcome is not None and view.outcome is not None:
             known.outcome = msgspec.structs.replace(known.outcome, values=view.outcome.values)

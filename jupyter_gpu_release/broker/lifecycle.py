@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..core.node_messages import RunFollows, RunPhase
 from ..core.run import RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Grant
+from ..storage.store_threads import StoreSilentError
 from . import gangs, ledger
 from .background import BackgroundWork
 from .endings import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
@@ -92,7 +94,7 @@ class Lifecycle:
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
             await self._starting.carry_out(record, lease, written)
-        except ClusterError as error:
+        except (ClusterError, StoreSilentError) as error:
             await self._after_failed_start(record, lease, error)
         except GpuReleaseError as error:
             await self._end_unstarted(record, error)
@@ -110,11 +112,14 @@ class Lifecycle:
         record.releasing = asyncio.current_task()
         await self.end_lease(record)
 
-    async def _after_failed_start(self, record: RunRecord, lease: Lease, error: ClusterError) -> None:
-        """Not granted by Ray: back to its place in the queue. Its agent died: whether the cell began is unknown."""
+    async def _after_failed_start(self, record: RunRecord, lease: Lease, error: GpuReleaseError) -> None:
+        """Not granted by Ray, or the store hangs: back to its place in the queue. Its agent died: whether the cell
+        began is unknown.
+        """
         if record.releasing is not None:  # it was given up meanwhile, and is being ended
             return
-        begun = bool(lease.gpu_ids) or await self.nodes.has_begun(lease.slots[0].node, record.run)
+        is_ordered = not isinstance(error, StoreSilentError)
+        begun = is_ordered and (bool(lease.gpu_ids) or await self.nodes.has_begun(lease.slots[0].node, record.run))
         if begun and not record.cancelled:
             await self.lose(record, f"the node could not start the run: {error.message}")
             return
@@ -125,16 +130,20 @@ class Lifecycle:
             self._finish(record)
             return
         log.warning("run %s waits again: %s", record.run, error.message)
-        await self.wait_again(record, lease, error.message, _AGAIN_S)
+        until = None if is_ordered else self._manifests.threads.until_answered
+        await self.wait_again(record, lease, error.message, _AGAIN_S, until)
 
-    async def wait_again(self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0) -> None:
+    async def wait_again(
+        self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0,
+        until: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
         """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone."""
         record.lease = None
         self.runs.change(record, RunState.QUEUED, reason=reason, granted_at=None, hosts=[])
         self.queue.put_back(record)
         if lease is not None:
             await self.free(lease)  # the next one has the same name
-        await asyncio.sleep(pause_s)
+        await (until() if until is not None else asyncio.sleep(pause_s))
         self.queue.resume(record)
 
     def on_follows(self, message: RunFollows) -> None:
@@ -335,7 +344,7 @@ class Lifecycle:
         log.warning("run %s is lost: %s", record.run, reason)
         if record.outcome is None or record.phase < PHASES["released"]:
             record.outcome = lost(reason)
-        elif not self._manifests.has_values(record.run, record.outcome):
+        elif not await self._manifests.may_have_values(record.run, record.outcome):
             record.outcome = lost_results(record.run, record.outcome, reason)
         record.phase = PHASES["final"]
         if record.releasing is None:

@@ -16,12 +16,11 @@ from ..core.run import RunState
 from ..errors import StoreError
 from ..storage.layout import VALUES_FILE, RunPaths
 from ..storage.runs import create_run_folder, read_manifest, require_store, write_manifest
+from ..storage.store_threads import StoreSilentError, StoreThreads
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written
 _DEBOUNCE_S = 1.0
-#: a store that has not answered after this does not
-_LOOK_S = 5.0
 #: between tries while the store refuses
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -53,15 +52,16 @@ class _Pending:
 class Manifests:
     """One writer per run at a time; a store that is slow or full delays nobody else."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, threads: StoreThreads) -> None:
         self._store = store
+        self.threads = threads
         self._newest: dict[str, _Pending] = {}
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
         """Make the run's folder, beginning now, in a thread; the future raises :class:`StoreError`."""
-        return asyncio.get_running_loop().run_in_executor(None, self._create, run)
+        return self.threads.begin(self._create, run)
 
     def _create(self, run: str) -> RunPaths:
         require_store(self._store)
@@ -74,12 +74,19 @@ class Manifests:
     async def may_have_begun(self, run: str) -> bool:
         """Whether a call that was promised may have begun: it has left a mark, or the store does not say."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(RunPaths.of(self._store, run).begun.exists), _LOOK_S)
-        except (OSError, TimeoutError):
+            return await self.threads.run(RunPaths.of(self._store, run).begun.exists)
+        except (OSError, StoreError):
             return True
 
+    async def may_have_values(self, run: str, outcome: Outcome | None) -> bool:
+        """As :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
+        try:
+            return await self.threads.run(self.has_values, run, outcome)
+        except StoreSilentError:
+            return outcome is None or outcome.values is None or bool(outcome.values.digest)
+
     def has_values(self, run: str, outcome: Outcome | None) -> bool:
-        """Whether the values that ``outcome`` speaks of are on the store."""
+        """Whether the values that ``outcome`` speaks of are on the store; waits for it."""
         values = outcome.values if outcome is not None else None
         if values is None:
             return True
@@ -125,7 +132,7 @@ class Manifests:
             while run in self._newest:
                 pending = self._newest.pop(run)
                 try:
-                    await asyncio.to_thread(self._write_now, paths, pending)
+                    await self.threads.begin(self._write_now, paths, pending)
                 except StoreError as error:
                     if pause_s == _FIRST_PAUSE_S:
                         log.warning("run %s: tried again until it works: %s", run, error)

@@ -104,7 +104,7 @@ class Provenance:
             return CacheAnswer(reason=reason)
         twins = [each for each in live if each.view.user == caller.user and each.request.cache_key == question.key]
         await self._until_noted(twins)
-        found = await asyncio.to_thread(self._find, caller.user, question.key, environment)
+        found = await self._manifests.threads.run(self._find, caller.user, question.key, environment)
         still = [twin.run for twin in twins if not twin.state.is_terminal]
         return CacheAnswer(found, under_way=still[-1] if still and not found else "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from .parameters import body_of
 async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Lineage:
     """GET /v1/runs/{run}/lineage."""
     record = broker.run_for(caller, request.path_params["run"])
-    return await asyncio.to_thread(broker.provenance.lineage, caller, record)
+    return await broker.store_threads.run(broker.provenance.lineage, caller, record)
 
 
 async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAnswer:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from ..errors import GpuReleaseError, RunCancelledError
+from ..storage.store_threads import ANSWER_S
 from . import gangs
 from .holding import Holding
 from .leases import Lease
@@ -14,6 +15,9 @@ from .nodes import NodeTable
 from .ray_leases import RayLeases
 from .runs import RunRecord
 from .succession import Succession
+
+#: how often it is looked whether a run that waits for the store was cancelled
+_LOOKS = 50
 
 
 class Starting:
@@ -28,6 +32,25 @@ class Starting:
         self._succession = succession
         self._ray_leases = ray_leases
 
+    async def _until_written(self, record: RunRecord, written: list[asyncio.Future[Any]]) -> None:
+        """Return when store and ledger know of the run; a store that hangs is not waited for with GPUs held.
+
+        Raises :class:`StoreError`, or :class:`RunCancelledError` as soon as the run is cancelled.
+        """
+        folder, committed = written[0], [*written[1:], *([record.committed] if record.committed else [])]
+        threads, tries = self._manifests.threads, 1 if self._manifests.threads.is_late else _LOOKS
+        while tries and not folder.done() and not record.cancelled:
+            await asyncio.wait([folder], timeout=ANSWER_S / _LOOKS)
+            tries -= 1
+        if record.cancelled:
+            threads.forget(folder)
+            raise RunCancelledError(record.cancelled)
+        await threads.answer(folder, 0.0)
+        for done in committed:
+            await done
+        if record.cancelled:
+            raise RunCancelledError(record.cancelled)
+
     async def carry_out(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.
 
@@ -35,10 +58,7 @@ class Starting:
         """
         try:
             try:
-                for done in [*written, *([record.committed] if record.committed else [])]:
-                    await done
-                if record.cancelled:
-                    raise RunCancelledError(record.cancelled)
+                await self._until_written(record, written)
                 self._succession.look_ahead(record)
                 order = gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run))
                 ordered = await gangs.start(self._nodes, lease, order)

@@ -175,7 +175,7 @@ class NodeAgent:
     async def events(self, run: str, after: int) -> bytes:
         """list[Event] above ``after``, from the run's log."""
         found = self._runs.get(run)
-        return encode(await asyncio.to_thread(found.events, after) if found else [])
+        return encode(await self._keeping.threads.run(found.events, after) if found else [])
 
     async def forget(self, runs: list[str]) -> None:
         """The gateway has recorded the end of these runs."""
@@ -209,7 +209,7 @@ class NodeAgent:
     async def probe_store(self, path: str) -> str:
         """Write and read the store from this node: empty when well, else the error."""
         try:
-            await asyncio.to_thread(probe_store, Path(path))
+            await self._keeping.threads.run(probe_store, Path(path))
         except GpuReleaseError as error:
             return str(error)
         return ""

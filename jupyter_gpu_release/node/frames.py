@@ -27,6 +27,7 @@ class Kind(IntEnum):
     RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
+    FILES = 19  #: rank → supervisor: written_files.WrittenTo
     PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
     MEET = 14  #: rank → supervisor → agent: meeting.Call

@@ -21,6 +21,7 @@ from ..core.messages import Graph, Outcome, PersistWait, decode
 from ..core.node_messages import AgentConfig
 from ..errors import GpuReleaseError, StoreError
 from ..storage.atomic import make_private_folder
+from ..storage.store_threads import StoreSilentError, StoreThreads
 from . import memory, process
 from .mover import start_mover
 from .persister import SPILL_SIGNAL
@@ -45,6 +46,8 @@ class Kept:
         self.settled: asyncio.Future[Settlement] = asyncio.get_event_loop().create_future()
         self.watch: int | None = None
         self.is_told_to_spill = False
+        #: a try to write small results that the store has not answered
+        self.trying: asyncio.Future[str] | None = None
 
     def settle(self, settlement: Settlement) -> None:
         """It is over, one way or the other; later ways do not count."""
@@ -56,6 +59,7 @@ class Keeping:
     """All kept results of one node; every method runs on the agent's event loop."""
 
     def __init__(self, config: AgentConfig, node: str) -> None:
+        self.threads = StoreThreads()
         root = Path(config.spool or default_spool()) / socket.gethostname()
         make_private_folder(root)
         self._root = root
@@ -112,20 +116,33 @@ class Keeping:
             problem = await self._try_small(kept, values)
             if problem is None:
                 break
-            wait, pause_s = waits(Path(folder), size, problem, "memory", back_off)
+            wait, pause_s = await self._waits(Path(folder), size, problem, back_off)
             self._take_in(msgspec.structs.replace(kept.waiting, waits_for=wait))
             if await self._spill_small(kept, values, outcome):
                 break
             await asyncio.wait([kept.settled], timeout=pause_s)
         return await asyncio.shield(kept.settled)
 
+    async def _waits(
+        self, folder: Path, size: int, problem: StoreError | str, back_off: BackOff
+    ) -> tuple[PersistWait, float]:
+        """As :func:`.waits`; a store that hangs is not asked how full it is."""
+        if not isinstance(problem, str):
+            with contextlib.suppress(StoreSilentError):
+                return await self.threads.run(waits, folder, size, problem, "memory", back_off, limit_s=_SMALL_S)
+        return waits(folder, size, str(problem), "memory", back_off)
+
     async def _try_small(self, kept: Kept, values: Graph) -> StoreError | str | None:
         folder = Path(kept.waiting.folder)
-        work = asyncio.to_thread(write_values, folder, values.stream, values.buffers)
-        try:
-            digest = await asyncio.wait_for(asyncio.shield(work), _SMALL_S)
-        except TimeoutError:
+        if kept.trying is None:  # else the last try waits for the store still
+            kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers)
+        trying = kept.trying
+        await asyncio.wait([trying], timeout=_SMALL_S)
+        if not trying.done():
             return f"no answer within {_SMALL_S:g} s"
+        kept.trying = None
+        try:
+            digest = trying.result()
         except StoreError as error:
             return error
         kept.settle(Settlement("durable", digest))

@@ -52,7 +52,7 @@ class RunOnNode:
         self._meter = meter
         self._tell_gateway = tell
         self._host = where.host
-        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell)
+        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, keeping.threads)
         self.gang = GangRun(order, keeping.order, self, where.host, where.address)
         self._at_s = time.time()
         #: how it began, where that was promised
@@ -192,10 +192,12 @@ class RunOnNode:
             self.outcome = settled_outcome(run, self.outcome, settlement)
         problem = self._recorder.problem
         await self._recorder.write()
-        if problem and not self._recorder.problem:  # the store works again
-            notes = [note for note in self.outcome.notes if note != problem]
-            self.outcome = msgspec.structs.replace(self.outcome, notes=notes)
         await self._recorder.close()
+        if problem != self._recorder.problem:  # the store works again, or has begun to hang
+            notes = [note for note in self.outcome.notes if note != problem]
+            notes += [self._recorder.problem] if self._recorder.problem else []
+            self.outcome = msgspec.structs.replace(self.outcome, notes=notes)
+        self._recorder.end()
         self._phase("final", time.time())
 
     def _phase(self, phase: str, at_s: float) -> None:

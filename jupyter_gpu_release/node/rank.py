@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..core import raised
-from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, FileInfo, Graph, Outcome, decode, encode
+from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, Graph, Outcome, decode, encode
 from ..core.ranks import take_place
 from ..core.surroundings import Surroundings, enter
 from ..errors import GpuReleaseError, RankError, StoreError
@@ -35,7 +35,7 @@ from .rank_lines import RankLines
 from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
 from .values import Collected, RankValues
-from .written_files import WrittenFiles
+from .written_files import WrittenFiles, written_to
 
 #: a call that took longer gets a process of its own: its start is no matter then
 _SHORT_S = 60.0
@@ -228,8 +228,9 @@ class Rank:
         _flush_open_files()
         if self._publisher is not None:
             self._publisher.finish()
+        self._tell_files()
         return {
-            "files": self._written(), "tracked": tracking.HERE.found(),
+            "tracked": tracking.HERE.found(),
             "untouched_reason": self._values.untouched_reason() or "",
         }  # fmt: skip
 
@@ -252,10 +253,11 @@ class Rank:
             and values is not None and not values.file
         )  # fmt: skip
 
-    def _written(self) -> list[FileInfo]:
-        if self._started is None:
-            return []
-        return workplace.written_files(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
+    def _tell_files(self) -> None:
+        """The supervisor looks at what was written: a filesystem that hangs must not hold up who has the GPU."""
+        if self._started is not None:
+            where = written_to(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
+            self._outlet.frame(Kind.FILES, encode(where), wait=False)
 
 
 def _is_good_exit(error: BaseException | None) -> bool:

@@ -186,7 +186,8 @@ def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: 
     """What a run waits for after a failed try, and the seconds until the next one."""
     pause_s = back_off.next_pause_s()
     wait = PersistWait(
-        path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), free_bytes=_free_bytes(folder), kept=kept,
+        path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), kept=kept,
+        free_bytes=None if isinstance(error, str) else _free_bytes(folder),
         tries=back_off.tries, next_try_at=time.time() + pause_s,
     )  # fmt: skip
     return wait, pause_s

@@ -27,6 +27,7 @@ from .rank_lines import ChannelRelay, RankLine
 from .stacks import where_it_stands
 from .stall import StallWatch, state_of
 from .text_journal import TextJournal
+from .written_files import FileLook, WrittenTo
 
 _SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
@@ -62,6 +63,7 @@ class Supervisor:
             for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
         }
         self._outcome: Outcome | None = None
+        self._look: FileLook | None = None
         self._persister = 0
         self._running = self._ended = False
         self._deadline: float | None = None  # kill at this monotonic time
@@ -188,6 +190,8 @@ class Supervisor:
             self._outcome = decode(body, Outcome)
             self._stall.stop()
             self._deadline = time.monotonic() + _EXIT_GRACE_S
+        elif kind is Kind.FILES:
+            self._look = FileLook(decode(body, WrittenTo))
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
             self._agent.tell(kind, body)
@@ -271,6 +275,8 @@ class Supervisor:
         outcome = self._outcome or self._died(wait_status)
         if self._outcome is not None:
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
+            if self._look is not None:
+                outcome, self._look = self._look.put_into(outcome), None
         if left:
             note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])

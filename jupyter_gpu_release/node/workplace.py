@@ -108,12 +108,11 @@ def _unpack_modules(payload: CellPayload, paths: RunPaths) -> list[str]:
     return [str(paths.code)]
 
 
-def written_files(opened: Iterable[str], since_s: float, run_dir: Path) -> list[FileInfo]:
-    """Files that the cell wrote: opened for writing by Python code, in ``run_dir``, or new in the working directory.
+def written_files(opened: Iterable[str], since_s: float, run_dir: Path, here: Path) -> list[FileInfo]:
+    """Files that the cell wrote: opened for writing by Python code, in ``run_dir``, or new in ``here``, its folder.
 
     Writes of native code are found in those two folders only. At most 200 are listed.
     """
-    here = Path.cwd()
     candidates = {Path(path) for path in opened} | {Path(p) for p in _walk(run_dir)} | _newer(here, since_s)
     found: list[FileInfo] = []
     for path in sorted(candidates):

@@ -14,7 +14,8 @@ from ..errors import StoreError
 from .plain import open_plain
 
 _HEAD = struct.Struct("<I")
-_KEPT_BYTES = 16 << 20
+#: what a store has refused is kept up to this
+KEPT_BYTES = 16 << 20
 
 
 class EventWriter:
@@ -46,6 +47,10 @@ class EventWriter:
         """Whether there is anything to be made durable."""
         return self._descriptor is not None
 
+    def cut(self) -> None:
+        """What comes now is not recorded: it was too much to be kept while nothing could be written."""
+        self._is_cut = True
+
     def kept(self) -> list[Event]:
         """What is not in the file yet."""
         return list(self._kept)
@@ -64,7 +69,7 @@ class EventWriter:
     def _keep(self, events: list[Event]) -> None:
         for event in events:
             self._kept_bytes += len(_record(event))
-            self._is_cut = self._is_cut or self._kept_bytes > _KEPT_BYTES
+            self._is_cut = self._is_cut or self._kept_bytes > KEPT_BYTES
             if not self._is_cut:  # the log ends there: it has no holes
                 self._kept.append(event)
 

@@ -143,7 +143,7 @@ class GatewayBed:
         write_secret(folder / "home" / "token", self.token)
         self.config = GatewayConfig(
             home=str(folder / "home"),
-            store=str(folder / "store"),
+            store=str(settings.pop("store", folder / "store")),
             token_file=str(folder / "home" / "token"),
             runtime=str(bed.folder / secrets.token_hex(3)),
             ray_address=bed.address,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.storage.layout import RunPaths
 from jupyter_gpu_release.storage.runs import create_run_folder, make_store, read_manifest
+from jupyter_gpu_release.storage.store_threads import StoreThreads
 
 
 def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +28,7 @@ def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatc
     store.rename(away)
 
     async def write() -> None:
-        manifests = Manifests(store)
+        manifests = Manifests(store, StoreThreads())
         request = RunRequest(run, "session", ResourceAsk(), b"")
         manifests.note(RunView(run, "ann", "running"), None, request)
         await _until_tried(manifests, run)
@@ -45,7 +47,7 @@ def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pyt
     make_store(tmp_path)
 
     async def live() -> None:
-        manifests = Manifests(tmp_path)
+        manifests = Manifests(tmp_path, StoreThreads())
         monkeypatch.setattr(module, "write_manifest", lambda *facts, durable: written.append((facts[1], durable)))
         request = RunRequest(run, "session", ResourceAsk(), b"")
         for state in ("starting", "running", "succeeded"):
@@ -77,7 +79,6 @@ async def _until_tried(manifests: Manifests, run: str) -> None:
 
 def test_a_mark_says_that_a_call_may_have_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As does a store that gives no answer."""
-    monkeypatch.setattr(module, "_LOOK_S", 60.0)
     over = threading.Event()
     store, run = tmp_path / "store", run_id(1)
     make_store(store)
@@ -85,12 +86,12 @@ def test_a_mark_says_that_a_call_may_have_begun(tmp_path: Path, monkeypatch: pyt
     mark = RunPaths.of(store, run).begun
 
     async def look() -> list[bool]:
-        manifests = Manifests(store)
+        manifests = Manifests(store, StoreThreads())
         found = [await manifests.may_have_begun(run)]
         mark.touch()
         found.append(await manifests.may_have_begun(run))
         monkeypatch.setattr(Path, "exists", lambda _: over.wait(60) and False)
-        monkeypatch.setattr(module, "_LOOK_S", 0.05)
+        monkeypatch.setattr(manifests.threads, "run", partial(manifests.threads.run, limit_s=0.05))
         found.append(await manifests.may_have_begun(run))
         over.set()
         return found

@@ -11,6 +11,7 @@ from jupyter_gpu_release.broker.manifests import Manifests
 from jupyter_gpu_release.broker.runs import RunRecord, RunTable
 from jupyter_gpu_release.core.messages import RunRequest, RunView
 from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.storage.store_threads import StoreThreads
 
 
 def test_many_moves_are_told_once_and_later_ones_again():
@@ -47,7 +48,7 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
 
     async def moves() -> None:
         journal = Journal(engine)
-        runs = RunTable(engine, journal, Manifests(tmp_path / "store"))
+        runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()))
         record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
         runs.add(record)
         runs.record(record)

@@ -1,0 +1,108 @@
+"""Threads for work on the store, and limits on waiting for it: a store that hangs holds up nothing else.
+
+A call into a filesystem that has stopped answering returns when that answers again, if ever. In an event loop's own
+executor a few such calls are enough to stop all that needs a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import StoreError
+
+T = TypeVar("T")
+#: a store that has not answered after this is taken to hang
+ANSWER_S = 5.0
+_MOST = 16
+
+
+class StoreThreads:
+    """Up to 16 threads, begun when needed; the process ends without waiting for them.
+
+    Methods are called on one event loop and never block. What is begun is carried out, however late.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._threads = 0
+        self._unfinished = 0
+        self._late: set[asyncio.Future[Any]] = set()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether somebody has waited in vain for an answer that has not come yet."""
+        return bool(self._late)
+
+    def begin(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        """Carry out ``work`` in a thread; the future has what it returns or raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._unfinished += 1
+        if self._threads < min(self._unfinished, self._most):
+            self._threads += 1
+            threading.Thread(target=self._serve, name="jgr-store", daemon=True).start()
+        self._work.put(lambda: self._carry_out(loop, future, work, arguments))
+        return future
+
+    def forget(self, future: asyncio.Future[Any]) -> None:
+        """Nobody waits for what was begun any more."""
+        self._late.add(future)
+        future.add_done_callback(self._on_late_answer)
+
+    async def run(self, work: Callable[..., T], *arguments: Any, limit_s: float = ANSWER_S) -> T:
+        """Carry out ``work`` and wait for it; raises :class:`StoreError` when the store does not answer in time."""
+        return await self.answer(self.begin(work, *arguments), limit_s)
+
+    async def until_answered(self) -> None:
+        """Return once all that somebody has waited for in vain has been answered after all."""
+        while self._late:
+            await asyncio.wait(self._late)
+
+    async def answer(self, future: asyncio.Future[T], limit_s: float = ANSWER_S) -> T:
+        """Wait for what was begun; raises :class:`StoreError` when the store does not answer in time."""
+        await asyncio.wait([future], timeout=limit_s)
+        if not future.done():
+            self.forget(future)
+            raise StoreSilentError(
+                f"the store has not answered for {limit_s:g} s", mend="look at its file server, and at the mount"
+            )
+        return future.result()
+
+    def _on_late_answer(self, future: asyncio.Future[Any]) -> None:
+        self._late.discard(future)
+        if not future.cancelled():
+            future.exception()  # nobody is left to hear of it
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _carry_out(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], work: Callable[..., T], arguments: Any
+    ) -> None:
+        result, error = None, None
+        try:
+            result = work(*arguments)
+        except Exception as raised:  # noqa: BLE001 - a thread's entry point: it is the caller's
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._settle, future, result, error)
+
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        self._unfinished -= 1
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+class StoreSilentError(StoreError):
+    """The store has not answered for so long that it is taken to hang."""

@@ -1,0 +1,58 @@
+"""A node whose store stops answering while a cell runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hanging_fs import HangingStore, hanging_store
+from node_bed import Node
+
+from jupyter_gpu_release.storage.events import read_events
+from jupyter_gpu_release.storage.layout import RunPaths
+
+Until = Callable[[Callable[[], object], str], None]
+_CELL = """
+import os, time
+answer = 42
+print("before")
+while not os.path.exists({go!r}):
+    time.sleep(0.005)
+for number in range(200):
+    print("line", number)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[HangingStore]:
+    with hanging_store(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def node(store: HangingStore) -> Iterator[Node]:
+    made = Node(store.path, ["json"])
+    yield made
+    store.answer()
+    made.close()
+
+
+def test_gpus_are_free_and_output_is_shown_while_the_store_hangs(
+    node: Node, store: HangingStore, tmp_path: Path, until: Until
+) -> None:
+    go = tmp_path / "go"
+    runs = [node.start(_CELL.format(go=str(go)), workdir=str(tmp_path)) for _ in range(8)]  # more than a pool's threads
+    for run in runs:
+        run.wait_for(lambda run: "before" in run.text())
+    store.hang()
+    go.touch()
+    for run in runs:
+        run.wait_for(lambda run: run.phase("released") and "line 199" in run.text())
+    store.answer()
+    for run in runs:
+        assert run.wait().status == "ok"
+        log = RunPaths(Path(run.on_node.order.folder)).events
+        until(lambda log=log: "line 199" in str(list(read_events(log))), "the log to be whole")  # type: ignore[misc]
+        numbers = [event.n for event in read_events(log)]
+        assert numbers == list(range(1, len(numbers) + 1))
