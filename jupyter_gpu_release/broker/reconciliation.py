@@ -42,6 +42,8 @@ class Reconciliation:
         self._looks = 0
         #: runs that their nodes did not know when they were asked last
         self._unknown: set[str] = set()
+        #: phases of runs that their nodes had reached, and we had not heard of
+        self._ahead: dict[str, str] = {}
 
     async def look(self) -> None:
         """One comparison; raises :class:`ClusterError` when Ray does not answer."""
@@ -54,6 +56,7 @@ class Reconciliation:
                 if node.reachable:
                     unknown |= await self._compare(node)
             self._unknown = unknown
+            self._ahead = {run: phase for run, phase in self._ahead.items() if self._broker.runs.get(run) is not None}
 
     def _mend(self, found: dict[str, Mend], now_s: float) -> None:
         self._since = {what: self._since.get(what, now_s) for what in found}
@@ -131,13 +134,26 @@ class Reconciliation:
             return set()
         for record in expected:
             if (run := known.get(record.run)) is not None:
-                self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.stays))
+                self._catch_up(record, run)
         missing = [record for record in expected if record.run not in known and self._is_at(record, node)]
         for record in missing:
             if record.run in self._unknown:
                 log.error("reconciliation: run %s has no process on %s: it is lost", record.run, node.host)
                 self._lose(record, f"the node {node.host} knows nothing of it any more")
         return {record.run for record in missing}
+
+    def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
+        """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
+        before = self._ahead.pop(run.run, "")
+        if PHASES.get(run.phase, 0) <= record.phase:
+            return
+        if before != run.phase:
+            self._ahead[run.run] = run.phase
+            return
+        log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
+        record.tail.last = max(record.tail.last, run.last_event)
+        record.tail.known = False  # its events are in its log
+        self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.stays))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Whether the node must know the run: it has accepted it, in its agent's present life, and not ended it."""

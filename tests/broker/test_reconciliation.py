@@ -67,6 +67,20 @@ async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: 
 
 
 @pytest.mark.asyncio
+async def test_an_end_that_nobody_was_told_of_is_taken_in_but_not_ahead_of_its_own_word(bed: BrokerBed) -> None:
+    """The word may be on its way, behind the run's last output."""
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["a"].phases[record.run] = "ended"
+        reconciliation = Reconciliation(broker)
+        for _ in range(2 * 5 - 1):
+            await reconciliation.look()
+        assert record.state is RunState.RUNNING
+        await reconciliation.look()
+        assert record.state is RunState.RELEASING
+
+
+@pytest.mark.asyncio
 async def test_a_run_that_its_node_does_not_know_is_lost(bed: BrokerBed) -> None:
     async with bed.life() as broker:
         record = await bed.running(broker, 4)
