@@ -42,8 +42,18 @@ _AGENT_DIED = "the node agent died when it was next in line: whether it began is
 _AGAIN_S = 0.5
 #: a cell waits for its GPUs to be reported free at most so long
 FREE_S = 20.0
+#: an agent that died is there again within this, or its node is in trouble
+_AGENT_BACK_S = 60.0
+#: a run whose agent dies each time before it begins may be the reason
+_MOST_PUT_BACK = 3
 #: followers that are further behind than this after a run's end read from its log
 _TAIL_KEPT_S = 5.0
+
+
+def _is_unbegun(record: RunRecord) -> bool:
+    """Whether nothing was heard of its cell, and nobody wants it ended."""
+    is_quiet = not record.phase and record.outcome is None and record.releasing is None
+    return is_quiet and record.state is RunState.STARTING and not record.cancelled
 
 
 class Lifecycle:
@@ -116,10 +126,10 @@ class Lifecycle:
         """Not granted by Ray, or the store hangs: back to its place in the queue. Its agent died: whether the cell
         began is unknown.
         """
+        is_ordered = not isinstance(error, StoreSilentError)
+        begun = is_ordered and await self._may_have_begun(record, lease)
         if record.releasing is not None:  # it was given up meanwhile, and is being ended
             return
-        is_ordered = not isinstance(error, StoreSilentError)
-        begun = is_ordered and (bool(lease.gpu_ids) or await self.nodes.has_begun(lease.slots[0].node, record.run))
         if begun and not record.cancelled:
             await self.lose(record, f"the node could not start the run: {error.message}")
             return
@@ -132,6 +142,34 @@ class Lifecycle:
         log.warning("run %s waits again: %s", record.run, error.message)
         until = None if is_ordered else self._manifests.threads.until_answered
         await self.wait_again(record, lease, error.message, _AGAIN_S, until)
+
+    async def begin_again(self, record: RunRecord, reason: str) -> bool:
+        """The agent that had the run is gone: back to its place in the queue. False: it has begun, or may have."""
+        lease = record.lease
+        if not _is_unbegun(record) or lease is None or await self._may_have_begun(record, lease):
+            return False
+        if not _is_unbegun(record) or record.lease is not lease or record.put_back >= _MOST_PUT_BACK:
+            return False
+        self.runs.reload(record)
+        record.put_back += 1
+        record.accepted, record.after, record.is_followed = False, "", False
+        self.spawn(self.wait_again(record, lease, reason, _AGAIN_S))
+        return True
+
+    async def _may_have_begun(self, record: RunRecord, lease: Lease) -> bool:
+        """Its node's agent knows, which may be restarting just now; of a gang over nodes none knows enough."""
+        if len(lease.slots) > 1 and lease.gpu_ids:
+            return True
+        first, deadline = lease.slots[0].node, time.monotonic() + _AGENT_BACK_S
+        while not record.cancelled:
+            try:
+                return await self.nodes.has_begun(first, record.run)
+            except ClusterError:
+                node = self.nodes.find(first)
+                if node is None or not node.alive or time.monotonic() > deadline:
+                    break
+            await asyncio.sleep(_AGAIN_S)
+        return bool(lease.gpu_ids)
 
     async def wait_again(
         self, record: RunRecord, lease: Lease | None, reason: str, pause_s: float = 0.0,

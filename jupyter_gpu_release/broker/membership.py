@@ -76,6 +76,8 @@ async def _take_up(broker: Broker, node: Node, info: NodeInfo) -> None:
     take_in(broker, info)
     _take_back(broker, node)
     for record in forgotten:
+        if await broker.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
+            continue
         if not await save_inline(broker, record, node.node):
             await broker.lifecycle.lose(record, _agent_died(node))
     await broker.lifecycle.forget_promises(node.node, _agent_died(node), info.incarnation)

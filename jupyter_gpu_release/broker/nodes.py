@@ -213,11 +213,8 @@ class NodeTable:
             self.agent_of(node).stay.remote(run)
 
     async def has_begun(self, node: str, run: str) -> bool:
-        """Whether a run whose lease came to nothing began all the same (it is ended by :meth:`abandon`)."""
-        try:
-            return bool(await self.call(node, "has_begun", run))
-        except ClusterError:
-            return False
+        """Whether a run began there, also in an earlier life of the agent; raises :class:`ClusterError`."""
+        return bool(await self.call(node, "has_begun", run))
 
     async def runs(self, node: str) -> list[NodeRun]:
         """What a node's agent knows of runs."""

@@ -62,6 +62,8 @@ class RunRecord(Waking):
         self.handed_at: float | None = None
         #: node agents have accepted the order
         self.accepted = False
+        #: how often it went back to the queue because its agent died before it began
+        self.put_back = 0
         self.interrupts = 0
         #: ``interrupt`` or ``kill`` that its node has not been told yet
         self.signal = ""
@@ -194,6 +196,13 @@ class RunTable:
             if stored is not None:
                 record = self._keep(RunRecord.restored(stored))
         return record
+
+    def reload(self, record: RunRecord) -> None:
+        """The cell of a run that has been started once, from the ledger."""
+        with self._engine.connect() as connection:
+            stored = ledger.find_run(connection, record.run)
+        if stored is not None and stored.request is not None:
+            record.request = stored.request
 
     def add(self, record: RunRecord) -> None:
         """A new submission in memory; :meth:`record` commits it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 import secrets
 import socket
@@ -33,6 +34,12 @@ from .reporter import Reporter
 from .store_watch import StoreWatch
 from .where import Where
 
+log = logging.getLogger(__name__)
+#: processes of an earlier agent get so long to go: they may hold gigabytes
+_END_S = 60.0
+#: until a node that can start no cells tries again
+_AGAIN_S = 30.0
+
 
 class NodeAgent:
     """Every argument and result is a msgpack record of core.messages."""
@@ -44,7 +51,7 @@ class NodeAgent:
         self._incarnation = secrets.token_hex(8)
         Path(self._config.runtime).mkdir(mode=0o700, parents=True, exist_ok=True)
         # whatever an earlier agent of this node left behind
-        process.end_marked(process.NODE_MARKER, self._node, spare=process.persisters())
+        process.end_marked(process.NODE_MARKER, self._node, spare=process.persisters(), wait_s=_END_S)
         self._keeping = Keeping(self._config, self._node)
         self._nvml = Nvml()
         self._meter = UseMeter(self._nvml)
@@ -53,12 +60,13 @@ class NodeAgent:
         self._promised = PromisedCalls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
-        self._problem = ""
         self._store = StoreWatch(self._config.store)
         self._packages = Packages()
         self._gpu_total, self._cpu_total = counted(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
-        self._where = Where(address=ray.util.get_node_ip_address())
+        marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
+        marks.mkdir(mode=0o700, exist_ok=True)
+        self._where = Where(address=ray.util.get_node_ip_address(), marks=str(marks))
         self._lending = Lending(self._where.address, self._gang_of)
         self._loans = Loans(self._servers, self._where.address)
         raylet.watch(self._on_raylet_gone)
@@ -159,8 +167,8 @@ class NodeAgent:
             found.gang.lose(node)
 
     async def has_begun(self, run: str) -> bool:
-        """Whether a run was granted here."""
-        return run in self._runs
+        """Whether a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
+        return run in self._runs or (Path(self._where.marks) / run).exists()
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
@@ -184,6 +192,7 @@ class NodeAgent:
             if found is not None and found.phase == "final":
                 del self._runs[run]
                 self._keeping.forget(run)
+            (Path(self._where.marks) / run).unlink(missing_ok=True)
 
     async def give_up(self, run: str, reason: str) -> bool:
         """Drop a run's results that are not durable yet; False: there are none."""
@@ -264,13 +273,22 @@ class NodeAgent:
             del self._ungranted[run.order.run]
 
     async def _warm_up(self) -> None:
-        try:
-            await self._servers.start().ready()
-        except GpuReleaseError as error:
-            self._problem = str(error)
+        """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
+        is_working = await self._can_start_cells()
         await self._store.look()
         self._spawn(self._store.run())
         await self._reporter.introduce(encode(self._info()))
+        while not is_working:
+            await asyncio.sleep(_AGAIN_S)
+            is_working = await self._can_start_cells()
+
+    async def _can_start_cells(self) -> bool:
+        try:
+            await self._servers.working()
+        except GpuReleaseError as error:
+            log.error("this node takes no runs: %s", error)
+            return False
+        return True
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
@@ -279,11 +297,11 @@ class NodeAgent:
             memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
             has_lease_worker=self._lease_worker.is_there,
-            trouble=self._store.trouble,
+            trouble=self._store.trouble or self._servers.trouble,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:
-        return [*self._servers.notes, *([self._problem] if self._problem else [])]
+        return self._servers.notes
 
     def _gpus(self) -> list[GpuInfo]:
         return simulated_gpus(self._gpu_total) if self._config.simulated else self._nvml.gpus()

@@ -35,6 +35,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
     agent_pid: int
     preload: list[str]
     exclude: list[str] = msgspec.field(default_factory=list)
+    #: earlier fork servers did not survive these
+    fatal: list[str] = msgspec.field(default_factory=list)
 
 
 def main() -> None:
@@ -50,14 +52,18 @@ def main() -> None:
     began = time.monotonic()
     shell, notes = _warm_up(config)
     _report(config, {"ready": True, "notes": notes, "seconds": round(time.monotonic() - began, 3)})
+    os.close(config.status_fd)
     _Server(socket.socket(fileno=config.listen_fd), shell).run()
 
 
 def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
-    wanted = [name for name in config.preload if name.partition(".")[0] not in config.exclude]
+    wanted = [
+        name for name in config.preload if name.partition(".")[0] not in config.exclude and name not in config.fatal
+    ]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
-        failed = preload.import_all(wanted)
+        failed = preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
+    _report(config, {"importing": ""})
     rehearse()
     gc.collect()
     bad = preload.culprits()
@@ -72,6 +78,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     preload.use_huge_pages()
     notes = [f"{name} could not be preloaded: {why}" for name, why in failed.items()]
     notes += [f"{name} does not work after a fork and was not preloaded" for name in config.exclude]
+    notes += [f"{name} was not preloaded: the process ended while it was being imported" for name in config.fatal]
     return shell, notes
 
 
@@ -85,9 +92,8 @@ def _forget_exit_handlers() -> None:
 
 
 def _report(config: ServerConfig, status: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # nobody listens any more
         os.write(config.status_fd, json.dumps(status).encode() + b"\n")
-        os.close(config.status_fd)
 
 
 class _Server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,7 +29,10 @@ from .fork_server import ServerConfig
 from .pair import Pair, connect
 from .staying import StayingProcesses
 
+log = logging.getLogger(__name__)
 READY_S = 120.0
+#: a pair that is not there after this will never be
+_PAIR_S = 60.0
 #: Ray sets these for its own workers; cells shall have the machine's cores
 _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONUNBUFFERED")
 
@@ -48,6 +53,8 @@ class ForkServer:
     def __init__(self, path: Path, popen: subprocess.Popen[bytes], status_fd: int) -> None:
         self.path = path
         self.notes: list[str] = []
+        #: what it imports just now; empty before and after
+        self.importing = ""
         self._popen = popen
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
@@ -106,25 +113,35 @@ class ForkServer:
         return max(used_at, self._reused_at + _REUSE_QUIET_S)
 
     async def _connect(self) -> Pair:
-        return await connect(str(self.path), 1 << 20)
+        try:
+            async with asyncio.timeout(_PAIR_S):
+                return await connect(str(self.path), 1 << 20)
+        except TimeoutError:  # it hangs
+            self.kill()
+            raise ConnectionAbortedError("no process for the cell came in time") from None
 
     async def _read_status(self) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         pipe = os.fdopen(self._status_fd, "rb", 0)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        status: dict[str, Any] = {}
         try:
-            line = await asyncio.wait_for(reader.readline(), READY_S)
+            async with asyncio.timeout(READY_S):
+                while "ready" not in status and (line := await reader.readline()):
+                    status = json.loads(line)
+                    self.importing = status.get("importing", "")
         except TimeoutError:
-            line = b""
+            self.kill()  # it hangs
         finally:
             transport.close()
-        if not line:
+        if "ready" not in status:
+            at = f" while it imported {self.importing}" if self.importing else ""
             raise ClusterError(
-                f"the fork server on this node did not start: {self.last_words()}",
-                mend="run `jupyter gpu doctor`; a library that hangs at import can leave the preload list",
+                f"the process that cells are forked from ended{at}: {self.last_words()}",
+                mend="run `jupyter gpu doctor`; a library that cannot be imported there can leave the preload list",
             )
-        self.notes = list(json.loads(line)["notes"])
+        self.notes = list(status["notes"])
 
     def last_words(self) -> str:
         """The end of its log, one line."""
@@ -140,6 +157,13 @@ class ForkServer:
             self._spares.pop().close()
         if self.alive:
             self._popen.send_signal(signal.SIGUSR1)
+
+    def discard(self) -> None:
+        """It is dead: nothing of it is left on the disk."""
+        while self._spares:
+            self._spares.pop().close()
+        for path in (self.path, self.path.with_suffix(".log")):
+            path.unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End it now; its supervisors notice and end their ranks."""
@@ -162,6 +186,12 @@ class ForkServers:
         self._stamp: object = None
         self._digest = ""
         self._names = list(config.preload) or list(preload.DEFAULT)
+        self._fatal: list[str] = []
+        self._failures = 0
+        #: why no cell can be started here just now; empty when it can
+        self.trouble = ""
+        for path in Path(config.runtime).glob(f"{self._prefix}*"):  # of an earlier agent of this node
+            path.unlink(missing_ok=True)
         self.staying = StayingProcesses()
 
     @property
@@ -171,11 +201,43 @@ class ForkServers:
 
     def start(self) -> ForkServer:
         """Start the current fork server if there is none; returns at once (await its ``ready``)."""
-        if self._current is None or not self._current.alive:
+        if self._current is not None and not self._current.alive:
+            self._current.discard()
+            self._current = None
+        if self._current is None:
             self._stamp, self._digest = preload.folders_stamp(), preload.packages_digest()
             self._current = self._spawn(self._names)
             self._current.stand_by(self._standby)
         return self._current
+
+    async def working(self) -> ForkServer:
+        """The current fork server, ready. One that dies as it preloads is started again, then without what it died of.
+
+        Raises :class:`ClusterError` when none starts even with nothing preloaded.
+        """
+        while True:
+            server = self.start()
+            try:
+                await server.ready()
+            except ClusterError as error:
+                if server is self._current:  # else somebody else has seen to it
+                    self._after_failure(server, error)
+            else:
+                self._failures, self.trouble = 0, ""
+                return server
+
+    def _after_failure(self, server: ForkServer, error: ClusterError) -> None:
+        log.warning("%s", error.message)
+        self._failures += 1
+        is_bare = set(self._names) <= set(self._fatal)
+        if self._failures > 1 and not is_bare:  # the first time may have been an accident
+            self._fatal += [server.importing] if server.importing else self._names
+        server.kill()
+        self._retired.append(server)
+        self._current = None
+        if self._failures > 1 and is_bare:
+            self.trouble = error.message
+            raise error
 
     async def get(self, *, fresh: bool) -> ForkServer:
         """The fork server to use now, ready."""
@@ -188,7 +250,8 @@ class ForkServers:
                 old, self._current = self._current, None
                 self._retired.append(old)
                 old.retire()
-            server = self.start()
+                self._fatal.clear()
+            server = await self.working()
         await server.ready()
         if server is self._current:
             server.stand_by(self._standby)
@@ -222,12 +285,16 @@ class ForkServers:
         """End every fork server."""
         for server in [*self._retired, *([self._current] if self._current else [])]:
             server.kill()
+            server.discard()
 
     def _sweep(self) -> None:
         for server in [server for server in self._retired if not server.alive]:
             self._retired.remove(server)
-            for path in (server.path, server.path.with_suffix(".log")):
-                path.unlink(missing_ok=True)
+            server.discard()
+
+    @property
+    def _prefix(self) -> str:
+        return f"fs-{self._node[:8]}-"
 
     def _packages_changed(self) -> bool:
         stamp = preload.folders_stamp()
@@ -240,13 +307,13 @@ class ForkServers:
         return changed
 
     def _spawn(self, names: list[str]) -> ForkServer:
-        path = Path(self._config.runtime) / f"fs-{secrets.token_hex(4)}.sock"
+        path = Path(self._config.runtime) / f"{self._prefix}{secrets.token_hex(3)}.sock"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen(64)
         status_read, status_write = os.pipe()
-        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names)
+        server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names, fatal=self._fatal)
         argument = msgspec.json.encode(server_config).decode()
         with open(path.with_suffix(".log"), "wb", opener=_private) as log:
             popen = subprocess.Popen(

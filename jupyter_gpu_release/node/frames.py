@@ -35,6 +35,7 @@ class Kind(IntEnum):
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
     STAY = 18  #: agent → supervisor → rank: a further call waits
     READY = 16  #: rank → supervisor: it is as it was before the call and takes another order
+    STUCK = 19  #: supervisor → agent: text; processes of the cell cannot be ended
     STAYS = 17  #: supervisor → agent: Outcome; only the rank is left, and it takes another order
 
 
@@ -96,6 +97,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     promised: bool = False
     #: a rank that was granted, has not begun its cell, and does nothing at all for so long is stuck
     stall_s: float = 0.0
+    #: a local file to be made right before the first statement; empty: none
+    mark: str = ""
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

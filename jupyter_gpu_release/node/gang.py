@@ -36,7 +36,7 @@ def seats_of(order: StartOrder, host: str) -> list[Seat]:
     return [*seats, *(Seat(len(seats) + number, role, host=host) for number, role in enumerate(roles))]
 
 
-def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat]) -> RankOrder:
+def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat], mark: str = "") -> RankOrder:
     """The order for one process."""
     grace_s = order.grace_s * (1.0 if seat.index == 0 else _OTHERS_PART)
     return RankOrder(
@@ -45,7 +45,7 @@ def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[S
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
         series=bool(order.series) and len(seats) == 1, stays=order.stays,
-        promised=order.promised, stall_s=stall.STALL_S,
+        promised=order.promised, stall_s=stall.STALL_S, mark=mark,
     )  # fmt: skip
 
 

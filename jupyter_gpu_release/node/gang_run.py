@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from .ports import HeldPorts
 from .seat_line import SeatLine
 from .seats import RANK, Gang, Seat, environment
 from .spool import KeepOrder
+from .where import Where
 
 #: nodes that have not lent their ranks after this will not
 _JOIN_S = 30.0
@@ -58,14 +60,14 @@ class Watcher(Protocol):
 
 
 class GangRun:
-    """``address``: of this node, for the others; only needed when the gang has several processes."""
+    """``where.address``: for the other nodes; only needed when the gang has several processes."""
 
-    def __init__(self, order: StartOrder, keep: KeepOrder, watcher: Watcher, host: str, address: str) -> None:
+    def __init__(self, order: StartOrder, keep: KeepOrder, watcher: Watcher, where: Where) -> None:
         self._order = order
         self._keep = keep
         self._watcher = watcher
-        self._address = address if order.gang.members else "127.0.0.1"
-        self._seats = gang.seats_of(order, host)
+        self._address = where.address if order.gang.members else "127.0.0.1"
+        self._seats = gang.seats_of(order, where.host)
         self._is_gang = order.gang.is_gang or len(self._seats) > 1
         self._ranks = sum(seat.role == RANK for seat in self._seats)
         self._lines: dict[int, SeatLine] = {}
@@ -73,7 +75,9 @@ class GangRun:
         self._signalled: Command | None = None
         self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
         self._waiting_since_s: float | None = None
-        self._is_going = self._is_failing = False
+        self._is_going = self._is_failing = self._is_cut_off = False
+        #: where the first rank to begin leaves a mark that outlives this agent
+        self._mark = f"{where.marks}/{order.run}" if where.marks and not order.gang.members else ""
         #: its process is left, and takes another order
         self.stays = self._is_followed = False
 
@@ -94,12 +98,32 @@ class GangRun:
                 self._go(gpu_ids, ports.nth(len(mine)))
                 outcome = await self._until_ended()
                 return gang.stolen_port(outcome, self._seats, ports.nth(len(mine)), ports.taken())
+            except BaseException:
+                await self._end_left()
+                raise
             finally:
                 for line in self._lines.values():
                     if line.pair is None:
                         line.writer.close()
                 pairs = [line.pair for line in self._lines.values() if line.pair is not None]
                 servers.done_with(server, pairs, stays_after=self._order.run if self.stays else "")
+
+    async def _end_left(self) -> None:
+        """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
+        left = [line.pair for line in self._running() if line.pair is not None and self._is_going]
+        await asyncio.gather(*(pair.end(self._order.run, self._watcher.on_stuck) for pair in left))
+
+    @property
+    def is_cut_off_early(self) -> bool:
+        """Whether its processes here were killed before its first statement, and nobody wanted it ended."""
+        return self._is_cut_off and self._signalled is None and not self.has_begun
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first statement has begun, as far as can be known: what is not known has begun."""
+        if any(line.progress.began_s is not None for line in self._lines.values()):
+            return True
+        return self._is_going and (not self._mark or os.path.exists(self._mark))
 
     async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
         pair = await servers.pair(server, after=self._order.after)
@@ -112,7 +136,7 @@ class GangRun:
         self._changed.set()
 
     def _order_of(self, seat: Seat) -> RankOrder:
-        return gang.rank_order(self._order, self._keep, seat, self._seats)
+        return gang.rank_order(self._order, self._keep, seat, self._seats, self._mark)
 
     def attach(self, lent: Lent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Take a rank that another node lends; False when it is not wanted (any more)."""
@@ -188,6 +212,7 @@ class GangRun:
 
     async def _lost(self, line: SeatLine) -> Outcome:
         seat = line.seat
+        self._is_cut_off = True
         if line.pair is not None:
             await line.pair.end(self._order.run, self._watcher.on_stuck)
             return self._watcher.unreported(seat.index)
@@ -208,6 +233,8 @@ class GangRun:
                 self._watcher.on_ended(decode(body, float))
         elif kind is Kind.MEET:
             self._on_call(seat, decode(body, Call))
+        elif kind is Kind.STUCK:
+            self._watcher.on_stuck(body.decode())
         elif kind is Kind.PERSISTER:
             self._watcher.on_persister(decode(body, int))
         elif kind in (Kind.RELEASED, Kind.STAYS):

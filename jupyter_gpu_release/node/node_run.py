@@ -26,6 +26,8 @@ from .where import Where
 log = logging.getLogger(__name__)
 #: a prepared run that is not granted after this never will be: its gateway is gone
 _GRANT_S = 60.0
+#: of a cell that does not come to its first statement because its processes are killed
+_TRIES = 3
 
 
 class RunOnNode:
@@ -53,7 +55,8 @@ class RunOnNode:
         self._tell_gateway = tell
         self._host = where.host
         self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, keeping.threads)
-        self.gang = GangRun(order, keeping.order, self, where.host, where.address)
+        self._where = where
+        self.gang = GangRun(order, keeping.order, self, where)
         self._at_s = time.time()
         #: how it began, where that was promised
         self.follows: RunFollows | None = None
@@ -94,13 +97,28 @@ class RunOnNode:
         try:
             if await self._until_released():
                 await self._finish()
+        except Exception as error:  # a fault of ours must not keep GPUs, nor a kernel waiting
+            log.exception("run %s could not be carried out", self.order.run)
+            self._end_at_once(error)
         finally:
             recording.cancel()
+
+    def _end_at_once(self, error: Exception) -> None:
+        text = f"this node ({self._host}) could not carry the run out: {type(error).__name__}: {error}"
+        mend = "run the cell again; the node agent's log has the details, please report them"
+        if self.outcome is None:
+            self.outcome = died_outcome("lost", "NodeError", text, code="lost", mend=mend)
+        else:
+            self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, text])
+        if self.phase not in ("released", "final"):
+            self.outcome = msgspec.structs.replace(self.outcome, released_s=time.time())
+            self._phase("released", time.time())
+        self._phase("final", time.time())
 
     async def _until_released(self) -> bool:
         """Returns False when the run was not granted: then there is nothing to finish."""
         try:
-            outcome = await self.gang.carry_out(self._servers, self._until_granted)
+            outcome = await self._until_ended()
         except GpuReleaseError as error:
             outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
             if await self._until_granted() is None:
@@ -113,6 +131,22 @@ class RunOnNode:
             self.on_left(self)
         await self._released(outcome)
         return True
+
+    async def _until_ended(self) -> Outcome | None:
+        """A cell whose processes were killed before it began is begun again: on the same GPUs, nobody need know."""
+        for tries_left in reversed(range(_TRIES)):
+            outcome: Outcome | None = None
+            try:
+                outcome = await self.gang.carry_out(self._servers, self._until_granted)
+            except OSError:  # the fork server died, or could not make a process
+                if not tries_left or self.gang.has_begun:
+                    raise
+            else:
+                if outcome is None or not tries_left or not self.gang.is_cut_off_early:
+                    return outcome
+            log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
+            self.gang = GangRun(self.order, self._keeping.order, self, self._where)
+        return outcome
 
     async def _until_granted(self) -> list[str] | None:
         try:
@@ -149,9 +183,10 @@ class RunOnNode:
     def unreported(self, rank: int) -> Outcome:
         """The outcome of a rank whose supervisor died; its results may be with their persister already."""
         found = self._keeping.found(self.order.run) if rank == 0 else None
+        end = "its names are gone" if self.gang.has_begun else "it had not begun"
         lost = (
             f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
-            "its names are gone"
+            + end
         )
         mend = "run the cell again; `jupyter gpu doctor` looks at the node"
         return found or died_outcome("lost", "CellProcessDied", lost, code="lost", mend=mend)

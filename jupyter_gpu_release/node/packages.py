@@ -122,7 +122,7 @@ def _is_editable(name: str) -> bool:
 def _digest_of_files(name: str) -> str | None:
     """A package without a distribution, or one that is edited in place: the digest of its files; None: not known."""
     try:
-        spec = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(_top(name))
     except (ImportError, ValueError, AttributeError):
         return None
     if spec is None:
@@ -167,6 +167,11 @@ def missing(names: list[str]) -> list[str]:
 
 def _is_importable(name: str) -> bool:
     try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
+        return importlib.util.find_spec(_top(name)) is not None
+    except (ImportError, ValueError, AttributeError):
         return False
+
+
+def _top(name: str) -> str:
+    """``find_spec`` of ``a.b`` imports ``a``: no code of a user's choice runs in the agent."""
+    return name.partition(".")[0]

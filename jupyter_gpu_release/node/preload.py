@@ -33,12 +33,16 @@ _HUGE = 2 << 20
 _MADV_COLLAPSE = 25
 
 
-def import_all(names: list[str]) -> dict[str, str]:
-    """Import what is installed of ``names``; returns top-level name → why it could not be imported."""
+def import_all(names: list[str], begin: Callable[[str], None] = lambda _: None) -> dict[str, str]:
+    """Import what is installed of ``names``; returns top-level name → why it could not be imported.
+
+    ``begin`` is told of each: one that ends the process leaves no other trace.
+    """
     failed: dict[str, str] = {}
     for name in names:
         if not all(map(importlib.util.find_spec, (name.partition(".")[0], _NEEDS.get(name, "sys")))):
             continue
+        begin(name)
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - any library may fail in any way at import

@@ -13,7 +13,7 @@ from pathlib import Path
 
 #: a process that was killed so long ago and is still there waits in the kernel
 STUCK_S = 10.0
-_LEAST_WAIT_S, _MOST_WAIT_S = 0.0005, 0.1
+_LOOK_S = 0.1
 
 
 def end_all(
@@ -24,8 +24,7 @@ def end_all(
     watched: dict[int, int] = {}
     while True:
         for pid in set(find()) - set(watched):
-            with contextlib.suppress(OSError):
-                watched[pid] = os.pidfd_open(pid)
+            _watch(pid, watched)
         if not watched:
             return ended
         over_s = time.monotonic() - began_s
@@ -40,6 +39,16 @@ def end_all(
     return ended
 
 
+def _watch(pid: int, watched: dict[int, int]) -> None:
+    """Unless it has ended and only waits to be collected."""
+    with contextlib.suppress(OSError):
+        fd = os.pidfd_open(pid)
+        if select.select([fd], [], [], 0)[0]:
+            os.close(fd)
+        else:
+            watched[pid] = fd
+
+
 def _kill(watched: dict[int, int]) -> int:
     """Kill them and wait a moment; those that have ended are watched no more."""
     for fd in watched.values():
@@ -48,7 +57,7 @@ def _kill(watched: dict[int, int]) -> int:
     poll = select.poll()
     for fd in watched.values():
         poll.register(fd, select.POLLIN)
-    gone = {fd for fd, _ in poll.poll(_MOST_WAIT_S * 1000)}
+    gone = {fd for fd, _ in poll.poll(_LOOK_S * 1000)}
     for pid, fd in list(watched.items()):
         if fd in gone:
             os.close(fd)

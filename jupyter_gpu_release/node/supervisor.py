@@ -26,6 +26,7 @@ from .memory import MemoryLimit
 from .rank_lines import ChannelRelay, RankLine
 from .stacks import where_it_stands
 from .stall import StallWatch, state_of
+from .stuck import STUCK_S, end_all
 from .text_journal import TextJournal
 from .written_files import FileLook, WrittenTo
 
@@ -157,7 +158,7 @@ class Supervisor:
 
     def _on_terminate(self, *_: object) -> None:
         # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
-        self._kill_descendants()
+        self._kill_descendants(limit_s=STUCK_S)
         os._exit(1)
 
     # ---------------------------------------------------------------------------- forwarding
@@ -297,19 +298,25 @@ class Supervisor:
             return self._stall.outcome(self._state)
         return death.explain(wait_status, self._status, self._order.grace_s, self._kill_reason)
 
-    def _kill_descendants(self) -> int:
+    def _kill_descendants(self, limit_s: float = math.inf) -> int:
         """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""
         left: set[int] = set()
-        me = os.getpid()
-        while True:
-            victims = [pid for pid in process.descendants_of(me) if pid != self._persister]
-            alive = [pid for pid in victims if not process.is_gone(pid)]
-            left.update(pid for pid in alive if pid != self._rank and process.is_of_the_user(pid))
-            process.kill_each(alive)
+
+        def find() -> list[int]:
             self._reap()
-            if not victims:
-                return len(left)
-            time.sleep(0.0005)
+            victims = [pid for pid in process.descendants_of(os.getpid()) if pid != self._persister]
+            new = [pid for pid in victims if pid not in left and pid != self._rank and not process.is_gone(pid)]
+            left.update(pid for pid in new if process.is_of_the_user(pid))
+            return victims
+
+        end_all(find, on_stuck=self._tell_stuck, limit_s=limit_s)
+        self._reap()
+        return len(left)
+
+    def _tell_stuck(self, text: str) -> None:
+        """The GPUs stay held: whoever waits shall know for what."""
+        self._agent.tell(Kind.STUCK, text.encode())
+        self._agent.flush()
 
     def _reap(self) -> None:
         for pid in process.children_of(os.getpid()):

@@ -12,3 +12,5 @@ class Where:
 
     host: str = field(default_factory=socket.gethostname)
     address: str = "127.0.0.1"
+    #: a local folder for marks of runs that have begun; they tell the next agent of this node. Empty: there are none
+    marks: str = ""

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from ..core.messages import CellPayload, FileInfo
 from ..errors import OptionError
 from ..storage.atomic import make_private_folder, write_atomic
@@ -83,6 +85,18 @@ def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
 def take_seat(go: Go, payload: CellPayload) -> None:
     """Environment that is known once the gang is complete; what the cell sets with ``--env`` stays."""
     os.environ.update({key: value for key, value in go.environment.items() if key not in payload.env})
+    if go.nodes > 1:
+        address = go.address or go.environment.get("MASTER_ADDR", "")  # those of rank 0's node are not told another
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            if interface := _interface_of(address):
+                os.environ.setdefault(name, interface)
+
+
+def _interface_of(address: str) -> str:
+    """The network interface with this address: gloo goes by the host's name, which often means the loopback."""
+    return next(
+        (name for name, found in psutil.net_if_addrs().items() if any(each.address == address for each in found)), ""
+    )
 
 
 def is_visible(payload: CellPayload) -> bool:

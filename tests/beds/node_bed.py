@@ -25,6 +25,7 @@ from jupyter_gpu_release.node.gpu_use import UseMeter
 from jupyter_gpu_release.node.keeping import Keeping
 from jupyter_gpu_release.node.node_run import RunOnNode
 from jupyter_gpu_release.node.spool import entries
+from jupyter_gpu_release.node.where import Where
 from jupyter_gpu_release.storage.runs import create_run_folder, make_store
 
 
@@ -37,6 +38,8 @@ class Node:
         self.messages: list[NodeMessage] = []
         self.runtime = Path(runtime_root()) / f"jgr-{secrets.token_hex(4)}"
         self.runtime.mkdir(mode=0o700)
+        self.marks = self.runtime / "begun"
+        self.marks.mkdir()
         self.store = folder
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -52,7 +55,7 @@ class Node:
 
     async def _make(self, config: AgentConfig) -> ForkServers:
         servers = ForkServers(config, self.marker)
-        await servers.start().ready()
+        await servers.working()
         return servers
 
     async def _make_keeping(self) -> Keeping:
@@ -122,7 +125,8 @@ class Run:
         self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
 
     async def _make(self, node: Node) -> RunOnNode:
-        return RunOnNode(self.order, node.servers, node.meter, node.keeping, self._tell)
+        where = Where(marks=str(node.marks))
+        return RunOnNode(self.order, node.servers, node.meter, node.keeping, self._tell, where)
 
     def _tell(self, message: NodeMessage) -> None:
         with self.changed:

@@ -2,7 +2,8 @@
 
 The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
 report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``stubborn`` (until killed),
-``values N`` (N bytes inline), ``fail``, ``late`` (final only once the file ``durable`` is there).
+``values N`` (N bytes inline), ``fail``, ``late`` (final only once the file ``durable`` is there), ``mute`` (first word:
+does not begin the first time).
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ class Run:
         self._late = False
 
     async def carry_out(self) -> None:
-        self._report("running")
         source = decode(self.order.payload, CellPayload).source
+        if source.startswith("mute") and not (self._folder / "mute").exists():
+            (self._folder / "mute").touch()
+            await asyncio.Event().wait()
+        self._report("running")
         for line in source.splitlines():
             if self.signalled and not line.startswith("stubborn"):
                 break
@@ -77,6 +81,9 @@ class Run:
         for _ in range(number):
             self._emit(1)
             await asyncio.sleep(0.002)
+
+    async def _do_mute(self, _: int) -> None:
+        """Done above."""
 
     async def _do_hold(self, _: int) -> None:
         await self._until("go")

@@ -108,6 +108,19 @@ def test_a_killed_agent_loses_its_runs_and_frees_their_gpus(gateway: GatewayBed,
     assert Reading(session.submit(request("print 1", "agent", gpus=4))).end().state == "succeeded"
 
 
+def test_a_run_that_had_not_begun_when_its_agent_died_begins_after_all(
+    gateway: GatewayBed, open_session, until
+) -> None:
+    session = open_session("unbegun")
+    first, second = request("mute\nprint 1", "unbegun", gpus=4), request("print 1", "unbegun", gpus=4)
+    one, two = (Reading(session.submit(asked)) for asked in (first, second))
+    until(lambda: (gateway.run_folder(first.run) / "mute").exists(), "it is with its node")
+    gateway.kill_agent()
+    ends = [one.end(), two.end()]
+    assert [end.state for end in ends] == ["succeeded"] * 2
+    assert ends[0].finished_at <= ends[1].running_at  # it kept its place
+
+
 def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_session) -> None:
     session = open_session("double")
     asked = request("hold", "double", gpus=3)
