@@ -10,9 +10,11 @@ from typing import Any
 from ..client.failures import end_tracebacks_at_users_line, show_whole_tracebacks
 from ..core.surroundings import Surroundings, enter
 from .figures import forget_figures, show_figures
+from .late_interrupts import LateInterrupts
 from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
 
 _loaded: dict[int, GpuMagics] = {}
+_late: dict[int, LateInterrupts] = {}
 
 
 def load(shell: Any) -> None:
@@ -29,6 +31,7 @@ def load(shell: Any) -> None:
     _loaded[id(shell)] = magics
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
+    _late[id(shell)] = LateInterrupts(shell)
     enter(surroundings_of(magics))
 
 
@@ -45,6 +48,7 @@ def unload(shell: Any) -> None:
     with contextlib.suppress(ValueError):  # the user has set the list anew
         shell.input_transformer_manager.cleanup_transforms.remove(_with_body)
     forget_figures(shell)
+    _late.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
     enter(None)

@@ -1,4 +1,7 @@
-"""Interrupts that Python drops: in a finaliser or a weak reference's callback (each import statement has some)."""
+"""Interrupts strike the cell's own statements, and nothing else: neither earlier or later, nor where Python drops them.
+
+It does that in a finaliser or a weak reference's callback (each import statement has some).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,39 @@ from typing import Any
 
 #: by then the callback is over, and the cell's own code goes on
 _AGAIN_S = 0.01
+
+
+class Gate:
+    """Open while the cell's own statements run; what comes before strikes at the first, what comes after is too late.
+
+    Blocking the signal alone does not do: another thread takes it then (a progress bar's, a DataLoader's), and Python
+    runs the handler on the main thread all the same, in the middle of whatever that does.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._has_come = False
+
+    def reset(self) -> None:
+        """Another cell is to run; call with the signal blocked."""
+        self.is_open = self._has_come = False
+
+    def note(self, *_: object) -> None:
+        """An interrupt has come while the gate is closed; fit to be the signal's handler until the cell's own is."""
+        self._has_come = True
+
+    def open(self) -> None:
+        """Let interrupts in; raises the one that has come."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        self.is_open = True
+        if self._has_come:
+            self._has_come = False
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """Keep them out."""
+        self.is_open = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def strike_again_where_dropped() -> None:

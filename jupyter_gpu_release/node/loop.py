@@ -63,7 +63,7 @@ class CellLoop:
         except BaseException as error:  # noqa: BLE001 - an interrupt before the first or after the last statement
             end.error = error
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            self._shell.gate.close()
         end.interrupted = isinstance(end.error, KeyboardInterrupt) or (
             self._cancelled and isinstance(end.error, asyncio.CancelledError)
         )
@@ -74,7 +74,9 @@ class CellLoop:
 
         Raising inside the loop's own code could lose a callback, and the cell would wait for ever.
         """
-        if asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
+        if not self._shell.gate.is_open:
+            self._shell.gate.note()
+        elif asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
             self._cancelled = True
             self._loop.call_soon_threadsafe(self._cell.cancel)
         else:
@@ -109,7 +111,7 @@ class CellLoop:
         tasks = [task for task in asyncio.all_tasks(self._loop) if not task.done()]
         if not tasks:
             return []
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        self._shell.gate.open()
         _done, pending = self._loop.run_until_complete(asyncio.wait(tasks, timeout=LEFT_OVER_S))
         for task in pending:
             task.cancel()

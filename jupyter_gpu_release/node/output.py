@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -118,6 +119,7 @@ class Outlet:
 
     # ----------------------------------------------------------- below: the sending thread only
     def _send_forever(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # where the main thread blocks it nobody takes it
         last = 0.0
         while True:
             os.eventfd_read(self._bell)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import builtins
 import getpass
-import signal
 import sys
 import time
 import traceback
@@ -27,6 +26,7 @@ from ..core import raised, sources
 from ..core.own_frames import drop_own_causes, without_own
 from ..errors import GpuReleaseError
 from .front_end import look_like_a_notebook
+from .interrupts import Gate
 from .output import Outlet
 
 
@@ -133,6 +133,7 @@ class RankShell(InteractiveShell):
     unshown: BaseException | None = None
     #: functions whose frames do not end the user's traceback: it ends at the line that called them
     hidden_codes: set[CodeType]
+    gate: Gate
     #: file name of a statement that is ours: the call of a launched function
     hidden_file = ""
 
@@ -168,14 +169,14 @@ class RankShell(InteractiveShell):
             return bool(await super().run_ast_nodes(*args, **kwargs))
         self._result, self._is_early = kwargs["result"], False
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            self.gate.open()
             return bool(await super().run_ast_nodes(*args, **kwargs))
         except KeyboardInterrupt as error:
             kwargs["result"].error_in_exec = error
             self.showtraceback()
             return True
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            self.gate.close()
             self._result = None
 
     def begin_cell(self) -> None:
@@ -189,7 +190,7 @@ class RankShell(InteractiveShell):
         error = (given or sys.exc_info())[1]
         if self._ends_cell(error):
             self.failed_at_s = time.time()
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # an interrupt would be shown in its place
+            self.gate.close()  # an interrupt would be shown in its place
             if isinstance(error, SystemExit):  # IPython would not say in which line
                 kwargs["exception_only"] = False
         sources.tell_inspect(self.compile)
@@ -311,7 +312,8 @@ def build_shell() -> RankShell:
     )
     shell.traceback_lines = []
     look_like_a_notebook(shell)
-    ours = (_no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
+    shell.gate = Gate()
+    ours = (Gate.open, _no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
     shell.set_hook("show_in_pager", page.as_hook(shell.show_in_pager), 99)
     shell.Completer.use_jedi = False

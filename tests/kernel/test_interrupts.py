@@ -199,3 +199,16 @@ def test_an_interrupt_does_not_break_an_import(
     outputs = kernel.run("%gpu_status")
     assert outputs.reply["ename"] == "KeyboardInterrupt"
     assert kernel.value("'jupyter_gpu_release.kernel.run_commands' in sys.modules") == "True"
+
+
+def test_an_interrupt_that_comes_too_late_does_not_cost_the_reply(kernel: Kernel):
+    """It strikes while ipykernel makes the reply: there it would be caught, and the cell never end."""
+    message = kernel.client.execute(
+        "import signal", user_expressions={"late": "__import__('signal').raise_signal(2) or 5"}
+    )
+    outputs = kernel.finish(message)
+    assert outputs.reply["status"] == "ok"
+    assert outputs.reply["user_expressions"]["late"]["status"] == "ok"
+    # a cell is interrupted as ever, also behind one that it runs
+    nested = "get_ipython().run_cell('1')\nsignal.raise_signal(signal.SIGINT)\nprint('not reached')"
+    assert kernel.run(nested).reply["ename"] == "KeyboardInterrupt"

@@ -109,3 +109,20 @@ def test_an_interrupt_while_the_traceback_is_drawn_does_not_take_its_place(node:
     assert (run.outcome.status, run.outcome.error.ename) == ("error", "Slow")
     assert run.outcome.error.traceback == ["how it failed"]
     assert "KeyboardInterrupt" not in run.text("stderr")
+
+
+def test_an_interrupt_after_the_last_statement_does_not_strike_what_collects_the_results(node: Node) -> None:
+    """A thread of the cell's that takes signals (a progress bar's) has Python run the handler on the main thread."""
+    run = node.start(
+        "import os, signal, threading, time\n"
+        "class Kept:\n"
+        "    def __reduce__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(0.2)\n"
+        "        return int, (5,)\n"
+        "threading.Thread(target=time.sleep, args=(20,), daemon=True).start()\n"
+        "kept, other = Kept(), 3"
+    )
+    outcome = run.wait()
+    assert (outcome.status, outcome.error) == ("ok", None)
+    assert {"kept", "other"} <= {value.name for value in outcome.results}
