@@ -161,7 +161,7 @@ class Lifecycle:
         if len(lease.slots) > 1 and lease.gpu_ids:
             return True
         first, deadline = lease.slots[0].node, time.monotonic() + _AGENT_BACK_S
-        while not record.cancelled:
+        while not record.cancelled and record.releasing is None:
             try:
                 return await self.nodes.has_begun(first, record.run)
             except ClusterError:
