@@ -18,7 +18,7 @@ class CellFacts:
     """Names are top-level names of the notebook.
 
     ``reads``: read before the cell itself has bound them. ``hints``: perhaps read (bound on some paths only, named
-    in the text of a magic, a command or a query). ``bound``: perhaps bound, ``deleted``: perhaps deleted.
+    in the text of a magic, a command or a query). ``bound``: perhaps bound, ``deleted``: perhaps unbound.
     """
 
     reads: set[str] = field(default_factory=set)

@@ -247,6 +247,7 @@ class Flow:
             self.expression(handler.type)
             if handler.name:
                 self._perhaps.add(handler.name)
+                self.facts.deleted.add(handler.name)
         named = [[_bind_first(handler), *handler.body] for handler in node.handlers]
         self._branches(named, always=True)
         if any(not isinstance(branch[-1], ast.Raise) for branch in named):

@@ -71,6 +71,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     skip: list[str] = msgspec.field(default_factory=list)
     #: names whose values come from all ranks, as a list (``--gather``)
     gather: list[str] = msgspec.field(default_factory=list)
+    #: names that the notebook has, that are not sent, and that the cell perhaps unbinds
+    unsent: list[str] = msgspec.field(default_factory=list)
     #: name → expression evaluated again in the rank instead of sending the value (device choices)
     reevaluate: dict[str, str] = msgspec.field(default_factory=dict)
     workdir: str = ""

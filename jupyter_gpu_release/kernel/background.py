@@ -111,9 +111,13 @@ class BackgroundRun:
             kept.update(self.pending.rebound(names, submission.prepared.originals))
             return kept
 
+        names = self._notebook.names
+        names.deleted_of_last = set()
+
         def remarks(values: dict[str, Any], failed: bool) -> list[str]:
             before = {name: self.pending.had_before(name) for name in self.pending.names}
-            missing = self.pending.settle(values, others)
+            gone = set() if failed and not values else names.deleted_of_last
+            missing = [name for name in self.pending.settle(values, others, gone) if name not in gone]
             notes = [_kept(name, self.run) for name in sorted(kept)]
             return notes + [_missing(name, had=before[name]) for name in missing if failed and name not in kept]
 

@@ -17,6 +17,7 @@ from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
 from ..sending.history import DeviceHistory
+from ..sending.pending import Pending, Unreturned
 from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
 from ..storage.graph_key import GraphKey, graph_key
@@ -50,6 +51,8 @@ class Namespace:
         #: warnings that GPU cells have shown and that Python shows once
         self._warned: dict[tuple[Any, ...], None] = {}
         self._failed: FailedFrames | None = None
+        #: names that it unbound
+        self.deleted_of_last: set[str] = set()
 
     @property
     def realm(self) -> Realm:
@@ -126,6 +129,9 @@ class Namespace:
         """
         sent = SentObjects(prepared, in_turn=in_turn)
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
+        for name, why in loaded.facts.get("lost", {}).items():
+            loaded.values[name] = Pending(name, Unreturned(why))
+        self.deleted_of_last = set(loaded.facts.get("deleted", ()))
         self.values_of_last = dict(loaded.values)
         self._failed = loaded.facts.get("failed")
         self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
@@ -133,7 +139,9 @@ class Namespace:
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
-        originals, memo = (prepared.originals, prepared.memo) if prepared is not None else ({}, {})
+        originals, memo = (
+            ({**prepared.unsent, **prepared.originals}, prepared.memo) if prepared is not None else ({}, {})
+        )
         arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
         arrival.bind()
         namespace = self._shell.user_ns

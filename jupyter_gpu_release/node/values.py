@@ -86,6 +86,8 @@ class RankValues:
         names, arrived = self._load_graph(notes)
         self._load_ambient()
         notes += self._reevaluate()
+        for name in self._payload.unsent:
+            self._namespace.setdefault(name, _Unsent())
         reader = self._reader()
         for name in names if not self._payload.function else ():
             value = self._namespace[name]
@@ -168,10 +170,16 @@ class RankValues:
             "warned": self._warnings.shown,
         }
         same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
-        dump = codec.dump(
-            _views_last(values), self._realm, facts=lambda _, on: {**facts, "same": same(on)}, known=known
-        )
-        notes += self._left_out(values, dump.failed)
+        failed: dict[str, Exception] = {}
+        troubles: dict[str, str] = {}
+
+        def further(_codes: Any, is_written: Any) -> dict[str, Any]:
+            troubles.update(self._troubles(values, failed))
+            lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
+            return {**facts, "same": same(is_written), "lost": lost}
+
+        dump = codec.dump(_views_last(values), self._realm, facts=further, known=known, failed=failed)
+        notes += self._left_out(failed, troubles)
         notes += dump.notes("came back")
         results = [
             ValueInfo(name, _type_name(unwrapped(values[name])), dump.sizes[name])
@@ -247,12 +255,16 @@ class RankValues:
                 notes.append(f"`{name}` is {value} in GPU cells and cpu in the notebook")
         return home, values
 
-    def _left_out(self, values: dict[str, Any], failed: dict[str, Exception]) -> list[str]:
-        notes, deadline = [], time.monotonic() + _DIAGNOSIS_S
+    def _troubles(self, values: dict[str, Any], failed: dict[str, Exception]) -> dict[str, str]:
+        """Why the first few of these cannot return."""
+        found, deadline = {}, time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
-            trouble = find_trouble(name, values[name], self._realm, failed[name], longest_s=left_s)
-            notes.append(f"{trouble} (not returned)")
+            found[name] = str(find_trouble(name, values[name], self._realm, failed[name], longest_s=left_s))
+        return found
+
+    def _left_out(self, failed: dict[str, Exception], troubles: dict[str, str]) -> list[str]:
+        notes = [f"{trouble} (not returned)" for trouble in troubles.values()]
         if len(failed) > _MOST_NAMED:
             notes.append(f"{len(failed) - _MOST_NAMED} more names could not be returned")
         for name in self._payload.out or ():
@@ -265,6 +277,13 @@ class RankValues:
         if not self._realm.has_gpu or frameworks.gpu_touched():
             return ""
         return frameworks.untouched_reason(self._namespace)
+
+
+class _Unsent:
+    """Stands for a value that the cell does not read: whether the name is unbound, the notebook wants to know."""
+
+    def __repr__(self) -> str:
+        return "<in the notebook, and not sent>"
 
 
 def _is_literal(expression: str) -> bool:

@@ -12,6 +12,7 @@ from ..core.cell import CellFacts
 from ..core.cell_calls import JOINS_GROUP
 from ..core.devices import DeviceLedger
 from ..core.ingredients import UsedInput
+from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import ValueInfo
 from ..errors import CannotSendError
 from ..storage import codec
@@ -65,6 +66,8 @@ class Prepared:
     joins_group: bool = False
     #: name -> object that was sent
     originals: dict[str, Any] = field(default_factory=dict)
+    #: name -> object that was not sent, and that the cell perhaps unbinds
+    unsent: dict[str, Any] = field(default_factory=dict)
     #: names that the cell is going to bind
     binds: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
@@ -175,6 +178,11 @@ class Collector:
             asks_input=facts.asks_input,
             joins_group=facts.joins_group or any(JOINS_GROUP in code.co_names for code in dump.codes),
             originals={name: selection.sent[name] for name in dump.sizes},
+            unsent={
+                name: self._names[name]
+                for name in facts.deleted - dump.sizes.keys() - set(choice.skip)
+                if name in self._names and not is_machinery(name) and not is_last_output(name)
+            },
             memo=dump.memo,
         )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..core.messages import RunView
 from ..core.resources import format_seconds
 from ..core.run import RunState
-from ..errors import StillTrainingError
+from ..errors import CannotSendError, GpuReleaseError, StillTrainingError
 from ..storage.exchange import Exchange
 
 _ABSENT = object()
@@ -48,12 +48,33 @@ class AwaitedRun:
         lasted = format_seconds(max(0.0, time.time() - since_s)) if since_s else "a moment"
         return f"{state}, {lasted} (run {view.run})"
 
-    def refuse(self, name: str) -> StillTrainingError:
+    def refuse(self, name: str) -> GpuReleaseError:
         """The error for a use of the name."""
         text = f"`{name}`: {self.says(name)}"
         if self.is_over:
             return StillTrainingError(text, mend=f"use `{name}`")
         return StillTrainingError(text, mend=f"%gpu_wait {self.run} waits for it")
+
+
+class Unreturned(AwaitedRun):
+    """What a placeholder says of a value that a GPU cell made and that could not return."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+        self.is_over = True
+
+    @property
+    def run(self) -> str:
+        """Nobody waits for it."""
+        return ""
+
+    def says(self, name: str) -> str:
+        """The reason."""
+        return f"`{name}` was made in a GPU cell and could not return: {self._why}"
+
+    def refuse(self, name: str) -> GpuReleaseError:
+        """The error for a use of the name."""
+        return CannotSendError(self.says(name), mend="make it in a plain cell, or use it in the cell that makes it")
 
 
 class Pending:
@@ -153,8 +174,11 @@ class PendingNames:
             return now is originals[name]
         return now is _ABSENT or id(now) == self._known.get(name)
 
-    def settle(self, values: dict[str, Any], others: Iterable[PendingNames]) -> list[str]:
-        """The run is over and ``values`` are those of its names; the rest get back what was there before.
+    def settle(
+        self, values: dict[str, Any], others: Iterable[PendingNames], unbound: Collection[str] = ()
+    ) -> list[str]:
+        """The run is over and ``values`` are those of its names; the rest get back what was there before,
+        less those that it ``unbound``.
 
         Placeholders that were put elsewhere (a list, another name) become their values. Where ``others``, newer runs,
         await the same name, they know now what stands behind it. Returns the names that were not made.
@@ -162,7 +186,7 @@ class PendingNames:
         self.awaited.is_over = True
         missing = [name for name in self._pending if name not in values]
         for name in self._pending:
-            value = values.get(name, self._before.get(name, _ABSENT))
+            value = values.get(name, _ABSENT if name in unbound else self._before.get(name, _ABSENT))
             self._hand_on(name, value, others)
             if self._namespace.get(name, _ABSENT) is self._placed[name]:
                 self._set(name, value)

@@ -180,7 +180,7 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
     return CellPayload(
         source=cell.body, count=place.count, line_offset=place.line_offset, filename=cell.source.filename,
         sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, gather=list(options.gather),
-        reevaluate=prepared.reevaluate,
+        reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent),
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
         modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
         front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,

@@ -83,14 +83,16 @@ def dump(
     rest_bytes: int = 0,
     facts: Facts = lambda _codes, _is_written: {},
     known: KnownInputs | None = None,
+    failed: dict[str, Exception] | None = None,
 ) -> Dump:
     """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
     of ``rest`` what can be and has room in ``rest_bytes``.
 
-    A value that cannot be pickled is left out and named in ``failed``. ``known``: what the receiver has itself.
+    A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``known``: what
+    the receiver has itself.
     """
     more = _More(follow, home, rest, rest_bytes)
-    failed: dict[str, Exception] = {}
+    failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     plain = presumed_plain(values)
     with without_gc():

@@ -98,6 +98,7 @@ class Notebook:
         inputs = self._graph(prepared.stream, prepared.buffers, through_files)
         payload = CellPayload(
             source=body, inputs=inputs, out=prepared.out, skip=prepared.skip, reevaluate=prepared.reevaluate,
+            unsent=sorted(prepared.unsent),
             sys_path=prepared.sys_path, modules=prepared.modules, ambient=prepared.ambient, workdir=os.getcwd(),
         )  # fmt: skip
         answer = self._ranks.run(

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from round_trip import Notebook
 
+from jupyter_gpu_release.errors import CannotSendError
+from jupyter_gpu_release.sending.pending import NeedsRunError
+
 
 # ------------------------------------------------------------------------------- what goes in and out
 def test_names_in_and_out(nb: Notebook) -> None:
@@ -189,4 +192,34 @@ def test_what_cannot_be_pickled_is_named_and_skipped(
     assert "`g`" in text
     assert "`con`" in text
     assert "`f`: cannot pickle an open file ('out.txt')" in text
-    assert not {"cfg", "g", "con", "f", "w"} & nb.ns.keys()
+    assert all("could not return" in repr(nb.ns[name]) for name in ("cfg", "g", "con", "f", "w"))
+
+
+def test_names_that_a_cell_binds_and_unbinds_are_unbound_in_the_notebook_too(nb: Notebook) -> None:
+    nb.cell("e = 'old'; x = [1]; y = 3; z = 4; w = 5; v = 6")
+    nb.ok(
+        "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    pass\nx = 2\ndel x\nif False:\n    y = 1\n    del y\n"
+        "z = 1\ndel z\nz = 7\ntry:\n    pass\nexcept ValueError as w:\n    pass\nfor v in range(3):\n    pass\ndel v"
+    )
+    assert [name in nb.ns for name in "exyzwv"] == [False, False, True, True, True, False]
+    assert (nb.ns["y"], nb.ns["z"], nb.ns["w"]) == (3, 7, 5)
+
+
+def test_a_name_whose_new_value_cannot_return_says_so_and_is_not_the_old_one(nb: Notebook) -> None:
+    nb.cell("import threading\nresult = 'old'; other = {'a': 1}")
+    trip = nb.ok("result = {'lock': threading.Lock()}\nfresh = (i for i in range(3))\nother['a'] = 2")
+    assert any("result" in note and "not returned" in note for note in trip.notes)
+    for name in ("result", "fresh"):
+        assert f"`{name}` was made in a GPU cell and could not return" in repr(nb.ns[name])
+        with pytest.raises(CannotSendError, match="could not return"):
+            len(nb.ns[name])
+        with pytest.raises(CannotSendError, match="could not return"):
+            nb.cell(f"list({name})")
+    assert nb.ns["other"] == {"a": 2}
+    nb.ok("result = 3\nfresh = [1]")
+    assert (nb.ns["result"], nb.ns["fresh"]) == (3, [1])
+    nb.ok("bad = threading.Lock()")
+    with pytest.raises(NeedsRunError) as caught:
+        nb.gpu("bad.acquire()")
+    assert "could not return" in str(caught.value.refusal)
+    assert any("could not return" in note for note in nb.ok("if result > 3:\n    bad.acquire()\nresult = 4").notes)
