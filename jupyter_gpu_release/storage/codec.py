@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GpuReleaseError
-from .mapped_files import MappedFileError
 from .missing import TolerantUnpickler
 from .pickler import GraphPickler, digest, global_reads, without_gc
 from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
@@ -396,7 +395,7 @@ def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadEr
     if at_home:
         text = f"what came back cannot be read, at `{name}`: {type(error).__name__}: {error}"
         return LoadError(text, mend=f"run the cell again with --skip {name}")
-    if isinstance(error, MappedFileError):
+    if isinstance(error, GpuReleaseError):
         reason, mend = error.message, error.mend
     elif isinstance(error, ModuleNotFoundError):
         reason = f"it needs the module {error.name}, which the cluster lacks"

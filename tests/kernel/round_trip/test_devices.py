@@ -122,7 +122,7 @@ def test_random_states_travel_in_and_back(nb: Notebook) -> None:
     assert len({first, second, third}) == 3
 
 
-def test_settings_travel_in_but_not_back(nb: Notebook) -> None:
+def test_settings_travel_in_and_back(nb: Notebook) -> None:
     nb.cell(
         "import numpy as np, pandas as pd, torch\nold = np.get_printoptions()\nnp.set_printoptions(precision=3)\n"
         "pd.set_option('display.max_rows', 7)\ntorch.set_default_dtype(torch.float64)"
@@ -132,7 +132,7 @@ def test_settings_travel_in_but_not_back(nb: Notebook) -> None:
             "r = np.get_printoptions()['precision'], pd.get_option('display.max_rows'), str(torch.zeros(1).dtype)\nnp.set_printoptions(precision=5)"
         )
         assert nb.ns["r"] == (3, 7, "torch.float64")
-        assert np.get_printoptions()["precision"] == 3
+        assert np.get_printoptions()["precision"] == 5
     finally:
         nb.cell(
             "torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)"
