@@ -139,6 +139,8 @@ def _loosely(text: str) -> str:
 def _with_sentence(each: Difference, gpu: Play, documented: list[re.Pattern[str]]) -> Difference:
     """A cell's own receipt announces what differs in it; of a name, any receipt that names it."""
     kind, _, which = each.where.partition(" ")
+    if kind == "file":
+        return each
     lines = [line for cell in gpu.cells for text in cell.said for line in text.splitlines()]
     if kind == "cell":
         lines = [line for text in gpu.cells[int(which) - 1].said for line in text.splitlines()]

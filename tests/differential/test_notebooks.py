@@ -14,9 +14,10 @@ from tests.differential.__main__ import compare
 HERE = Path(__file__).parent / "notebooks"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: short, and each of another kind
-_FEW = ("errors_and_contexts", "gradient_descent", "inventory", "pandas_basics", "recursion_and_search")
-#: not mended yet
-_KNOWN = ("name _",)
+_FEW = (
+    "errors_and_contexts", "gradient_descent", "inventory", "pandas_basics", "recursion_and_search",
+    "library_lightgbm", "library_polars", "library_statsmodels",
+)  # fmt: skip
 
 
 def _notebooks() -> list[Path]:
@@ -29,8 +30,10 @@ def _notebooks() -> list[Path]:
 @pytest.mark.soak
 @pytest.mark.parametrize("path", _notebooks(), ids=lambda path: path.stem)
 def test_a_notebook_of_gpu_cells_is_the_plain_one(path: Path, cluster: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path.stem.startswith("library_"):  # where it is not installed both runs fail alike
+        pytest.importorskip(path.stem.removeprefix("library_"))
     home = str(Path(cluster.connection.token_file).parent)
     monkeypatch.setenv("JUPYTER_GPU_HOME", home)
     found = compare(path, {**os.environ, "JUPYTER_GPU_HOME": home})
-    undocumented = [each for each in found if not each.documented and each.where not in _KNOWN]
+    undocumented = [each for each in found if not each.documented]
     assert not undocumented, "\n".join(map(str, undocumented))

@@ -120,6 +120,8 @@ class Walk:
             yield from self._numpy(place, value, kind)
         elif library == "pandas":
             yield from self._pandas(place, value, kind)
+        elif library == "polars" and hasattr(value, "serialize"):  # its pickles differ from time to time
+            yield place, f"{class_name(kind)} {value.explain() if hasattr(value, 'explain') else value.to_dicts()}"
         elif library == "torch" and hasattr(value, "untyped_storage"):
             yield from self._tensor(place, value, kind)
         elif library == "matplotlib":
@@ -251,12 +253,11 @@ class Walk:
         yield place, f"instance of {class_name(kind)}"
         try:
             parts = value.__reduce_ex__(4)
-        except Exception:
-            state = getattr(value, "__dict__", None)
-            if state is None:
-                yield f"{place} (text)", _ADDRESS.sub("0x…", repr(value))[:300]
+        except Exception:  # it stays where it is: a pool, a generator, an open file
+            if kind.__module__ == "__main__":
+                yield from self._of(f"{place}.__dict__", getattr(value, "__dict__", {}))
             else:
-                yield from self._of(f"{place}.__dict__", state)
+                yield f"{place} (text)", _ADDRESS.sub("0x…", repr(value))[:300]
             return
         if isinstance(parts, str):
             yield f"{place} (global)", parts
