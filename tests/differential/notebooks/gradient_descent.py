@@ -16,7 +16,7 @@ def gradient(theta):
     return 2 / len(y) * X.T @ (X @ theta - y)
 
 
-for _ in range(100):
+for epoch in range(100):
     theta -= 0.1 * gradient(theta)
     trace.append(theta.copy())
 theta.round(3)
