@@ -17,6 +17,7 @@ from .. import __version__
 from ..core.messages import Outcome, decode, encode
 from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, RunFollows, StartOrder
 from ..errors import ClusterError, GpuReleaseError
+from ..hardware.card_reader import CardReader
 from ..hardware.nvml import Nvml
 from ..storage.runs import probe_store
 from . import memory, process, raylet
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 _END_S = 60.0
 #: until a node that can start no cells tries again
 _AGAIN_S = 30.0
+#: a driver that has not answered after this is in trouble
+_CARDS_S = 1.5
 
 
 class NodeAgent:
@@ -53,8 +56,8 @@ class NodeAgent:
         # whatever an earlier agent of this node left behind
         process.end_marked(process.NODE_MARKER, self._node, spare=process.persisters(), wait_s=_END_S)
         self._keeping = Keeping(self._config, self._node)
-        self._nvml = Nvml()
-        self._meter = UseMeter(self._nvml)
+        self._cards = CardReader(Nvml())
+        self._meter = UseMeter(self._cards)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
         self._promised = PromisedCalls()
@@ -213,7 +216,8 @@ class NodeAgent:
 
     async def gpus(self) -> bytes:
         """list[GpuInfo] with memory and utilisation now."""
-        return encode(await asyncio.to_thread(self._gpus))
+        await self._read_cards()
+        return encode(self._gpus())
 
     async def probe_store(self, path: str) -> str:
         """Write and read the store from this node: empty when well, else the error."""
@@ -277,6 +281,7 @@ class NodeAgent:
         is_working = await self._can_start_cells()
         await self._store.look()
         self._spawn(self._store.run())
+        await self._read_cards()
         await self._reporter.introduce(encode(self._info()))
         while not is_working:
             await asyncio.sleep(_AGAIN_S)
@@ -290,21 +295,28 @@ class NodeAgent:
             return False
         return True
 
+    async def _read_cards(self) -> None:
+        """Have a new reading; a driver that does not answer leaves the last one."""
+        if not self._config.simulated and self._cards.silent_s < _CARDS_S:
+            await asyncio.wait([asyncio.wrap_future(self._cards.ask())], timeout=_CARDS_S)
+
     def _info(self) -> NodeInfo:
         return NodeInfo(
             node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
             memory_bytes=memory.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
-            versions={"ray": ray.__version__, "driver": self._nvml.driver_version()}, notes=self._notes(),
+            versions={"ray": ray.__version__, "driver": self._cards.driver}, notes=self._notes(),
             has_lease_worker=self._lease_worker.is_there,
             trouble=self._store.trouble or self._servers.trouble,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:
-        return self._servers.notes
+        silent_s = self._cards.silent_s
+        driver = [f"the GPU driver has not answered for {silent_s:.0f} s"] if silent_s > _CARDS_S else []
+        return [*driver, *self._servers.notes]
 
     def _gpus(self) -> list[GpuInfo]:
-        return simulated_gpus(self._gpu_total) if self._config.simulated else self._nvml.gpus()
+        return simulated_gpus(self._gpu_total) if self._config.simulated else self._cards.last
 
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 from ..core.messages import GpuUse
 from ..core.node_messages import GpuInfo, StartOrder
-from ..hardware.nvml import Nvml
+from ..hardware.card_reader import CardReader
 
 SAMPLE_S = 0.5
+#: a driver that has not answered after this is not waited for: GPUs are held meanwhile
+_ANSWER_S = 1.0
 
 
 class _Samples:
     """Running sums for one run."""
 
-    def __init__(self, order: StartOrder, before: list[GpuInfo]) -> None:
+    def __init__(self, order: StartOrder) -> None:
         self.order = order
         self.count = 0
         self.sum = 0.0
         self.peak: float | None = None
         self.peak_memory = 0
-        self.before = {gpu.index: gpu.used_bytes for gpu in before}
+        self.before: dict[str, int] | None = None
+
+    def begin(self, gpus: list[GpuInfo]) -> None:
+        """Take the reading that others are compared with."""
+        self.before = {gpu.index: gpu.used_bytes for gpu in gpus}
 
     def add(self, gpus: list[GpuInfo]) -> None:
         """Take one reading of all cards."""
+        if self.before is None:
+            return
         mine = [gpu for gpu in gpus if gpu.index in (self.order.gpu_ids or ())]
         known = [gpu.utilization for gpu in mine if gpu.utilization is not None]
         if known:
@@ -37,10 +46,13 @@ class _Samples:
 
 
 class UseMeter:
-    """Samples the GPUs of the runs in progress; idle (no thread, no NVML call) when there is none."""
+    """Samples the GPUs of the runs in progress; idle (no thread, no NVML call) when there is none.
 
-    def __init__(self, nvml: Nvml) -> None:
-        self._nvml = nvml
+    Nothing here waits for the driver, but for :meth:`end`, which has a limit.
+    """
+
+    def __init__(self, cards: CardReader) -> None:
+        self._cards = cards
         self._runs: dict[str, _Samples] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -50,7 +62,8 @@ class UseMeter:
         if order.simulated or not order.gpu_ids:
             return
         with self._lock:
-            self._runs[order.run] = _Samples(order, self._nvml.gpus())
+            samples = self._runs[order.run] = _Samples(order)
+            self._cards.ask().add_done_callback(lambda read: samples.begin(read.result()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
                 self._thread.start()
@@ -61,17 +74,22 @@ class UseMeter:
             samples = self._runs.get(run)
             return samples.count if samples else 0
 
-    def end(self, order: StartOrder, *, stays: bool = False) -> GpuUse | None:
+    async def end(self, order: StartOrder, *, stays: bool = False) -> GpuUse | None:
         """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before.
 
         ``stays``: the process has not ended, so nothing can be said of what it leaves.
         """
         with self._lock:
             samples = self._runs.pop(order.run, None)
-            if samples is None:
-                return None
-            now = [gpu for gpu in self._nvml.gpus() if gpu.index in (order.gpu_ids or ())]
-        left = sum(max(0, gpu.used_bytes - samples.before.get(gpu.index, 0)) for gpu in now)
+        if samples is None:
+            return None
+        try:
+            read = await asyncio.wait_for(asyncio.wrap_future(self._cards.ask()), _ANSWER_S)
+        except TimeoutError:
+            read = []
+        before = samples.before or {}
+        now = [gpu for gpu in read if gpu.index in (order.gpu_ids or ()) and samples.before is not None]
+        left = sum(max(0, gpu.used_bytes - before.get(gpu.index, 0)) for gpu in now)
         return GpuUse(
             peak_utilization=samples.peak,
             mean_utilization=samples.sum / samples.count if samples.count else None,
@@ -87,6 +105,7 @@ class UseMeter:
                 if not self._runs:
                     self._thread = None
                     return
-                gpus = self._nvml.gpus()
+            gpus = self._cards.ask().result()
+            with self._lock:
                 for samples in self._runs.values():
                     samples.add(gpus)

@@ -193,7 +193,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
-        use = self._meter.end(self.order, stays=self.gang.stays)
+        use = await self._meter.end(self.order, stays=self.gang.stays)
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:

@@ -17,6 +17,7 @@ from jupyter_gpu_release.cli.plan import runtime_root
 from jupyter_gpu_release.core.messages import CellPayload, Event, Outcome, encode
 from jupyter_gpu_release.core.node_messages import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
 from jupyter_gpu_release.core.run import new_run_id
+from jupyter_gpu_release.hardware.card_reader import CardReader
 from jupyter_gpu_release.hardware.nvml import Nvml
 from jupyter_gpu_release.node import process
 from jupyter_gpu_release.node.adopted import AdoptedRun
@@ -51,7 +52,7 @@ class Node:
         self.config = msgspec.structs.replace(config, **settings)
         self.servers: ForkServers = self.call(self._make(self.config))
         self.keeping: Keeping = self.call(self._make_keeping())
-        self.meter = UseMeter(Nvml())
+        self.meter = UseMeter(CardReader(Nvml()))
 
     async def _make(self, config: AgentConfig) -> ForkServers:
         servers = ForkServers(config, self.marker)

@@ -73,23 +73,52 @@ def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
 
 def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
     code = """
-    import time
+    import asyncio, time
     from jupyter_gpu_release.core.node_messages import StartOrder
+    from jupyter_gpu_release.hardware.card_reader import CardReader
     from jupyter_gpu_release.node.gpu_use import UseMeter
-    meter = UseMeter(nvml)
+    cards = CardReader(nvml)
+    meter = UseMeter(cards)
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
     meter.begin(order)
+    cards.ask().result()
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
     deadline = time.monotonic() + 20
     while not meter.seen("r") and time.monotonic() < deadline:
         time.sleep(0.05)
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
-    use = meter.end(order)
+    use = asyncio.run(meter.end(order))
     answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
     meter.begin(order)
-    answer.append(meter.end(order, stays=True).left_bytes)
+    answer.append(asyncio.run(meter.end(order, stays=True)).left_bytes)
     """
     assert ask(_TWO, code) == [0.8, 700, 1000, 30, None]
+
+
+def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
+    code = """
+    import asyncio
+    from jupyter_gpu_release.core.node_messages import StartOrder
+    from jupyter_gpu_release.hardware.card_reader import CardReader
+    from jupyter_gpu_release.node.gpu_use import UseMeter
+    cards = CardReader(nvml)
+    meter = UseMeter(cards)
+    known = len(cards.ask().result())
+    text = state.read_text()
+    state.write_text("hang")
+    orders = [StartOrder(run=f"r{n}", payload=b"", folder="/", gpu_ids=["1"]) for n in range(20)]
+    for order in orders:
+        meter.begin(order)
+
+    async def ends():
+        return [use.left_bytes for use in await asyncio.gather(*(meter.end(order) for order in orders))]
+
+    left = asyncio.run(ends())
+    was_silent, still_known = cards.silent_s > 0.5, len(cards.last)
+    state.write_text(text)
+    answer = [known, set(left) == {None}, was_silent, still_known, len(cards.ask().result(30)), cards.silent_s]
+    """
+    assert ask(_TWO, code) == [2, True, True, 2, 2, 0.0]
 
 
 def test_without_a_driver_everything_is_empty() -> None:
