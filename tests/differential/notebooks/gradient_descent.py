@@ -40,4 +40,4 @@ print(f'{errors[0]:.3f} {errors[-1]:.5f}')
 
 # %%
 theta[:] = 0
-theta, trace[-1].round(2)
+theta.tolist(), trace[-1].round(2)
