@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,10 +18,12 @@ from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
 from ..sending.history import DeviceHistory
+from ..sending.patches import LibraryPatches
 from ..sending.pending import Pending, Unreturned
 from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
 from ..storage.graph_key import GraphKey, graph_key
+from ..storage.module_state import is_state, place_of
 from ..storage.rebuild import Realm
 from ..storage.references import Key, parts_of
 from .arrival import Arrival
@@ -40,6 +43,9 @@ class Namespace:
         self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
         self.outward = Collector(shell.user_ns, self._realm)
+        #: what was set in libraries
+        self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        self.outward.patched = self._patches.found
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: ambient.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet
@@ -82,6 +88,10 @@ class Namespace:
         tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
         facts = analyse(tree, transform)
         prepared = self.outward.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
+        if away := self._patches.stay_away(tree, self.outward.local_modules):
+            prepared.notes.append(
+                f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
+            )
         prepared.binds = _bound_by(tree, facts, choice)
         return prepared
 
@@ -139,12 +149,16 @@ class Namespace:
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
+        if prepared is not None:
+            loaded.values |= loaded.state
         originals, memo = (
             ({**prepared.unsent, **prepared.originals}, prepared.memo) if prepared is not None else ({}, {})
         )
         arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
         arrival.bind()
         namespace = self._shell.user_ns
+        if prepared is not None:
+            _put_into_modules(namespace, loaded)
         self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
         if in_turn and prepared is not None and last is not None:
@@ -162,6 +176,19 @@ class Namespace:
         if lacking:
             self._notes.append(say_lacking(run, lacking))
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+
+def _put_into_modules(namespace: dict[str, Any], loaded: codec.Loaded) -> None:
+    """What the cell changed in the notebook's own modules."""
+    for name in loaded.state:
+        module, attribute = place_of(name)
+        loaded.values.pop(name, None)
+        value = namespace.pop(name, None)
+        if module in sys.modules:
+            setattr(sys.modules[module], attribute, value)  # of a module, never of a class in it
+    for module, attribute in map(place_of, filter(is_state, loaded.facts.get("deleted", ()))):
+        if module in sys.modules:
+            vars(sys.modules[module]).pop(attribute, None)
 
 
 class SentObjects:

@@ -23,6 +23,7 @@ from ..storage.deferred import module_or_deferred
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
 from ..storage.group_reducers import unwrapped
+from ..storage.module_state import is_state
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
 from ..storage.references import Key, KnownInputs
@@ -32,6 +33,7 @@ from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import ArrivedNumbers, Holder, KnownObjects
 from .last_output import last_output
+from .local_modules import ModulesOfNotebook
 from .once_warnings import OnceWarnings
 
 _MOST_NAMED = 8
@@ -72,6 +74,7 @@ class RankValues:
         #: the value of its last expression, if there was one
         self.shown: tuple[Any, ...] = ()
         self._settings: settings.SettingsBefore | None = None
+        self._modules = ModulesOfNotebook()
         self._choices: set[str] = set(payload.reevaluate)
 
     @property
@@ -88,6 +91,7 @@ class RankValues:
         notes += self._reevaluate()
         for name in self._payload.unsent:
             self._namespace.setdefault(name, _Unsent())
+        names += self._look_at_modules()
         reader = self._reader()
         for name in names if not self._payload.function else ():
             value = self._namespace[name]
@@ -95,7 +99,18 @@ class RankValues:
                 self._inputs[name] = reader.take(value)
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: Holder(value) for name, value in self._namespace.items()}
+        self._leave_modules()
         return notes
+
+    def _look_at_modules(self) -> list[str]:
+        """For a moment what is in the notebook's own modules counts as names."""
+        state = self._modules.state() if not self._payload.function else {}
+        self._namespace.update(state)
+        return [name for name, value in state.items() if self._modules.is_small(value)]
+
+    def _leave_modules(self) -> None:
+        for name in [name for name in self._namespace if is_state(name)]:
+            del self._namespace[name]
 
     def _load_graph(self, notes: list[str]) -> tuple[list[str], dict[int, Any]]:
         stream, buffers = self._graph
@@ -111,6 +126,7 @@ class RankValues:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
+        notes += self._modules.begin(loaded.facts.get("local", []), loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         self._known = KnownObjects(loaded.memo)
         if not self._payload.function:
@@ -153,6 +169,7 @@ class RankValues:
         What cannot be pickled is left out and said in the notes.
         """
         self._warnings.end()
+        self._look_at_modules()
         with without_gc():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
@@ -176,6 +193,7 @@ class RankValues:
         def further(_codes: Any, is_written: Any) -> dict[str, Any]:
             troubles.update(self._troubles(values, failed))
             lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
+            lost = {name: why for name, why in lost.items() if not is_state(name)}
             return {**facts, "same": same(is_written), "lost": lost}
 
         dump = codec.dump(_views_last(values), self._realm, facts=further, known=known, failed=failed)
@@ -184,8 +202,9 @@ class RankValues:
         results = [
             ValueInfo(name, _type_name(unwrapped(values[name])), dump.sizes[name])
             for name in names
-            if name in dump.sizes and not _is_import(values[name])
+            if name in dump.sizes and not _is_import(values[name]) and not is_state(name)
         ]
+        self._leave_modules()
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
 
     def _last_output(self) -> LastOutput | None:
@@ -260,7 +279,9 @@ class RankValues:
         found, deadline = {}, time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
-            found[name] = str(find_trouble(name, values[name], self._realm, failed[name], longest_s=left_s))
+            found[name] = str(
+                find_trouble(name.replace(":", "."), values[name], self._realm, failed[name], longest_s=left_s)
+            )
         return found
 
     def _left_out(self, failed: dict[str, Exception], troubles: dict[str, str]) -> list[str]:

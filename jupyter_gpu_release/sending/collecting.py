@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..errors import CannotSendError
 from ..storage import codec
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import refuse_torn
+from ..storage.module_state import is_state, place_of
 from ..storage.rebuild import Realm
 from .gatherable import check_gather
 from .modules import LocalModules
@@ -93,6 +95,9 @@ class Collector:
         self.origins = ResultOrigins()
         #: (name, value) → the placeholder, where a run in the background is still making the value
         self.awaits: Awaits = placeholder
+        #: what was set in libraries, by the name under which it travels
+        self.local_modules: list[str] = []
+        self.patched: Callable[[], dict[str, Any]] = dict
 
     def collect(
         self,
@@ -121,6 +126,7 @@ class Collector:
             home=selection.home,
             rest=selection.rest,
             rest_bytes=choice.implicit_bytes,
+            state=lambda needed: self._state(selection, facts.modules | needed),
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection, labels or {})
@@ -131,11 +137,18 @@ class Collector:
         prepared.call_by(labels or {})
         return prepared
 
+    def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], list[str]]:
+        modules = self.local_modules = self._modules.loaded(needed, self._modules.added_paths())
+        tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
+        found = self.patched().items()
+        patches = {name: value for name, value in found if place_of(name)[0].partition(".")[0] in tops}
+        return selection.state(modules, patches), modules
+
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
         selection.say_unsent(failed)
         needed = [name for name in failed if not selection.is_optional(name)]
         for name in failed:
-            if name not in needed and name not in selection.implicit:
+            if name not in needed and name not in selection.implicit and not is_state(name):
                 trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
                 selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
         if not needed:
@@ -192,5 +205,5 @@ def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:
     return [
         ValueInfo(name, type(selection.sent[name]).__name__, size)
         for name, size in dump.sizes.items()
-        if name not in modules
+        if name not in modules and not is_state(name)
     ]

@@ -7,9 +7,12 @@ import os
 import site
 import sys
 import sysconfig
+import types
 from collections.abc import Iterable
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+
+from ..storage.module_state import loaded_below
 
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 2000
@@ -30,6 +33,8 @@ class LocalModules:
     def __init__(self) -> None:
         self._sources: dict[Path, tuple[tuple[int, int], bytes]] = {}
         self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+        #: which file a module was when it was first seen
+        self._loaded: dict[str, tuple[ModuleSpec, tuple[int, int]]] = {}
         self._installed = _installed_folders()
 
     def added_paths(self) -> list[str]:
@@ -65,6 +70,24 @@ class LocalModules:
             note = f"local modules are too large to ship ({named}: {size >> 20} MiB); nodes must see their folders"
             return {}, local, [note]
         return files, local, []
+
+    def loaded(self, names: Iterable[str], added: Iterable[str]) -> list[str]:
+        """Those of ``names`` and what they import that are local and loaded here as their files are now."""
+        _, local, _ = self.ship(names, added)
+        return [name for name in loaded_below(local) if not self._is_edited(sys.modules[name])] if local else []
+
+    def _is_edited(self, module: types.ModuleType) -> bool:
+        """Whether its file is another one than this process has loaded, as far as can be told."""
+        source, spec = getattr(module, "__file__", None), module.__spec__
+        if not source or spec is None or not os.path.isfile(source):
+            return False
+        is_compiled = _is_compiled_from(Path(source), spec.cached) if spec.cached else None
+        if is_compiled is not None:
+            return not is_compiled
+        known = self._loaded.get(module.__name__)
+        if known is None or known[0] is not spec:  # a reload makes a new one
+            known = self._loaded[module.__name__] = (spec, _stamp(Path(source)))
+        return known[1] != _stamp(Path(source))
 
     def required(self, names: Iterable[str], local: set[str]) -> list[str]:
         """Top-level names that the cluster must have installed."""
@@ -117,6 +140,18 @@ class LocalModules:
         if known is None or known[0] != stamp:
             known = self._imports[path] = (stamp, _imports_of(self._read(path)))
         return known[1]
+
+
+def _is_compiled_from(source: Path, compiled: str) -> bool | None:
+    """Whether ``compiled`` was made from the file as it is now; None: there is no telling."""
+    try:
+        found = source.stat()
+        with open(compiled, "rb") as file:
+            header = file.read(16)
+    except OSError:
+        return None
+    flags, changed_s, size = (int.from_bytes(header[at : at + 4], "little") for at in (4, 8, 12))
+    return None if flags else (changed_s, size) == (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
 
 
 def _current_folder() -> str:

@@ -18,6 +18,7 @@ from ..core.resources import format_bytes
 from ..core.secrets import looks_secret
 from ..errors import CannotSendError, OptionError
 from ..storage import codec
+from ..storage.module_state import is_state, place_of, state_of
 from ..storage.pickler import global_reads
 from ..storage.views import is_partial_view
 from .code_reflection import reflection_of
@@ -93,6 +94,8 @@ class Selection:
         self._reflect(facts.reflection, facts.bound)
         #: names that go along if they can, since any may be looked up
         self.implicit: set[str] = set()
+        #: attributes of libraries that the notebook has set
+        self._patched: set[str] = set()
         #: such names that are not ready
         self._unready: list[str] = []
         self._refuse_unknown()
@@ -192,10 +195,33 @@ class Selection:
                 found |= self._with_device_choice(name)
         return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
 
+    def state(self, modules: Iterable[str], patches: Mapping[str, Any]) -> dict[str, Any]:
+        """What was set in these modules, which lie beside the notebook, and (``patches``) in libraries."""
+        if self._choice.include is not None:
+            return {}
+        found = {name: value for name, value in state_of(modules).items() if not _is_secret(name, value)}
+        for name, value in patches.items():
+            if _is_secret(name, value):
+                place = ".".join(place_of(name))
+                sentence = f"`{place}` looks like a secret and is held back: set it in the cell"
+                self.warnings += [sentence] if sentence not in self.warnings else []
+            else:
+                self._patched.add(name)
+                found[name] = value
+        self.sent |= found
+        return found
+
     def say_unsent(self, failed: Mapping[str, Exception]) -> None:
         """Which of the names that could be meant do not go along, and why."""
         unsent = [f"`{name}` (still being made)" for name in self._unready]
         unsent += [f"`{name}` ({_why(failed[name])})" for name in failed if name in self.implicit]
+        for name, error in failed.items():
+            if name in self._patched:
+                place = ".".join(place_of(name))
+                self.notes.append(f"`{place}` was set in the notebook and is not so in the cell: {_why(error)}")
+            elif is_state(name) and isinstance(error, codec.NoRoomError):
+                place = ".".join(place_of(name))
+                self.notes.append(f"`{place}` ({_why(error)}) is too large, the cell has what importing makes it")
         if unsent:
             more = f" and {len(unsent) - _MOST_NAMED} more" if len(unsent) > _MOST_NAMED else ""
             self.warnings.append(
@@ -206,7 +232,8 @@ class Selection:
     def is_optional(self, name: str) -> bool:
         """Whether the cell can do without: it is only perhaps read."""
         looked_up = name in self._reflection.names and name not in self._facts.reads
-        return (name in self._facts.hints or looked_up or name in self.implicit) and name not in self._chosen
+        may_lack = name in self._facts.hints or looked_up or name in self.implicit
+        return is_state(name) or (may_lack and name not in self._chosen)
 
     def module_names(self) -> dict[str, str]:
         """Sent names that hold modules → the module's full name."""
@@ -269,6 +296,10 @@ class Selection:
         if name not in self.held_back:
             self.held_back.append(name)
             self.warnings.append(f"`{name}` looks like a secret and is held back: --in +{name} sends it")
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return looks_secret(place_of(name)[1].rpartition(".")[2], value)
 
 
 def _is_own(cls: type) -> bool:

@@ -18,6 +18,8 @@ from typing import Any
 
 from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
+from .module_state import MOST_BYTES as STATE_BYTES
+from .module_state import is_state
 from .pickler import GraphPickler, digest, global_reads, without_gc
 from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .rebuild import Realm, Rebuilder
@@ -35,7 +37,9 @@ _MOST_RESTARTS = 5
 Follow = Callable[[str], dict[str, Any]]
 #: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
 Home = Callable[[Any], dict[str, Any]]
-#: asked when all of that is written: names that go along if they can
+#: asked when all of that is written, with the modules that it needs: more values that go along if they can, and a fact
+State = Callable[[set[str]], tuple[dict[str, Any], list[str]]]
+#: asked after that: names that go along if they can
 Rest = Callable[[], dict[str, Any]]
 #: asked last: (code of the functions that travel, whether an object travels) → further facts
 Facts = Callable[[list[types.CodeType], Callable[[Any], bool]], dict[str, Any]]
@@ -80,17 +84,18 @@ def dump(
     home: Home = lambda _thing: {},
     rest: Rest = dict,
     rest_bytes: int = 0,
+    state: State = lambda _modules: ({}, []),
     facts: Facts = lambda _codes, _is_written: {},
     known: KnownInputs | None = None,
     failed: dict[str, Exception] | None = None,
 ) -> Dump:
     """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
-    of ``rest`` what can be and has room in ``rest_bytes``.
+    of ``rest`` what can be and has room in ``rest_bytes``, and the ``state`` of modules.
 
     A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``known``: what
     the receiver has itself.
     """
-    more = _More(follow, home, rest, rest_bytes)
+    more = _More(follow, home, rest, rest_bytes, state)
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     plain = presumed_plain(values)
@@ -120,6 +125,7 @@ class _More:
     home: Home
     rest: Rest
     rest_bytes: int
+    state: State
 
 
 class NoRoomError(Exception):
@@ -214,14 +220,19 @@ class _Writer:
                         self._name(name, value)
 
     def _rest(self, done: set[str]) -> None:
-        values = {name: value for name, value in self._more.rest().items() if name not in done}
-        if not values:
-            return
         needed = set(self._pickler.modules)
+        state, local = self._more.state(needed)
+        rest = {name: value for name, value in self._more.rest().items() if name not in done}
+        if not (rest or local or state):
+            return
         self._pickler.dump(("", ""))
-        self._pickler.dump({"rest": True})
+        self._pickler.dump({"rest": True, "local": local})
         self._careful = True  # many of these cannot be pickled
-        left = self._more.rest_bytes
+        self._what_has_room(state, STATE_BYTES)
+        self._what_has_room(rest, self._more.rest_bytes)
+        self._dump.modules_of_rest = self._pickler.modules - needed
+
+    def _what_has_room(self, values: dict[str, Any], left: int) -> None:
         for name, value in values.items():
             size = _size_at_least(value)
             if size <= left:
@@ -229,7 +240,6 @@ class _Writer:
                 left -= self._dump.sizes.get(name, 0)
             else:
                 self._dump.failed.setdefault(name, NoRoomError(size))
-        self._dump.modules_of_rest = self._pickler.modules - needed
 
     def _name(self, name: str, value: Any, room: int | None = None) -> None:
         if name in self._dump.failed:
@@ -297,6 +307,8 @@ class Loaded:
     modules: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    #: state of the notebook's own modules, by ``module:attribute``
+    state: dict[str, Any] = field(default_factory=dict)
     #: names that went along because they could
     rest: set[str] = field(default_factory=set)
     #: number in the stream → object (for a rank)
@@ -349,6 +361,7 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
     rebuilder.finish(lambda value: digest(value, realm))
     loaded.codes = rebuilder.codes
+    loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_state(name)}
     loaded.own = rebuilder.targets.own
     rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
     return loaded

@@ -1,0 +1,88 @@
+"""State of the notebook's own modules: what was set in a module that lies beside the notebook.
+
+Each attribute travels as a value of the graph under ``module:attribute``, which is no name of Python's.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+#: of all attributes together
+MOST_BYTES = 1 << 20
+_MOST_MODULES, _MOST_ATTRIBUTES = 200, 500
+_MARK = ":"
+_ABSENT = object()
+
+
+def is_state(name: str) -> bool:
+    """Whether a name in a graph is an attribute of a module."""
+    return _MARK in name
+
+
+def name_of(module: str, attribute: str) -> str:
+    """Under which name the attribute travels."""
+    return f"{module}{_MARK}{attribute}"
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """Module and attribute (perhaps of a class in it) of such a name."""
+    module, _, attribute = name.partition(_MARK)
+    return module, attribute
+
+
+def holder_of(name: str) -> tuple[Any, str]:
+    """The module (or the class in it) that has such an attribute, and the attribute; its module is loaded."""
+    module, attribute = place_of(name)
+    *path, last = attribute.split(".")
+    return functools.reduce(getattr, path, sys.modules[module]), last
+
+
+def loaded_below(tops: Iterable[str]) -> list[str]:
+    """These modules and the ones in them, as far as this process has them."""
+    wanted = set(tops)
+    found = [name for name in list(sys.modules) if name.partition(".")[0] in wanted]
+    return [name for name in found[:_MOST_MODULES] if type(sys.modules[name]) is types.ModuleType]
+
+
+def state_of(modules: Iterable[str]) -> dict[str, Any]:
+    """Everything in them that is not simply defined there."""
+    return {
+        name_of(module, attribute): value
+        for module in modules
+        for attribute, value in list(vars(sys.modules[module]).items())[:_MOST_ATTRIBUTES]
+        if not attribute.startswith("__") and not _is_definition(sys.modules[module], attribute, value)
+    }
+
+
+def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool:
+    if isinstance(value, types.ModuleType):
+        return True
+    if not isinstance(value, types.FunctionType | type):
+        return False
+    return getattr(value, "__module__", None) == module.__name__ and value.__qualname__ == attribute
+
+
+def put(state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[Any, Any], bool]) -> None:
+    """Set what arrived in modules that have just been imported; what is there already stays itself.
+
+    A list, dict or set is filled, so that whoever imported it has it, too; but what another name holds as well (its id
+    is ``known``) is put there itself.
+    """
+    shared = set(known)
+    for name, value in state.items():
+        place, attribute = holder_of(name)
+        old = vars(place).get(attribute, _ABSENT)
+        if id(value) in shared or not (is_same(old, value) or _fill(old, value)):
+            setattr(place, attribute, value)
+
+
+def _fill(old: Any, new: Any) -> bool:
+    if type(old) is not type(new) or type(old) not in (list, dict, set):
+        return False
+    old.clear()
+    old.extend(new) if isinstance(old, list) else old.update(new)
+    return True
