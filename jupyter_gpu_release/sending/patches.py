@@ -97,7 +97,7 @@ class LibraryPatches:
     def _owner(self, chain: str) -> Any:
         """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""
         root, *path = chain.split(".")[:-1]
-        owner = self._names.get(root) or sys.modules.get(root)
+        owner = self._names[root] if root in self._names else sys.modules.get(root)
         for part in path:
             owner = vars(owner).get(part) if type(owner) is types.ModuleType or isinstance(owner, type) else None
         if type(owner) is types.ModuleType:

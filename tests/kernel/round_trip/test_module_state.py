@@ -113,3 +113,9 @@ def test_what_cells_set_in_libraries_goes_in(nb: Notebook) -> None:
         nb.cell(
             "ssl._create_default_https_context, fractions.Fraction.limit_denominator = before\njson.extra.close()\ndel json.extra, json.api_key"
         )
+
+
+def test_an_attribute_of_a_value_without_a_truth_value_is_set_as_ever(nb: Notebook) -> None:
+    nb.cell("import pandas as pd\ndf = pd.DataFrame({'a': [1], 'b': [2]})\ndf.index = [7]")
+    nb.ok("df.columns = ['c', 'd']")
+    assert list(nb.ns["df"].columns) == ["c", "d"]
