@@ -1,9 +1,11 @@
 """What a cell needs and makes, read from its syntax tree. Nothing is executed here."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import contextlib
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -66,10 +68,60 @@ def _compiled(source: str, filename: str) -> ast.Module:
     return tree
 
 
-def analyse(tree: ast.Module, transform: Transform) -> CellFacts:
-    """Find what the cell reads, binds, deletes and imports."""
+def analyse(tree: ast.Module, transform: Transform, *, postponed: bool = False) -> CellFacts:
+    """Find what the cell reads, binds, deletes and imports.
+
+    ``postponed``: an earlier cell has imported ``annotations`` from ``__future__``, so annotations are texts.
+    """
     from .cell_flow import Flow
 
+    annotations = _Annotations()
+    if postponed or _postpones(tree):
+        tree = annotations.visit(copy.deepcopy(tree))
     flow = Flow(CellFacts(), transform)
     flow.run(tree.body)
+    flow.facts.hints |= annotations.names - flow.facts.reads - flow.facts.bound
     return flow.facts
+
+
+def postpones_annotations(compiler_flags: int) -> bool:
+    """Whether a shell's compiler makes texts of annotations."""
+    return bool(compiler_flags & __future__.annotations.compiler_flag)
+
+
+def _postpones(tree: ast.Module) -> bool:
+    return any(
+        isinstance(statement, ast.ImportFrom)
+        and statement.module == "__future__"
+        and any(name.name == "annotations" for name in statement.names)
+        for statement in tree.body[:10]
+    )
+
+
+class _Annotations(ast.NodeTransformer):
+    """Takes annotations out; keeps their names, which a library may look up (``dataclass`` asks for ``ClassVar``)."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def _take(self, annotation: ast.expr | None) -> None:
+        if annotation is not None:
+            self.names |= {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self._take(node.annotation)
+        node.annotation = ast.copy_location(ast.Constant(None), node.annotation)
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        self._take(node.annotation)
+        node.annotation = None
+        return node
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        self._take(node.returns)
+        node.returns = None
+        return self.generic_visit(node)
+
+    visit_FunctionDef = _visit_function  # noqa: N815
+    visit_AsyncFunctionDef = _visit_function  # noqa: N815

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ..client.results import say_lacking
-from ..core.cell import CellFacts, analyse, parse_cell
+from ..core.cell import CellFacts, analyse, parse_cell, postpones_annotations
 from ..core.failed_frames import FailedFrames
 from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
@@ -86,7 +86,7 @@ class Namespace:
         transform = self._shell.transform_cell
         custom = bool(getattr(self._shell, "input_transformers_post", None))
         tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
-        facts = analyse(tree, transform)
+        facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
         prepared = self.outward.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
         if away := self._patches.stay_away(tree, self.outward.local_modules):
             prepared.notes.append(

@@ -209,6 +209,21 @@ def _set_ipython(_module: Any, name: str, value: Any) -> None:
         setattr(_shows(shell, name), name, value)
 
 
+def _futures(futures: Any) -> Values:
+    """What earlier cells have imported from ``__future__`` is active in later ones."""
+    shell = _shell()
+    if shell is None:
+        return {}
+    return {
+        name: bool(shell.compile.flags & getattr(futures, name).compiler_flag) for name in futures.all_feature_names
+    }
+
+
+def _set_future(futures: Any, name: str, value: Any) -> None:
+    shell, flag = _shell(), getattr(futures, name).compiler_flag
+    shell.compile.flags = shell.compile.flags | flag if value else shell.compile.flags & ~flag
+
+
 def _warning_filters(_module: Any) -> Values:
     return {repr(entry): entry for entry in reversed(warnings.filters)}
 
@@ -298,6 +313,7 @@ LIBRARIES = (
     Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
     Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context"}, _set_ipython),
+    Library("__future__", _futures, lambda futures: dict.fromkeys(futures.all_feature_names, False), _set_future),
     Library("numpy", _numpy, lambda _: _NUMPY_USUAL, _set_numpy),
     Library("pandas", _pandas, _pandas_usual, _set_pandas),
     Library("torch", _torch, lambda _: _TORCH_USUAL, _set_torch),

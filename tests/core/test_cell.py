@@ -218,3 +218,11 @@ def test_names_reached_through_the_namespace(body: str, hints: str, any_name: bo
 def test_texts_and_subclasses_are_looked_up_in_the_notebook() -> None:
     found = facts_of("eval(text)\ndf.query(where)\nfor each in Base.__subclasses__(): each()").reflection
     assert (found.texts, found.queries, found.all_classes, found.any_name) == ({"text"}, {"where"}, True, False)
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
+def test_postponed_annotations_are_texts_whose_names_are_hints(first: str) -> None:
+    body = f"{first}class Node:\n    kind: ClassVar[int] = one\n    left: Node | Leaf\n    def f(self, x: T = d) -> R: y: S = 1"
+    found = analyse(parse_cell(body, transform), transform, postponed=not first)
+    assert (names(found.reads), names(found.hints)) == ({"one", "d"}, {"ClassVar", "Leaf", "T", "R", "S"})
+    assert "Leaf" in facts_of(body).reads or first

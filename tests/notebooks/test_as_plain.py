@@ -214,3 +214,24 @@ def test_a_warning_for_once_is_shown_by_the_first_gpu_cell_only(fresh: Notebook)
     always = "%%gpu_train --gpus 0\nwarnings.simplefilter('always')\nelderly.old('each time')"
     fresh.ok("import elderly, warnings")
     assert all("each time" in fresh.ok(always).text("stderr") for _ in range(2))
+
+
+_TREE = (
+    "@dataclass\nclass Node:\n    depth: ClassVar[int] = 1\n    left: Node | Leaf\nclass Leaf: pass\n"
+    "def f(x: Missing): pass\nprint(Node.__annotations__, [field.name for field in fields(Node)], f.__annotations__)"
+)
+
+
+def test_a_future_import_holds_in_later_cells_plain_and_gpu_ones(fresh: Notebook) -> None:
+    fresh.ok("from dataclasses import dataclass, fields\nfrom typing import ClassVar")
+    assert [cell.status for cell in run_both(fresh, _TREE)] == ["error", "error"]
+    fresh.ok("%%gpu_train --gpus 0\nfrom __future__ import annotations")
+    plain, gpu = run_both(fresh, _TREE)
+    assert plain.status == gpu.status == "ok", plain.traceback + gpu.traceback
+    assert plain.text() == gpu.text()
+    assert "'left': 'Node | Leaf'" in plain.text()
+    assert "['left']" in plain.text()
+    fresh.ok("get_ipython().compile.reset_compiler_flags()")
+    assert [cell.status for cell in run_both(fresh, _TREE)] == ["error", "error"]
+    fresh.ok("from __future__ import annotations")
+    assert run_both(fresh, _TREE)[1].text() == plain.text()
