@@ -24,6 +24,7 @@ from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
 from ..storage.group_reducers import unwrapped
 from ..storage.module_state import is_state
+from ..storage.own_warnings import without_warnings
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
 from ..storage.references import Key, KnownInputs
@@ -93,10 +94,11 @@ class RankValues:
             self._namespace.setdefault(name, _Unsent())
         names += self._look_at_modules()
         reader = self._reader()
-        for name in names if not self._payload.function else ():
-            value = self._namespace[name]
-            if not is_immutable(value) and not isinstance(value, types.ModuleType):
-                self._inputs[name] = reader.take(value)
+        with without_warnings():
+            for name in names if not self._payload.function else ():
+                value = self._namespace[name]
+                if not is_immutable(value) and not isinstance(value, types.ModuleType):
+                    self._inputs[name] = reader.take(value)
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: Holder(value) for name, value in self._namespace.items()}
         self._leave_modules()
@@ -170,7 +172,7 @@ class RankValues:
         """
         self._warnings.end()
         self._look_at_modules()
-        with without_gc():
+        with without_gc(), without_warnings():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
         notes: list[str] = []

@@ -20,6 +20,7 @@ from ..errors import GpuReleaseError
 from .missing import TolerantUnpickler
 from .module_state import MOST_BYTES as STATE_BYTES
 from .module_state import is_state
+from .own_warnings import without_warnings
 from .pickler import GraphPickler, digest, global_reads, without_gc
 from .plain_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .rebuild import Realm, Rebuilder
@@ -99,7 +100,7 @@ def dump(
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     plain = presumed_plain(values)
-    with without_gc():
+    with without_gc(), without_warnings():
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, more, failed, whole, known)
             try:
@@ -329,7 +330,7 @@ def load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None 
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
-    with without_gc():
+    with without_gc(), without_warnings():
         return _load(stream, buffers, realm, live)
 
 

@@ -253,20 +253,22 @@ def _run(
     answer |= {"collect_ms": 0.0, "untouched": "", "home_bytes": 0}
     began = time.perf_counter()
     values = RankValues(shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
+    out = io.StringIO()
     try:
-        answer["notes"] += values.load()
+        with contextlib.redirect_stderr(out):
+            answer["notes"] += values.load()
     except GpuReleaseError as error:
         return {**answer, "error": f"{type(error).__name__}: {error}", "load_ms": 0.0}
     answer["load_ms"] = (time.perf_counter() - began) * 1000
-    out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         result = shell.run_cell(payload.source, store_history=False)
     problem = result.error_in_exec or result.error_before_exec
     answer["error"] = f"{type(problem).__name__}: {problem}" if problem else ""
-    answer["output"] = out.getvalue()
     answer["untouched"] = values.untouched_reason()
     began = time.perf_counter()
-    collected = values.collect()
+    with contextlib.redirect_stderr(out):
+        collected = values.collect()
+    answer["output"] = out.getvalue()
     answer["collect_ms"] = (time.perf_counter() - began) * 1000
     answer["home_bytes"] = collected.total_bytes
     answer["notes"] += collected.notes

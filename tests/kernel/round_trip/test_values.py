@@ -53,3 +53,22 @@ def test_a_scheduler_finds_its_optimiser_as_it_left_it(nb: Notebook) -> None:
     nb.ok("sched = torch.optim.lr_scheduler.StepLR(opt, 1)\nopt.step()")
     nb.ok(body.format("sched.step()"))
     assert nb.ns["said"] == []
+
+
+def test_a_value_that_warns_when_it_is_pickled_or_loaded_warns_nobody(nb: Notebook) -> None:
+    nb.cell(
+        "class Old:\n"
+        "    def __getstate__(self):\n        import warnings\n        warnings.warn('pickled', FutureWarning)\n        return {'x': 1}\n"
+        "    def __setstate__(self, state):\n        import warnings\n        warnings.warn('loaded', FutureWarning)\n        self.x = state['x']\n"
+        "old = Old()"
+    )
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        trip = nb.ok("old.x += 1\nnew = Old()\nimport warnings\nwarnings.warn('mine', FutureWarning)")
+        assert list(warnings.filters) == before
+    assert [str(each.message) for each in shown] == []
+    assert "mine" in trip.output
+    assert "pickled" not in trip.output
+    assert "loaded" not in trip.output
+    assert nb.ns["new"].x == 1
