@@ -12,7 +12,7 @@ from msgspec import Meta
 #: what JSON, SQLite and floats hold exactly
 LARGEST_NUMBER = 1 << 53
 _LONGEST_TEXT = 16 << 20
-_LONGEST_S = 1e9
+_LONGEST_S = 1e10
 
 #: GPUs, ranks, nodes
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
