@@ -1,6 +1,6 @@
 """What a call of a function leaves in its process, so that the next call of the same function finds it as this one did.
 
-Names, environment, folder and modules are put back; what cannot be put back ends the process instead.
+Names, environment, folder, modules and logging are put back; what cannot be put back ends the process instead.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
+from ..storage import log_settings
 from . import preload, process
 from .shell import RankShell
 
@@ -41,6 +42,7 @@ class Leftovers:
         self._modules = set(sys.modules)
         self._newest = _newest_module()
         self._filters = list(warnings.filters)
+        self._logging = log_settings.read(logging)
         self._files = set(_open_files())
         self._fixed = self._what_stays()
         self.baseline_bytes = process.anonymous_bytes(os.getpid())
@@ -75,6 +77,8 @@ class Leftovers:
         sys.path[:] = self._path
         warnings.filters[:] = self._filters  # type: ignore[index]
         warnings._filters_mutated()  # type: ignore[attr-defined]
+        for name in {**log_settings.read(logging), **self._logging}:
+            log_settings.write(logging, name, self._logging.get(name))
         if _newest_module() == self._newest:
             return
         if new := [name for name in sys.modules if name not in self._modules]:

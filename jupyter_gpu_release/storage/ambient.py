@@ -1,7 +1,7 @@
 """State that belongs to no name: random generators, in and back (settings of libraries: :mod:`.settings`).
 
 Only libraries that are loaded are looked at. What does not travel: environment variables (``--env``,
-``--export``), logging configuration, thread counts, locales.
+``--export``), thread counts, locales.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
+from . import log_settings
+
 #: library → setting → value, as it travels
 Settings = dict[str, dict[str, Any]]
 Values = dict[str, Any]
@@ -39,6 +41,8 @@ class Library:
     usual: Callable[[Any], Mapping[str, Any]]
     #: sets one of them
     write: Callable[[Any, str, Any], None]
+    #: only what is set is read: a setting that is not there any more is None
+    only_set: bool = False
 
 
 # -------------------------------------------------------------------------------- what the table's entries do
@@ -310,6 +314,7 @@ def _set_mlflow(_module: Any, name: str, value: Any) -> None:
 
 LIBRARIES = (
     Library("sys", _python, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_python),
+    Library("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True),
     Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
     Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context"}, _set_ipython),
@@ -329,7 +334,7 @@ _BY_MODULE = {library.module: library for library in LIBRARIES}
 #: packages add a library by an entry point of this group, which names a :class:`Library`
 PLUG_INS = "jupyter_gpu_release.settings"
 #: of no account for what a cell computes
-_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow"})
+_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow", "logging"})
 
 
 @functools.cache
@@ -349,7 +354,7 @@ def capture_settings(*, that_count: bool = False) -> Settings:
     found: Settings = {}
     for library, values in _loaded():
         if not (that_count and library.module in _ONLY_SHOWN):
-            changed = _differing(values, _usual(library))
+            changed = _differing(library, values, _usual(library))
             packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
             found |= {library.module: packed} if packed else {}
     return found
@@ -367,7 +372,7 @@ class SettingsBefore:
         found: Settings = {}
         left: list[str] = []
         for library, values in _loaded():
-            changed = _differing(values, self._before(library))
+            changed = _differing(library, values, self._before(library))
             packed = {name: _pack(value) for name, value in changed.items()}
             left += [f"{library.module} {name}" for name, value in packed.items() if value is None]
             if kept := {name: value for name, value in packed.items() if value is not None}:
@@ -376,7 +381,7 @@ class SettingsBefore:
 
     def _before(self, library: Library) -> Mapping[str, Any]:
         known = self._values.get(library.module)
-        if known:
+        if known or (known is not None and library.only_set):
             return known
         waited = {name: _unpack(value) for name, value in self._waiting.get(library.module, {}).items()}
         return {**_usual(library), **waited}
@@ -464,7 +469,9 @@ def _usual(library: Library) -> Mapping[str, Any]:
         return {}
 
 
-def _differing(values: Values, before: Mapping[str, Any]) -> Values:
+def _differing(library: Library, values: Values, before: Mapping[str, Any]) -> Values:
+    if library.only_set:
+        values = {**dict.fromkeys(before), **values}
     return {name: value for name, value in values.items() if _differs(value, before.get(name, _ABSENT))}
 
 

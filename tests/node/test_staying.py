@@ -52,14 +52,16 @@ def test_the_next_call_finds_the_process_as_the_first_one_did(node: Node) -> Non
     local = node.store / "local_module.py"
     local.write_text("value = 1")
     look = (
-        "import json, os, random, sys, warnings\nimport local_module\nprint(os.getpid(), local_module.value)\n"
+        "import json, logging, os, random, sys, warnings\nimport local_module\nprint(os.getpid(), local_module.value)\n"
         "result = [sorted(n for n in dir() if n[0] != '_'), os.environ.get('MINE'), os.getcwd(), sys.path,"
-        " len(warnings.filters), sys.argv, os.environ['JUPYTER_GPU_RUN'], random.random()]\n"
+        " len(warnings.filters), sys.argv, os.environ['JUPYTER_GPU_RUN'], random.random(),"
+        " str(logging.root), str(logging.root.handlers)]\n"
         "print(json.dumps(result))\n"
     )
     spoil = (
         "mine = result\nos.environ['MINE'] = '1'\nos.chdir('/')\nsys.path.insert(0, '/nowhere')\n"
-        "sys.argv.append('odd')\nwarnings.simplefilter('error')\nimport sqlite3"
+        "sys.argv.append('odd')\nwarnings.simplefilter('error')\nimport sqlite3\n"
+        "logging.basicConfig(level=10)"
     )
     first = _call(node, look + spoil)
     local.write_text("value = 22222")
@@ -71,6 +73,7 @@ def test_the_next_call_finds_the_process_as_the_first_one_did(node: Node) -> Non
     assert before[:6] == after[:6]
     assert (before[6], after[6]) == (first.order.run, second.order.run)
     assert before[7] != after[7]
+    assert before[8:] == after[8:] == ["<RootLogger root (WARNING)>", "[]"]
     assert not second.outcome.notes
     _let_go(node, second)
     assert process.is_gone(_pid(second))
@@ -85,7 +88,7 @@ def test_the_next_call_finds_the_process_as_the_first_one_did(node: Node) -> Non
         "import atexit; atexit.register(print)",
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "import sys, io; sys.stdout = io.StringIO()",
-        "import logging; logging.basicConfig()",
+        "import logging; logging.root.addHandler(logging.NullHandler())",
         "import builtins; builtins.much = bytearray(300 << 20)",
         "raise ValueError",
         "result = bytes(2 << 20)",

@@ -235,3 +235,36 @@ def test_a_future_import_holds_in_later_cells_plain_and_gpu_ones(fresh: Notebook
     assert [cell.status for cell in run_both(fresh, _TREE)] == ["error", "error"]
     fresh.ok("from __future__ import annotations")
     assert run_both(fresh, _TREE)[1].text() == plain.text()
+
+
+_LOGGED = (
+    "import logging\nlogging.info('by root')\nlogging.getLogger('loud').debug('loud')\n"
+    "logging.getLogger('quiet').warning('quiet')\nlogging.getLogger('own').error('own')\n"
+    "print(len(logging.root.handlers), logging.getLogger('own').propagate)"
+)
+
+
+@pytest.mark.parametrize("first", ["", "%%gpu_train --gpus 0\n"])
+def test_logging_is_set_up_alike_in_plain_and_gpu_cells_wherever_that_was_done(fresh: Notebook, first: str) -> None:
+    fresh.ok(
+        f"{first}import logging, sys\nlogging.basicConfig(level=logging.INFO, format='{{levelname}}: {{message}}', "
+        "style='{', stream=sys.stdout)\nlogging.getLogger('loud').setLevel(logging.DEBUG)\n"
+        "logging.getLogger('quiet').setLevel(logging.ERROR)\nown = logging.getLogger('own')\nown.propagate = False\n"
+        "own.addHandler(logging.StreamHandler())"
+    )
+    plain, gpu = run_both(fresh, _LOGGED)
+    assert plain.text() == gpu.text() == "INFO: by root\nDEBUG: loud\n1 False\n"
+    assert plain.text("stderr") == gpu.text("stderr") == "own\n"
+    fresh.ok(f"{first}logging.disable(logging.INFO)\nlogging.root.handlers[0].setFormatter(None)")
+    fresh.ok(f"{first}logging.getLogger('quiet').setLevel(logging.NOTSET)")
+    plain, gpu = run_both(fresh, _LOGGED)
+    assert plain.text() == gpu.text() == "quiet\n1 False\n"
+
+
+def test_a_log_file_of_a_gpu_cell_is_named_in_the_receipt(fresh: Notebook) -> None:
+    cell = fresh.ok(
+        "%%gpu_train --gpus 0\nimport logging\nlogging.basicConfig(filename='cell.log')\nlogging.error('x')"
+    )
+    assert f"FileHandler ({fresh.folder / 'cell.log'}) of root: set in the cell only" in cell.receipt
+    assert (fresh.folder / "cell.log").read_text() == "ERROR:root:x\n"
+    assert fresh.ok("len(logging.root.handlers)").displays() == ["0"]

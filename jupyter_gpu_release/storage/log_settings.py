@@ -1,0 +1,129 @@
+"""How logging is set up: levels, what is disabled, and handlers that write to standard output or error.
+
+Only what differs from a fresh Python is read; such a setting is None.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_DISABLE = "disable"
+_LOGGER = "logger "
+#: a handler's stream, level and formatter (its text, the dates', the style and the defaults), as they travel
+Handler = tuple[str, int, tuple[Any, ...] | None]
+#: first parts of the names of loggers that belong to a process
+_OF_THE_PROCESS = frozenset({
+    "IPKernelApp", "IPython", "asyncio", "c10d-NullHandler-default", "comm", "concurrent", "grpc", "ipykernel",
+    "jupyter", "jupyter_client", "jupyter_gpu_release", "jupyter_server", "parso", "prompt_toolkit", "pytest", "ray",
+    "strobelight_compile_time_profiler", "strobelight_function_profiler", "tornado", "traitlets", "websockets", "zmq",
+})  # fmt: skip
+_STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.StringTemplateStyle: "$"}
+
+
+@dataclass(frozen=True)
+class Staying:
+    """What belongs to its process: a handler that writes to a file, a filter."""
+
+    thing: Any
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it belongs to its process")
+
+
+def read(_module: Any) -> dict[str, Any]:
+    """What is set, by what it is set for."""
+    found: dict[str, Any] = {_DISABLE: logging.root.manager.disable} if logging.root.manager.disable else {}
+    for logger in _loggers():
+        state = _state(logger)
+        if state != _usual(logger):
+            found[f"{_LOGGER}{logger.name}"] = state
+        if (logger.handlers or logger.filters) and not _is_of_library(logger):
+            found |= {f"{_words(thing)} of {logger.name}": Staying(thing) for thing in _staying(logger)}
+    return found
+
+
+def write(_module: Any, name: str, value: Any) -> None:
+    """Set one of them."""
+    if name == _DISABLE:
+        logging.disable(value or 0)
+    elif name.startswith(_LOGGER):
+        logger = logging.getLogger(name.removeprefix(_LOGGER))
+        _set(logger, *(value or _usual(logger)))
+
+
+def _loggers() -> Iterator[logging.Logger]:
+    yield logging.root
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] not in _OF_THE_PROCESS:
+            yield logger
+
+
+def _usual(logger: logging.Logger) -> tuple[Any, ...]:
+    return (logging.WARNING if logger is logging.root else logging.NOTSET, False, True, ())
+
+
+def _state(logger: logging.Logger) -> tuple[Any, ...]:
+    """A library sets its loggers up itself, when it is imported: only levels are the notebook's."""
+    if _is_of_library(logger):
+        return (logger.level, logger.disabled, True, ())
+    return (logger.level, logger.disabled, logger.propagate, _handlers(logger) if logger.handlers else ())
+
+
+def _is_of_library(logger: logging.Logger) -> bool:
+    top = logger.name.partition(".")[0]
+    return top in sys.modules and top != "__main__"
+
+
+def _set(logger: logging.Logger, level: int, disabled: bool, propagate: bool, handlers: tuple[Handler, ...]) -> None:
+    logger.setLevel(level)
+    logger.disabled = disabled
+    if _is_of_library(logger):
+        return
+    logger.propagate = propagate
+    if _handlers(logger) != handlers:
+        for handler in [handler for handler in logger.handlers if _packed(handler) is not None]:
+            logger.removeHandler(handler)
+        for packed in handlers:
+            logger.addHandler(_built(*packed))
+
+
+def _handlers(logger: logging.Logger) -> tuple[Handler, ...]:
+    return tuple(packed for handler in logger.handlers if (packed := _packed(handler)) is not None)
+
+
+def _packed(handler: logging.Handler) -> Handler | None:
+    """None: it is not one that can be built anew."""
+    if type(handler) is not logging.StreamHandler or handler.filters:
+        return None
+    name = next((name for name in ("stderr", "stdout") if handler.stream is getattr(sys, name)), "")
+    formatter = handler.formatter
+    if formatter is None:
+        return (name, handler.level, None) if name else None
+    style = _STYLES.get(type(formatter._style))
+    if not name or type(formatter) is not logging.Formatter or style is None:
+        return None
+    defaults = getattr(formatter._style, "_defaults", None)
+    return (name, handler.level, (formatter._fmt, formatter.datefmt, style, defaults))
+
+
+def _built(stream: str, level: int, written: tuple[Any, ...] | None) -> logging.Handler:
+    handler = logging.StreamHandler(getattr(sys, stream))
+    handler.setLevel(level)
+    if written is not None:
+        text, dates, style, defaults = written
+        handler.setFormatter(logging.Formatter(text, dates, style, validate=False, defaults=defaults))
+    return handler
+
+
+def _staying(logger: logging.Logger) -> list[Any]:
+    handlers = [each for each in logger.handlers if _packed(each) is None and not isinstance(each, logging.NullHandler)]
+    return [*handlers, *logger.filters]
+
+
+def _words(thing: Any) -> str:
+    path = getattr(thing, "baseFilename", "")
+    return f"{type(thing).__name__}{f' ({path})' if path else ''}"
