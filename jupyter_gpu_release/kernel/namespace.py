@@ -146,6 +146,7 @@ class Namespace:
         self._failed = loaded.facts.get("failed")
         self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
         last: LastOutput | None = loaded.facts.get("last")
+        assigned: dict[str, LastOutput | None] = loaded.facts.get("assigned", {})
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
@@ -161,8 +162,13 @@ class Namespace:
             _put_into_modules(namespace, loaded)
         self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
-        if in_turn and prepared is not None and last is not None:
-            self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm))
+        if in_turn and prepared is not None:
+            values = {
+                name: value_of(each, namespace, self._realm, sent.find) for name, each in assigned.items() if each
+            }
+            namespace.update(values)
+            if last is not None:
+                self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm, sent.find))
         if in_turn:
             self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
         if prepared is not None:

@@ -20,6 +20,7 @@ from ..core.last_output import LastOutput
 from ..errors import GpuReleaseError
 from ..storage import codec
 from ..storage.rebuild import Realm
+from ..storage.references import Key, Live
 
 _RENDER = "_render_traceback_"
 
@@ -34,15 +35,22 @@ class NotHere:
         return self._text
 
 
-def value_of(last: LastOutput, names: dict[str, Any], realm: Realm) -> Any:
-    """What ``_`` shall be, or words in its place."""
+def value_of(last: LastOutput, names: dict[str, Any], realm: Realm, sent: Live) -> Any:
+    """What ``_`` shall be, or words in its place; it may hold what the notebook's names hold, or what was ``sent``."""
+
+    def live(key: Key) -> Any:
+        return names[key] if isinstance(key, str) else sent(key)
+
     if last.text:
         return NotHere(last.text)
     if last.name:
         return names.get(last.name, NotHere(f"<`{last.name}` of a GPU cell, which the notebook has not any more>"))
     if last.library not in sys.modules:
         return NotHere(f"<a value of {last.library}, which is not imported here; give it a name to have it here>")
-    return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm).values.get("_")
+    try:
+        return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm, live).values.get("_")
+    except GpuReleaseError as error:
+        return NotHere(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
 
 
 class _Variables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..core.failed_frames import LIMIT_BYTES, MOST_FRAMES, FailedFrames, Frame
@@ -84,13 +84,13 @@ def _inner_first(links: list[types.TracebackType]) -> Iterator[tuple[int, str, A
             yield from ((number, name, value) for name, value in frame.f_locals.items() if name.isidentifier())
 
 
-def bytes_at_least(value: Any, limit: int) -> int:
-    """A lower bound, found by looking at a few thousand objects; stops above ``limit``."""
+def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambda _thing: False) -> int:
+    """A lower bound, found by looking at a few thousand objects; stops above ``limit``. ``but``: does not count."""
     found, looked_at, queue, seen = 0, 0, [value], set()
     while queue and found <= limit and looked_at < _MOST_LOOKED_AT:
         thing = queue.pop()
         kind = type(thing)
-        if id(thing) in seen or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
+        if id(thing) in seen or but(thing) or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
             continue
         seen.add(id(thing))
         looked_at += 1

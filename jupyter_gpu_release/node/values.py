@@ -38,6 +38,7 @@ from .local_modules import ModulesOfNotebook
 from .once_warnings import OnceWarnings
 
 _MOST_NAMED = 8
+_UNDERSCORES = ("_", "__", "___")
 #: the GPU waits while the rank looks for what it cannot return
 _DIAGNOSIS_S = 0.02
 
@@ -185,9 +186,9 @@ class RankValues:
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),
             "failed": self._failed_frames(),
-            "last": self._last_output(),
             "warned": self._warnings.shown,
         }
+        facts |= self._last_outputs(names, changed, known)
         same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
         failed: dict[str, Exception] = {}
         troubles: dict[str, str] = {}
@@ -209,11 +210,26 @@ class RankValues:
         self._leave_modules()
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
 
-    def _last_output(self) -> LastOutput | None:
-        if not self.shown or self._payload.function:
-            return None
+    def _last_outputs(self, returned: list[str], changed: set[str], known: KnownInputs | None) -> dict[str, Any]:
+        """The value of the last expression, and `_` where the cell has bound it: then it is the user's for good."""
+        namespace, before = self._namespace, self._before
+        assigned = [name for name in _UNDERSCORES if name in namespace and not self._is_as_before(name)]
+        if self._payload.function or not (self.shown or assigned):
+            return {}
+        stay = (name for name in before if name in namespace and name not in changed and self._is_as_before(name))
+        names = {name: namespace[name] for name in [*returned, *stay] if not _is_hidden(name)}
+        send = functools.partial(self._last_output, names, known)
+        return {
+            "last": send(self.shown[0]) if self.shown else None,
+            "assigned": {name: send(namespace[name]) for name in assigned},
+        }
+
+    def _is_as_before(self, name: str) -> bool:
+        return name in self._before and self._before[name].holds(self._namespace[name])
+
+    def _last_output(self, names: dict[str, Any], known: KnownInputs | None, value: Any) -> LastOutput | None:
         try:
-            return last_output(self.shown[0], self._namespace, self._realm)
+            return last_output(value, names, self._realm, known)
         except Exception:  # noqa: BLE001 - a value of any kind
             return None
 

@@ -202,6 +202,8 @@ class _Writer:
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
         """What is referred to, for those who have it not."""
+        if self._references is None or not self._references.with_copies:
+            things = []
         pickler = GraphPickler(file, self._realm, self._dump.buffers)
         pickler.dump(things)
         self._dump.keep += [*pickler.keep, *pickler.holders.values()]

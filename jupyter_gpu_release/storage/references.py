@@ -40,11 +40,15 @@ def parts_of(value: Any) -> list[Any]:
 
 
 class KnownInputs:
-    """Objects of the notebook that are here as they arrived: ``keys`` by their ids, and all of them."""
+    """Objects of the notebook that are here as they arrived: ``keys`` by their ids, and all ``things``.
 
-    def __init__(self, keys: Mapping[int, Key], things: Sequence[Any]) -> None:
+    ``with_copies``: what is referred to travels along for those who have it not.
+    """
+
+    def __init__(self, keys: Mapping[int, Key], things: Sequence[Any], *, with_copies: bool = True) -> None:
         self.keys = keys
-        self._things = things  # so that no id is given away again
+        self.things = things  # so that no id is given away again
+        self.with_copies = with_copies
         self.memory = KnownMemory((keys[id(thing)], thing) for thing in things if id(thing) in keys)
 
 
@@ -70,6 +74,11 @@ class References:
 
     def _note(self, key: Key, thing: Any) -> int | None:
         return None if isinstance(thing, _NOT_REFERRED) else self._add(key, thing)
+
+    @property
+    def with_copies(self) -> bool:
+        """Whether what is referred to travels along."""
+        return self._known.with_copies
 
     def place_of(self, view: Any) -> int | None:
         """The number of a reference for a view on the memory of an input."""

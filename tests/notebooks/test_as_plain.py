@@ -197,6 +197,31 @@ def test_the_last_expression_of_a_gpu_cell_is_in_the_notebook(notebook: Notebook
     assert notebook.ok("%%gpu_train --gpus 0\nprint(_, 3)").text().endswith(" 3\n")
 
 
+def test_what_the_last_output_holds_are_the_objects_of_the_notebook(fresh: Notebook) -> None:
+    fresh.ok("import numpy as np\nclass Card: pass\nhand = [Card(), Card()]\ntheta, big = np.ones(3), np.ones(1 << 18)")
+    fresh.ok(
+        "%%gpu_train --gpus 0\ntheta[:] = 0\nfresh = {'a': 1}\nfor card in hand: pass\ntheta, card, big, big[:2], fresh"
+    )
+    held = "[_[0] is theta, _[1] is card is hand[1], _[2] is big, np.shares_memory(_[3], big), _[4] is fresh]"
+    assert fresh.value(held) == [True] * 5
+    fresh.ok("%%gpu_train --gpus 0 --skip other\nother = theta\ntheta = np.zeros(2)\n[theta, other]")
+    assert fresh.value("[_[0] is theta, len(_[1])]") == [True, 3]
+
+
+def test_an_underscore_of_the_user_stays_the_users(fresh: Notebook) -> None:
+    for magic in ("", "%%gpu_train --gpus 0\n"):
+        fresh.ok(
+            "hook = get_ipython().displayhook\nhook._ = hook.__ = hook.___ = ''\n"
+            "get_ipython().push({'_': '', '__': '', '___': ''}, interactive=False)"
+        )
+        fresh.ok(f"{magic}'first'")
+        assert fresh.value("_") == "first"
+        fresh.ok(f"{magic}for _ in range(10):\n    last = _\n_ * 2")
+        assert fresh.value("[_, Out[max(Out)]]") == [9, 18]
+        fresh.ok(f"{magic}'later'")
+        assert fresh.value("[_, Out[max(Out)]]") == [9, "later"]
+
+
 def test_backward_on_a_detached_result_says_what_to_do(fresh: Notebook) -> None:
     fresh.ok("%%gpu_train --gpus 0\nimport torch\nw = torch.ones(2, requires_grad=True)\nloss = (w ** 2).sum()")
     sentence = "`loss` came back from a GPU cell without the graph that computed it: call backward() in the cell"

@@ -88,11 +88,12 @@ def test_explicit_choice_of_names(nb: Notebook) -> None:
     assert "q" not in nb.ns
 
 
-def test_last_output_is_sent_but_never_returned(nb: Notebook) -> None:
-    nb.ns["_"] = 41
-    nb.ok("y = _ + 1\nfor _ in range(3): pass")
-    assert nb.ns["y"] == 42
-    assert nb.ns["_"] == 41
+def test_last_output_is_sent_and_returns_where_the_cell_binds_it(nb: Notebook) -> None:
+    nb.ns["_"], nb.ns["_1"] = 41, 5
+    nb.ok("y = _ + 1\n_1 = 6")
+    assert (nb.ns["y"], nb.ns["_"], nb.ns["_1"]) == (42, 41, 5)
+    nb.ok("for _ in range(3): pass")
+    assert nb.ns["_"] == 2
 
 
 # ----------------------------------------------------------------------------- functions and globals
