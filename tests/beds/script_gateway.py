@@ -68,7 +68,15 @@ class FakeRun:
 
     def start(self) -> None:
         self.accept()
-        self.update("running", granted_at=time.time(), running_at=time.time(), hosts=["box"], gpu_ids=["0"])
+        self.update(
+            "running",
+            position=None,
+            reason="",
+            granted_at=time.time(),
+            running_at=time.time(),
+            hosts=["box"],
+            gpu_ids=["0"],
+        )
 
     def emit(self, *pairs: tuple[str, dict[str, Any]]) -> None:
         first = len(self.events) + 1
