@@ -123,7 +123,7 @@ def _adopt_object(old: Any, new: Any) -> bool:
     if isinstance(old, _CONTAINERS) and not _adopt_items(old, new):
         return False
     attributes, theirs = _dict_of(old), _dict_of(new)
-    if attributes is not None and theirs is not None:
+    if attributes is not None and theirs is not None and attributes is not theirs:
         attributes.clear()
         attributes.update(theirs)
     for member in _members(type(old)):

@@ -139,6 +139,12 @@ def _reduce_figure(_pickler: Any, figure: Any) -> Any:
     return maker, arguments, {name: part for name, part in state.items() if name != "_restore_to_pylab"}, *rest
 
 
+def _accelerate(kind: type) -> Any:
+    from . import shared_state
+
+    return shared_state.lookup(kind)
+
+
 def _tqdm(kind: type) -> Any:
     return refuse_progress_bar if any(base.__name__ == "tqdm" for base in kind.__mro__) else None
 
@@ -165,7 +171,7 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
     "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
-    "pandas": _pandas,
+    "pandas": _pandas, "accelerate": _accelerate,
     "tqdm": _tqdm, "concurrent": _concurrent,
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 
+import pytest
 from round_trip import Notebook
 
 
@@ -53,6 +54,24 @@ def test_a_scheduler_finds_its_optimiser_as_it_left_it(nb: Notebook) -> None:
     nb.ok("sched = torch.optim.lr_scheduler.StepLR(opt, 1)\nopt.step()")
     nb.ok(body.format("sched.step()"))
     assert nb.ns["said"] == []
+
+
+def test_what_accelerate_keeps_in_its_classes_travels_with_an_accelerator(nb: Notebook) -> None:
+    pytest.importorskip("accelerate")
+    nb.ok(
+        "from accelerate import Accelerator\nfrom accelerate.state import AcceleratorState, GradientState, PartialState\n"
+        "made = Accelerator(cpu=True, gradient_accumulation_steps=3)\nplaces = [made.state, made.gradient_state]"
+    )
+    nb.ok(
+        "seen = [AcceleratorState().num_processes, GradientState().num_steps, str(PartialState().device)]\n"
+        "one = vars(made.state) is vars(AcceleratorState()) is AcceleratorState._shared_state\n"
+        "made.gradient_state.plugin_kwargs['num_steps'] = 4\nmade.state.mark = 'here'"
+    )
+    assert nb.ns["seen"] == [1, 3, "cpu"]
+    assert nb.ns["one"]
+    nb.cell("state = AcceleratorState()\nsteps, mark = GradientState().num_steps, state.mark")
+    assert (nb.ns["steps"], nb.ns["mark"]) == (4, "here")
+    assert nb.ns["places"][0] is nb.ns["made"].state
 
 
 def test_a_value_that_warns_when_it_is_pickled_or_loaded_warns_nobody(nb: Notebook) -> None:
