@@ -93,7 +93,7 @@ RULES: dict[str, Rule] = {
     "skip": Rule(True, "other names go and come back"),
     "gather": Rule(True, "other values come back"),
     "env": Rule(True, "the cell may read them"),
-    "export": Rule(True, "by value: the cell may read them"),
+    "export": Rule(True, "by value: the cell may read them; so may it what the notebook set in os.environ"),
     "workdir": Rule(True, "relative paths mean other files"),
     "fresh": Rule(True, "a new interpreter lacks what the warm one has imported"),
     "pip": Rule(True, "other packages"),

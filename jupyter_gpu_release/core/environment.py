@@ -42,7 +42,7 @@ NAMED = (*_PLAIN, *_PYTHON, *_HARDWARE, *_LIBRARIES, *_OURS)
 
 #: whatever the operator names: who speaks for whom, which kernel called, another cluster's Ray
 _NEVER = ("JUPYTER_GPU_TOKEN", "JUPYTER_GPU_URL", "JUPYTER_GPU_RUN", "JUPYTER_GPU_KERNEL", "RAY_*")
-_LOGIN_IN_URL = re.compile(r"://[^/@\s]+@")
+LOGIN_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
 def for_cluster(environment: Mapping[str, str]) -> dict[str, str]:
@@ -56,7 +56,7 @@ def _goes_along(name: str, value: str, more: list[str]) -> bool:
         return False
     if _matches(name, more):  # by the operator's own word, whatever it looks like
         return True
-    return _matches(name, NAMED) and not looks_secret(name, value) and _LOGIN_IN_URL.search(value) is None
+    return _matches(name, NAMED) and not looks_secret(name, value) and LOGIN_IN_URL.search(value) is None
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

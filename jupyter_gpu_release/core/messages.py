@@ -85,6 +85,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     #: relative path → source of local modules, for nodes that do not see ``workdir``
     modules: dict[str, bytes] = msgspec.field(default_factory=dict)
     env: dict[str, str] = msgspec.field(default_factory=dict)
+    #: environment variables that the notebook has deleted
+    unset: list[str] = msgspec.field(default_factory=list)
     #: the kernel is a plain IPython in a terminal: libraries shall draw text, not widgets
     terminal: bool = False
     front_end: FrontEnd = FrontEnd()

@@ -123,7 +123,7 @@ class Launcher(ABC):
 
     def _prepare(self, call: Call, options: RunOptions) -> Prepared:
         found = choice_of(options)
-        choice = Choice(include_more=found.include_more, out=[RESULT], skip=found.skip)
+        choice = Choice(include_more=found.include_more, out=[RESULT], skip=found.skip, environment=found.environment)
         ambient = pickle.dumps({"settings": settings.capture_settings()}, protocol=5)  # random numbers are its own
         with self._collecting:
             try:

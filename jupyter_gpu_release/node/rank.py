@@ -145,6 +145,7 @@ class Rank:
         serve_names(lambda: self._values.realm)
         use_inline_figures(self._shell)
         workplace.limit_threads(self._order)
+        self._values.begin_environment()
         self._files.begin()
         tracking.HERE.begin()
 

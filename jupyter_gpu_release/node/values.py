@@ -146,6 +146,11 @@ class RankValues:
             self._settings = settings.SettingsBefore(dict(arrived.waiting))
         frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
+    def begin_environment(self) -> None:
+        """From here on environment variables are set by the cell."""
+        if self._settings is not None:
+            self._settings.look_again("os")
+
     def _reevaluate(self) -> list[str]:
         """Device choices of the notebook, made again where the hardware is."""
         notes: list[str] = []
@@ -246,7 +251,7 @@ class RankValues:
             return {}
         changed, left = self._settings.changes()
         if left:
-            notes.append(f"{', '.join(left)}: set in the cell only, since the value cannot be pickled")
+            notes.append(f"{', '.join(left)}: set in the cell only, since it does not travel")
         return changed
 
     def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:

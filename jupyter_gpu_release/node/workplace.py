@@ -24,6 +24,8 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     """Set environment, directory and module path of this process; returns notes for the receipt."""
     paths = RunPaths(Path(order.folder))
     os.environ.update(_rank_environment(order, paths))
+    for name in payload.unset:
+        os.environ.pop(name, None)
     os.environ.update(payload.env)
     notes: list[str] = []
     extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]

@@ -16,7 +16,7 @@ from ..core.ingredients import UsedInput
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import ValueInfo
 from ..errors import CannotSendError
-from ..storage import codec
+from ..storage import codec, process_environment
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import refuse_torn
 from ..storage.module_state import is_state, place_of
@@ -39,6 +39,9 @@ class Prepared:
     skip: list[str] = field(default_factory=list)
     reevaluate: dict[str, str] = field(default_factory=dict)
     ambient: bytes = b""
+    #: environment variables that the notebook set itself, and those that it deleted
+    env: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
     modules: dict[str, bytes] = field(default_factory=dict)
     sys_path: list[str] = field(default_factory=list)
     #: the graph: inline when ``total_bytes`` <= INLINE_LIMIT_BYTES (``Graph(stream, [bytes(b) for b in buffers])``),
@@ -97,6 +100,8 @@ class Collector:
         self.awaits: Awaits = placeholder
         #: what was set in libraries, by the name under which it travels
         self.local_modules: list[str] = []
+        #: environment variables that were held back, and this was said
+        self._said: set[str] = set()
         self.patched: Callable[[], dict[str, Any]] = dict
 
     def collect(
@@ -134,8 +139,21 @@ class Collector:
         check_gather(choice.gather, facts, selection.sent, dump.codes)
         prepared = self._prepared(facts, choice, selection, dump)
         prepared.ambient = ambient
+        self._add_environment(prepared, choice)
         prepared.call_by(labels or {})
         return prepared
+
+    def _add_environment(self, prepared: Prepared, choice: Choice) -> None:
+        own = process_environment.set_since_start(but=choice.environment)
+        prepared.env = {name: value for name, value in own.values.items() if value is not None}
+        prepared.unset = [name for name, value in own.values.items() if value is None]
+        for names, why in ((own.secret, "looks like a secret"), (own.large, "is large")):
+            for name in names:
+                if name not in self._said:
+                    prepared.warnings.append(
+                        f"environment variable {name} {why} and is held back: --export {name} sends it"
+                    )
+        self._said |= {*own.secret, *own.large}
 
     def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], list[str]]:
         modules = self.local_modules = self._modules.loaded(needed, self._modules.added_paths())

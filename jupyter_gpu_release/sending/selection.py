@@ -34,7 +34,8 @@ _MOST_NAMED = 8
 class Choice:
     """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
     ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
-    ``implicit_bytes``: how much goes along where any name may be looked up (``c.GpuRelease.implicit_send_max``).
+    ``environment``: variables of ``--env`` and ``--export``; ``implicit_bytes``: how much goes along where any name
+    may be looked up (``c.GpuRelease.implicit_send_max``).
     """
 
     include: list[str] | None = None
@@ -42,6 +43,7 @@ class Choice:
     out: list[str] | None = None
     skip: list[str] = field(default_factory=list)
     gather: list[str] = field(default_factory=list)
+    environment: frozenset[str] = frozenset()
     implicit_bytes: int = IMPLICIT_SEND_BYTES
 
     @classmethod

@@ -85,6 +85,7 @@ def choice_of(options: RunOptions) -> Choice:
         out=None if options.out is None else list(options.out),
         skip=list(options.skip),
         gather=list(options.gather),
+        environment=frozenset({*options.env, *options.export}),
     )
 
 
@@ -182,7 +183,8 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
         sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, gather=list(options.gather),
         reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent),
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
-        modules=prepared.modules, env={**exported(options.export), **options.env}, terminal=cell.in_terminal,
+        modules=prepared.modules, env={**prepared.env, **exported(options.export), **options.env},
+        unset=[name for name in prepared.unset if name not in options.env], terminal=cell.in_terminal,
         front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,
     )  # fmt: skip
 

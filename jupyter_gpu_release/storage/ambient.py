@@ -1,7 +1,7 @@
 """State that belongs to no name: random generators, in and back (settings of libraries: :mod:`.settings`).
 
-Only libraries that are loaded are looked at. What does not travel: environment variables (``--env``,
-``--export``), thread counts, locales.
+Only libraries that are loaded are looked at. Environment variables: :mod:`.process_environment`. What does not
+travel: thread counts, locales.
 """
 
 from __future__ import annotations

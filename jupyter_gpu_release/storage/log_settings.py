@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _DISABLE = "disable"
@@ -28,7 +28,7 @@ _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.Strin
 class Staying:
     """What belongs to its process: a handler that writes to a file, a filter."""
 
-    thing: Any
+    thing: Any = field(repr=False)
 
     def __reduce__(self) -> Any:
         raise TypeError("it belongs to its process")

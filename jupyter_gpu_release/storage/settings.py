@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from . import log_settings
+from . import log_settings, process_environment
 
 #: library → setting → value, as it travels
 Settings = dict[str, dict[str, Any]]
@@ -43,6 +43,8 @@ class Library:
     write: Callable[[Any, str, Any], None]
     #: only what is set is read: a setting that is not there any more is None
     only_set: bool = False
+    #: False: they go to a cell another way
+    goes_along: bool = True
 
 
 # -------------------------------------------------------------------------------- what the table's entries do
@@ -314,6 +316,8 @@ def _set_mlflow(_module: Any, name: str, value: Any) -> None:
 
 LIBRARIES = (
     Library("sys", _python, lambda _: {"recursion limit": 1000, "digits": 4300}, _set_python),
+    Library("os", process_environment.read, process_environment.initial, process_environment.write, only_set=True,
+            goes_along=False),
     Library("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True),
     Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
@@ -353,8 +357,9 @@ def capture_settings(*, that_count: bool = False) -> Settings:
     """Settings that are not the usual ones (``that_count``: only where they can change results)."""
     found: Settings = {}
     for library, values in _loaded():
-        if not (that_count and library.module in _ONLY_SHOWN):
+        if library.module not in _ONLY_SHOWN if that_count else library.goes_along:
             changed = _differing(library, values, _usual(library))
+            changed = {name: value for name, value in changed.items() if process_environment.counts(name)}
             packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
             found |= {library.module: packed} if packed else {}
     return found
@@ -366,6 +371,10 @@ class SettingsBefore:
     def __init__(self, waiting: Settings) -> None:
         self._values = {library.module: values for library, values in _loaded()}
         self._waiting = waiting
+
+    def look_again(self, module: str) -> None:
+        """Its settings are to be as they are now."""
+        self._values |= {library.module: values for library, values in _loaded() if library.module == module}
 
     def changes(self) -> tuple[Settings, list[str]]:
         """What travels home, and the names of what cannot."""

@@ -293,3 +293,57 @@ def test_a_log_file_of_a_gpu_cell_is_named_in_the_receipt(fresh: Notebook) -> No
     assert f"FileHandler ({fresh.folder / 'cell.log'}) of root: set in the cell only" in cell.receipt
     assert (fresh.folder / "cell.log").read_text() == "ERROR:root:x\n"
     assert fresh.ok("len(logging.root.handlers)").displays() == ["0"]
+
+
+_VARIABLES = (
+    "import os\nprint([os.environ.get(name) for name in ('OWN_MODE', 'OWN_WORD', 'GIVEN')],"
+    " os.popen('echo $OWN_MODE').read().strip())"
+)
+
+
+@pytest.mark.parametrize("first", ["", "%%gpu_train --gpus 0\n"])
+def test_environment_variables_are_alike_in_plain_and_gpu_cells_wherever_they_were_set(
+    fresh: Notebook, first: str
+) -> None:
+    fresh.ok(f"{first}import os\nos.environ['OWN_MODE'] = 'fast'\n%env OWN_WORD=a b")
+    plain, gpu = run_both(fresh, _VARIABLES)
+    assert plain.text() == gpu.text() == "['fast', 'a b', None] fast\n"
+    fresh.ok(f"{first}del os.environ['OWN_WORD']\nos.environ['OWN_MODE'] = 'slow'")
+    plain, gpu = run_both(fresh, _VARIABLES)
+    assert plain.text() == gpu.text() == "['slow', None, None] slow\n"
+    assert plain.text("stderr") == gpu.text("stderr") == ""
+    given = fresh.ok(f"%%gpu_train --gpus 0 --env OWN_MODE=given --env GIVEN=1\n{_VARIABLES}")
+    assert given.text() == "['given', None, '1'] given\n"
+    assert fresh.value("[__import__('os').environ.get(name) for name in ('OWN_MODE', 'GIVEN')]") == ["slow", None]
+
+
+def test_environment_variables_of_a_process_stay_there_and_secrets_are_held_back(fresh: Notebook) -> None:
+    fresh.ok(
+        "import os\nbefore = dict(os.environ)\nos.environ.update({'MY_TOKEN': 'hf_' + 'aB3' * 10, 'RANK': '7',"
+        " 'PATH': os.environ['PATH'] + ':/nowhere', 'DATABASE': 'db://me:word@host', 'LONG': 'x' * 5000})"
+    )
+    look = (
+        "%%gpu_train --gpus 0\nimport os\nprint([os.environ.get(name, '')[:9] for name in"
+        " ('MY_TOKEN', 'RANK', 'DATABASE', 'LONG')], '/nowhere' in os.environ['PATH'])"
+    )
+    cell = fresh.ok(look)
+    assert cell.text() == "['', '', '', ''] False\n"
+    said = cell.text("stderr").splitlines()
+    assert said == [
+        "environment variable DATABASE looks like a secret and is held back: --export DATABASE sends it",
+        "environment variable MY_TOKEN looks like a secret and is held back: --export MY_TOKEN sends it",
+        "environment variable LONG is large and is held back: --export LONG sends it",
+    ]
+    again = fresh.ok(look.replace("--gpus 0", "--gpus 0 --export DATABASE"))
+    assert again.text() == "['', '', 'db://me:w', ''] False\n"
+    assert again.text("stderr") == ""
+    made = fresh.ok("%%gpu_train --gpus 0 --cpus 1\nimport os\nos.environ.update(API_KEY='k' * 9, MASTER_PORT='1')")
+    assert "os variable API_KEY: set in the cell only" in made.receipt
+    fresh.ok("os.environ.pop('MY_TOKEN')")
+    changed = "sorted(name for name in {**before, **os.environ} if before.get(name) != os.environ.get(name))"
+    assert fresh.value(changed) == [
+        "DATABASE",
+        "LONG",
+        "PATH",
+        "RANK",
+    ]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import decimal
 import importlib
 import importlib.util
+import logging
 import os
 import random
 import subprocess
@@ -146,3 +147,17 @@ def test_packages_add_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     settings.add_plug_ins.cache_clear()
     assert settings.capture_settings()["added"] == {"level": 2}
     settings.add_plug_ins.cache_clear()
+
+
+def test_variables_count_in_keys_of_cells_and_logging_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWN_MODE", "fast")
+    monkeypatch.setenv("MY_TOKEN", "hf_" + "aB3" * 10)
+    monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")
+    logging.getLogger("of this test").setLevel(logging.DEBUG)
+    found = settings.capture_settings(that_count=True)
+    assert found["os"].get("variable OWN_MODE") == "fast"
+    assert not {"variable MY_TOKEN", "variable KMP_INIT_AT_FORK"} & found["os"].keys()
+    assert "logging" not in found
+    assert "os" not in settings.capture_settings()  # those go with the cell's options
+    assert "logger of this test" in settings.capture_settings()["logging"]
+    logging.getLogger("of this test").setLevel(logging.NOTSET)
