@@ -18,7 +18,7 @@ from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
 from ..sending.history import DeviceHistory
-from ..sending.patches import LibraryPatches
+from ..sending.patches import LibraryPatches, set_in_modules
 from ..sending.pending import Pending, Unreturned
 from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
@@ -91,6 +91,11 @@ class Namespace:
         if away := self._patches.stay_away(tree, self.outward.local_modules):
             prepared.notes.append(
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
+            )
+        if alone := set_in_modules(tree, self.outward.unloaded_modules):
+            prepared.notes.append(
+                f"{', '.join(alone)}: set in this cell only, since the notebook has not imported the module: import it "
+                "in a plain cell first, then what GPU cells set in it comes back"
             )
         prepared.binds = _bound_by(tree, facts, choice)
         return prepared

@@ -100,6 +100,8 @@ class Collector:
         self.awaits: Awaits = placeholder
         #: what was set in libraries, by the name under which it travels
         self.local_modules: list[str] = []
+        #: those that the cell uses and this process has not loaded
+        self.unloaded_modules: set[str] = set()
         #: environment variables that were held back, and this was said
         self._said: set[str] = set()
         self.patched: Callable[[], dict[str, Any]] = dict
@@ -186,6 +188,7 @@ class Collector:
         added = self._modules.added_paths()
         known = dump.modules | imported_in(dump.codes)
         shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        self.unloaded_modules = {name for name in local if name not in sys.modules}
         sent = _sent(selection, dump)
         notes += dump.notes("was sent")
         return Prepared(

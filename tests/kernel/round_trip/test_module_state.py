@@ -119,3 +119,14 @@ def test_an_attribute_of_a_value_without_a_truth_value_is_set_as_ever(nb: Notebo
     nb.cell("import pandas as pd\ndf = pd.DataFrame({'a': [1], 'b': [2]})\ndf.index = [7]")
     nb.ok("df.columns = ['c', 'd']")
     assert list(nb.ns["df"].columns) == ["c", "d"]
+
+
+def test_what_is_set_in_a_module_that_the_notebook_has_not_imported_is_named(nb: Notebook) -> None:
+    sentence = "b.rate: set in this cell only, since the notebook has not imported the module"
+    trip = nb.ok("import beside as b, json\nb.rate = 9\njson.x = 1\nr = b.read()[0]")
+    assert nb.ns["r"] == 9
+    assert [note.partition(":")[0] for note in trip.prepared.notes if sentence in note] == ["b.rate"]
+    nb.cell("import beside")
+    trip = nb.ok("import beside as b\nb.rate = 9")
+    assert sys.modules["beside"].rate == 9
+    assert not [note for note in trip.prepared.notes if sentence in note]
