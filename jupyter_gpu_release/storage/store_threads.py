@@ -86,15 +86,16 @@ class StoreThreads:
     def _carry_out(
         self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], work: Callable[..., T], arguments: Any
     ) -> None:
-        result, error = None, None
+        result: T | None = None
+        error: BaseException | None = None
         try:
             result = work(*arguments)
-        except Exception as raised:  # noqa: BLE001 - a thread's entry point: it is the caller's
+        except BaseException as raised:  # noqa: BLE001 - a thread's entry point: it is the caller's, who waits for it
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._settle, future, result, error)
 
-    def _settle(self, future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    def _settle(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._unfinished -= 1
         if future.cancelled():
             return

@@ -30,7 +30,8 @@ def test_text_keeps_its_order_with_subprocesses_and_streams(node: Node) -> None:
 
 def test_carriage_returns_and_descriptor_output_arrive_as_written(node: Node) -> None:
     run = node.run("import os\nprint('10%\\r20%', end='\\r')\nos.write(1, b'raw\\n')\nos.write(2, b'err\\n')")
-    assert "10%\r20%\r" in run.text()
+    # what bypasses Python may come between two pieces of what was printed, as in a plain cell
+    assert run.text().replace("raw\n", "") == "10%\r20%\r"
     assert "raw\n" in run.text()
     assert run.text("stderr") == "err\n"
 

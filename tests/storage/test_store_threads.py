@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -38,5 +39,7 @@ def test_errors_are_the_caller_s() -> None:
     async def live() -> None:
         with pytest.raises(ZeroDivisionError):
             await StoreThreads().run(divmod, 1, 0)
+        with pytest.raises(SystemExit):  # such a one ends no thread either: who waits would wait for ever
+            await StoreThreads().run(sys.exit)
 
     asyncio.run(live())
