@@ -111,7 +111,7 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         elif known is not None:
             await _go_on(broker, record, lease, known, places[record.run])
         else:
-            unbegun = stored is None or (lease is not None and _same_agent(broker, lease, silent))
+            unbegun = stored is None or (lease is not None and await _is_unbegun(broker, record, lease, silent))
             await _without_agent(broker, record, lease, unbegun=unbegun)
     for stored in remembered.leases.values():
         broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
@@ -227,6 +227,20 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
         lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))
     else:
         lifecycle.queue.add(record)
+
+
+async def _is_unbegun(broker: Broker, record: RunRecord, lease: Lease, silent: set[str]) -> bool:
+    """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it."""
+    if _same_agent(broker, lease, silent):
+        return True
+    first = lease.slots[0].node
+    if first in silent or len(lease.slots) > 1 or record.state is not RunState.STARTING:
+        return False
+    try:
+        return not await broker.nodes.has_begun(first, record.run)
+    except ClusterError as error:
+        log.warning("run %s may have begun: %s", record.run, error.message)
+        return False
 
 
 def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ from .persister import SPILL_SIGNAL
 from .settlement import Settlement, to_spill
 from .spool import BackOff, KeepOrder, SpoolEntry, Waiting, default_spool, entries, waits, write_values
 
+log = logging.getLogger(__name__)
 OnWait = Callable[[PersistWait], None]
 _TICK_S = 1.0
 #: a small result that is not on the store after this is spilled
@@ -71,6 +73,7 @@ class Keeping:
         self._markers = {process.CLUSTER_MARKER: config.cluster, process.NODE_MARKER: node}
         self._kept: dict[str, Kept] = {}
         self._mover: subprocess.Popen[bytes] | None = None
+        self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._hear()
 
@@ -293,8 +296,16 @@ class Keeping:
             kept.settle(Settlement("lost", reason="the process that kept them was killed"))
 
     def _ensure_mover(self) -> None:
-        if self._mover is None or self._mover.poll() is not None:
-            self._mover = start_mover(self.order, self._markers)
+        if self._starting is None and (self._mover is None or self._mover.poll() is not None):
+            self._starting = self.threads.begin(start_mover, self.order, self._markers)
+            self._starting.add_done_callback(self._on_started)
+
+    def _on_started(self, started: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+        self._starting = None
+        if (error := started.exception()) is None:
+            self._mover = started.result()
+        else:
+            log.warning("results that were spilled are not moved yet: %s", error)  # tried again at the next tick
 
     async def _tick(self) -> None:
         """While something is kept: read records that we were not told of, keep the mover alive."""

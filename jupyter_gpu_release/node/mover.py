@@ -28,7 +28,11 @@ _LOOK_S = 0.5
 
 
 def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start the node's mover; ``markers``: environment variables by which sweeps find it."""
+    """Start the node's mover; ``markers``: environment variables by which sweeps find it.
+
+    Returns once the child has closed the files that it inherits, which a store that hangs keeps from being closed.
+    """
+    subprocess._USE_VFORK = False  # type: ignore[misc]  # else all threads of this process wait for that, too
     return subprocess.Popen(
         [sys.executable, "-m", "jupyter_gpu_release.node.mover", msgspec.json.encode(order).decode()],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",

@@ -132,6 +132,18 @@ def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_sess
     assert Reading(session.submit(request("print 1", "double", gpus=4))).end().state == "succeeded"
 
 
+def test_a_run_that_had_not_begun_when_agent_and_gateway_died_begins_after_all(
+    gateway: GatewayBed, open_session, until
+) -> None:
+    session = open_session("unbegun double")
+    asked = request("mute\nprint 1", "unbegun double", gpus=4)
+    reading = Reading(session.submit(asked))
+    until(lambda: (gateway.run_folder(asked.run) / "mute").exists(), "it is with its node")
+    gateway.kill_agent()
+    gateway.kill_gateway()
+    assert reading.end().state == "succeeded"
+
+
 def test_a_call_that_its_node_may_have_begun_is_not_begun_again(gateway: GatewayBed, open_session) -> None:
     """Only a mark in its folder says so, when neither gateway nor agent is left who knows."""
     session = open_session("marked")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from hanging_fs import HangingStore, hanging_store
-from node_bed import Node
+from node_bed import Node, Run
 
+from jupyter_gpu_release.core.node_messages import RunWaits
 from jupyter_gpu_release.storage.events import read_events
 from jupyter_gpu_release.storage.layout import RunPaths
 
@@ -38,6 +39,11 @@ def node(store: HangingStore) -> Iterator[Node]:
     made.close()
 
 
+def _says_why(run: Run) -> bool:
+    waits = [message.waits_for for message in run.messages if isinstance(message, RunWaits)]
+    return any("no answer" in wait.reason and run.order.folder in wait.path for wait in waits)
+
+
 def test_gpus_are_free_and_output_is_shown_while_the_store_hangs(
     node: Node, store: HangingStore, tmp_path: Path, until: Until
 ) -> None:
@@ -49,6 +55,8 @@ def test_gpus_are_free_and_output_is_shown_while_the_store_hangs(
     go.touch()
     for run in runs:
         run.wait_for(lambda run: run.phase("released") and "line 199" in run.text())
+    for run in runs:
+        run.wait_for(_says_why)
     store.answer()
     for run in runs:
         assert run.wait().status == "ok"
