@@ -32,6 +32,13 @@ def gpu_cell_name(body: str, line_offset: int, count: int) -> str:
     return f"<gpu-cell-{count}-{digest[:12]}>"
 
 
+def name_of_plain_cell(compiler: Any, body: str, count: int) -> str:
+    """The file name that the kernel gives a plain cell of this text (tools name caches after it), or ``""``."""
+    name = getattr(compiler, "get_code_name", None)
+    text = body.removesuffix("\n")  # which a magic is given and a plain cell has not
+    return str(name(text, text, count)) if name is not None else ""
+
+
 def keep(compiler: Any, sources: Iterable[CellSource]) -> None:
     """Make the text known to tracebacks and to ``inspect.getsource``."""
     counts = _counts(compiler)

@@ -11,6 +11,7 @@ from IPython.display import display
 from IPython.utils.text import DollarFormatter
 
 from ..core.options import OPTIONS, Written, refuse_rest, split_line
+from ..core.sources import name_of_plain_cell
 from ..errors import OptionError
 from ..sending.place import locate
 from ..sending.submission import Cell
@@ -42,7 +43,9 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
         sys.stderr.write("nothing to run in this cell: no GPU was taken\n")
         return
     in_terminal = getattr(notebook.shell, "kernel", None) is None
-    cell = Cell(code, options, locate(notebook.shell, code, is_cell=is_cell), in_terminal)
+    place = locate(notebook.shell, code, is_cell=is_cell)
+    name = name_of_plain_cell(notebook.shell.compile, code, place.count)
+    cell = Cell(code, options, place, in_terminal, name)
     if options.estimate:
         from .estimate import estimate
 

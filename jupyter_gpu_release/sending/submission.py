@@ -41,6 +41,8 @@ class Cell:
     options: RunOptions
     place: Place
     in_terminal: bool = False
+    #: the file name that the kernel would give it as a plain cell
+    filename: str = ""
     #: name and text of the launched function whose call ``body`` is
     function: str = ""
     text: str = ""
@@ -51,7 +53,8 @@ class Cell:
     def source(self) -> CellSource:
         """Its text for tracebacks; the magic's own lines are blank, so that lines are numbered as in the notebook."""
         count, offset = self.place.count, self.place.line_offset
-        return CellSource(gpu_cell_name(self.body, offset, count), count, "\n" * offset + self.body)
+        name = self.filename or gpu_cell_name(self.body, offset, count)
+        return CellSource(name, count, "\n" * offset + self.body)
 
 
 @dataclass

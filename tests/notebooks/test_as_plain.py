@@ -208,6 +208,20 @@ def test_what_the_last_output_holds_are_the_objects_of_the_notebook(fresh: Noteb
     assert fresh.value("[_[0] is theta, len(_[1])]") == [True, 3]
 
 
+def test_tools_that_name_caches_after_a_cells_file_find_them_again_from_any_cell(fresh: Notebook) -> None:
+    body = (
+        "from joblib import Memory\ndef slow(x):\n    print('worked')\n    return x + 1\n"
+        "kept = Memory('cache', verbose=0).cache(slow)\nkept(3)"
+    )
+    assert fresh.ok(body).text() == "worked\n"
+    for _ in range(2):
+        cell = fresh.ok(f"%%gpu_train --gpus 0\n{body}")
+        assert "worked" not in cell.text()
+    failed = re.sub(r"\x1b\[[\d;]*m", "", fresh.run("%%gpu_train --gpus 0\n1 / 0").traceback)
+    assert re.search(r"Cell In\[\d+\], line 2", failed), failed
+    assert "ipykernel_" not in failed
+
+
 def test_an_underscore_of_the_user_stays_the_users(fresh: Notebook) -> None:
     for magic in ("", "%%gpu_train --gpus 0\n"):
         fresh.ok(
