@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from . import devices
+from . import devices, set_order
 from .array_memory import layout_of
 
 #: larger arrays and shared tensors are exchanged instead, so that what came back stays mapped from its file
@@ -148,8 +148,7 @@ def _adopt_items(old: Any, new: Any) -> bool:
         if isinstance(old, collections.defaultdict):
             old.default_factory = new.default_factory
     elif isinstance(old, set):
-        set.clear(old)
-        set.update(old, new)
+        set_order.take(old, new)
     elif isinstance(old, collections.deque):
         if old.maxlen != new.maxlen:
             return False

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import GpuReleaseError
+from . import set_order
 from .missing import TolerantUnpickler
 from .module_state import MOST_BYTES as STATE_BYTES
 from .module_state import is_state
@@ -33,6 +34,8 @@ __all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
 _LONGEST_NUMBERED = 2 << 20
 _MOST_RESTARTS = 5
+#: fact: the order of sets
+_SETS = "sets"
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
@@ -189,7 +192,8 @@ class _Writer:
         self._rest(done)
         self._pickler.dump(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
-        self._pickler.dump(facts(self._pickler.codes, lambda thing: id(thing) in memo))
+        found = facts(self._pickler.codes, lambda thing: id(thing) in memo)
+        self._pickler.dump({**found, **self._order_of_sets(values, memo)})
         self._pickler.dump(None)
         self._dump.modules = self._pickler.modules
         self._dump.codes = self._pickler.codes
@@ -199,6 +203,17 @@ class _Writer:
         if self._references is not None:
             self._dump.stream = self._references.wrap(self._dump.stream, self._dump.buffers, self._write_targets)
         return self._dump
+
+    def _order_of_sets(self, values: Mapping[str, Any], memo: WrittenObjects) -> dict[str, Any]:
+        """Of all sets, in long streams of those that are values of names."""
+        if self._file.tell() > _LONGEST_NUMBERED:
+            written = [value for name, value in values.items() if name not in self._dump.failed]
+        elif set_order.may_have_sets(self._file.getvalue()):
+            written = [thing for _, thing in memo.values()]
+        else:
+            return {}
+        recipes = set_order.recipes(written)
+        return {_SETS: recipes} if recipes else {}
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
         """What is referred to, for those who have it not."""
@@ -362,6 +377,7 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None
             loaded = reading.all_of(tolerant, tolerant.reasons)
         except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
+    set_order.restore(loaded.facts.pop(_SETS, ()))
     rebuilder.finish(lambda value: digest(value, realm))
     loaded.codes = rebuilder.codes
     loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_state(name)}

@@ -91,3 +91,15 @@ def test_a_value_that_warns_when_it_is_pickled_or_loaded_warns_nobody(nb: Notebo
     assert "pickled" not in trip.output
     assert "loaded" not in trip.output
     assert nb.ns["new"].x == 1
+
+
+def test_a_set_has_its_order_there_and_back(nb: Notebook) -> None:
+    nb.cell("words = {n * n * n for n in range(2000)}\nboxes = [{n * n * k for n in range(20)} for k in range(1, 20)]")
+    before = list(nb.ns["words"]), list(map(list, nb.ns["boxes"]))
+    assert list(set(before[0])) != before[0]
+    nb.ok(
+        "there = list(words), list(map(list, boxes))\nnew = {n * 32 - 1 for n in words} - {31}\n"
+        "boxes[3].update(words)\norders = list(new), list(boxes[3])"
+    )
+    assert nb.ns["there"] == before
+    assert nb.ns["orders"] == (list(nb.ns["new"]), list(nb.ns["boxes"][3]))
