@@ -36,6 +36,11 @@ def depends_on_hashes(tree: ast.AST, is_set: Callable[[str], bool]) -> str:
     return ""
 
 
+def walked_names(tree: ast.AST) -> set[str]:
+    """Names whose values the code goes through in their own order."""
+    return {walked.id for node in ast.walk(tree) for walked in _walked(node) if isinstance(walked, ast.Name)}
+
+
 def _walked(node: ast.AST) -> list[ast.expr]:
     match node:
         case ast.For(iter=walked) | ast.comprehension(iter=walked) | ast.Starred(value=walked):

@@ -10,8 +10,9 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..core.hash_order import SUSPECT, depends_on_hashes
+from ..core.hash_order import SUSPECT, depends_on_hashes, walked_names
 from ..core.hash_seed import VARIABLE, seed_in
+from ..storage.set_order import MOST, is_kept_by_pickle
 
 _SUSPECTS = frozenset({"hash", "set", "frozenset"})
 _MOST_LOOKED_AT = 1000
@@ -20,7 +21,7 @@ _MOST_LOOKED_AT = 1000
 def note_on_hashes(source: str, sent: Mapping[str, Any], cluster_seed: str) -> list[str]:
     """The sentence for the receipt; none where the seeds are equal, or where nothing is seen that depends on them."""
     if not cluster_seed or seed_in(os.environ) == cluster_seed:
-        return []
+        return _note_on_order(source, sent)
     sets = {name for name, value in sent.items() if isinstance(value, set | frozenset) and not _has_numbers_only(value)}
     for text in [source, *_sources(sent.values())]:
         what = _look(text, sets)
@@ -30,6 +31,25 @@ def note_on_hashes(source: str, sent: Mapping[str, Any], cluster_seed: str) -> l
                 "environment with which the kernel starts makes them equal"
             ]
     return []
+
+
+def _note_on_order(source: str, sent: Mapping[str, Any]) -> list[str]:
+    """The hashes are the same: a word on sets that still do not keep their order on the way."""
+    sets = {
+        name for name, value in sent.items() if type(value) is frozenset or (type(value) is set and len(value) > MOST)
+    }
+    if not sets:
+        return []
+    try:
+        walked = sets & walked_names(ast.parse(textwrap.dedent(source)))
+    except (SyntaxError, ValueError):  # magics
+        return []
+    return [
+        f"`{name}` has its elements in another order in the cell: a frozenset, and a set of more than {MOST:,}, "
+        "travels without it"
+        for name in sorted(walked)
+        if not is_kept_by_pickle(sent[name])
+    ]
 
 
 def _look(text: str, sets: set[str]) -> str:

@@ -43,6 +43,12 @@ def may_have_sets(stream: bytes) -> bool:
     return _IN_STREAM in stream
 
 
+def is_kept_by_pickle(thing: set[Any] | frozenset[Any]) -> bool:
+    """Whether it has the same order when its elements are added in that order."""
+    order = list(thing)
+    return _same(order, list(set(order)))
+
+
 def recipes(things: Iterable[Any]) -> list[Recipe]:
     """For the sets among ``things`` that pickle would put into another order."""
     found, left = [], MOST
