@@ -99,6 +99,7 @@ class Loan:
         self._granted: asyncio.Future[list[str] | None] = asyncio.get_event_loop().create_future()
         self._ended = asyncio.Event()
         self._passing: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     def grant(self, gpu_ids: list[str]) -> None:
         """The lease is there, with these accelerators on this node."""
@@ -136,10 +137,12 @@ class Loan:
                     self._passing.add(asyncio.create_task(self._pass_through(await server.take(), lent)))
                 await asyncio.gather(*self._passing, return_exceptions=True)
         finally:
+            await asyncio.gather(*self._ending, return_exceptions=True)
             self._servers.done_with(server)
 
     async def _pass_through(self, pair: Pair, lent: Lent) -> None:
-        leader, said = None, KindsSeen()
+        to_leader: asyncio.StreamWriter | None = None
+        said = KindsSeen()
         try:
             hello = await self._reach_leader(encode(lent))
             if hello is not None:
@@ -147,13 +150,11 @@ class Loan:
                 down = asyncio.create_task(_copy(leader, pair.writer))
                 await _copy(pair.reader, to_leader, said)  # ends with the supervisor, when no descendant is left
                 down.cancel()
-        finally:
-            await self._end(pair, said)
-            if leader is not None:
-                to_leader.close()
+        finally:  # in a task of its own, which nobody cancels: until the rank is gone the GPUs are held
+            self._ending.add(asyncio.create_task(self._end(pair, said, to_leader)))
 
-    async def _end(self, pair: Pair, said: KindsSeen) -> None:
-        """The supervisor ends the rank, and itself; where it was killed we do."""
+    async def _end(self, pair: Pair, said: KindsSeen, to_leader: asyncio.StreamWriter | None) -> None:
+        """The supervisor ends the rank, and itself; where it was killed we do. Then the leader hears of it."""
         with contextlib.suppress(OSError):
             pair.writer.write_eof()
             while data := await pair.reader.read(1 << 16):
@@ -161,6 +162,8 @@ class Loan:
         if Kind.RELEASED not in said.kinds:
             await pair.end(self._order.run, log.error)
         pair.close()
+        if to_leader is not None:
+            to_leader.close()
 
     async def _reach_leader(self, hello: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connect and be accepted: the leader's first word is the rank's order."""
