@@ -22,6 +22,7 @@ FRONT_END = (
 _OF_THE_MACHINE = (
     "PATH", "LD_*", "PYTHONPATH", "PYTHONHOME", "HOME", "TMPDIR", "TMP", "TEMP", "PWD", "OLDPWD", "SHLVL", "_", "USER",
     "LOGNAME", "SHELL", "HOSTNAME", "DISPLAY", "XDG_*", "SSH_*", "DBUS_*", "VIRTUAL_ENV", "CONDA_*", "SLURM_*",
+    "MPLCONFIGDIR",  # matplotlib sets one of its own where it cannot write into the home folder
 )  # fmt: skip
 _OF_THE_PROCESS = (
     "CUDA_*", "NVIDIA_*", "NCCL_*", "GLOO_*", "RAY_*", "JUPYTER_*", "JPY_*", "GPU_RUN_DIR", "MPLBACKEND", "IPYTHON*",

@@ -21,6 +21,7 @@ from ..storage import tracking
 from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, workplace
+from .cell_settings import CellSettings
 from .frames import Go, Kind, RankOrder, died_outcome
 from .frameworks import gang_hints
 from .front_end import take_front_end
@@ -110,6 +111,7 @@ class Rank:
             self._notes += workplace.enter(self._order, payload)
             self._shell.execution_count = payload.count
             self._inputs = _open_inputs(payload, RunPaths(Path(self._order.folder)))
+            self._settings = CellSettings(payload)
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
         return None
@@ -129,7 +131,9 @@ class Rank:
 
     def _load(self, payload: CellPayload, *, has_gpu: bool) -> None:
         stream, buffers = self._inputs
-        self._values = RankValues(self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu)
+        self._values = RankValues(
+            self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
+        )
         self._notes += self._values.load()
         folder = RunPaths(Path(self._order.folder))
         self._publisher = Publisher(self._outlet, self._values.realm, folder.published, self._order.rank)

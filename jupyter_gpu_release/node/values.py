@@ -6,7 +6,6 @@ import ast
 import contextlib
 import functools
 import importlib
-import pickle
 import time
 import types
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, ValueInfo
 from ..core.ranks import ranks
-from ..storage import ambient, codec, settings
+from ..storage import ambient, codec
 from ..storage.deferred import module_or_deferred
 from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
@@ -28,8 +27,10 @@ from ..storage.own_warnings import without_warnings
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
 from ..storage.references import Key, KnownInputs
+from ..storage.settings import Settings
 from ..storage.views import is_partial_view
 from . import frameworks
+from .cell_settings import CellSettings
 from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
 from .known import ArrivedNumbers, Holder, KnownObjects
@@ -59,7 +60,14 @@ class RankValues:
     """``load`` before the cell, ``collect`` after it, however it ended."""
 
     def __init__(
-        self, namespace: dict[str, Any], payload: CellPayload, stream: bytes, buffers: Sequence[Any], *, has_gpu: bool
+        self,
+        namespace: dict[str, Any],
+        payload: CellPayload,
+        stream: bytes,
+        buffers: Sequence[Any],
+        *,
+        has_gpu: bool,
+        settings: CellSettings | None = None,
     ) -> None:
         self._namespace = namespace
         self._payload = payload
@@ -75,7 +83,7 @@ class RankValues:
         self.error: BaseException | None = None
         #: the value of its last expression, if there was one
         self.shown: tuple[Any, ...] = ()
-        self._settings: settings.SettingsBefore | None = None
+        self._settings = settings or CellSettings(payload)
         self._modules = ModulesOfNotebook()
         self._choices: set[str] = set(payload.reevaluate)
 
@@ -137,19 +145,15 @@ class RankValues:
         return list(loaded.values), loaded.memo
 
     def _load_ambient(self) -> None:
-        state = pickle.loads(self._payload.ambient) if self._payload.ambient else {}
+        state = self._settings.state
         self._warnings = OnceWarnings(state.get("warned", ()))
         self._warnings.begin()
-        arrived = settings.ArrivedSettings()
-        arrived.take(state.get("settings", {}))
-        if not self._payload.function:
-            self._settings = settings.SettingsBefore(dict(arrived.waiting))
+        self._settings.look()
         frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def begin_environment(self) -> None:
         """From here on environment variables are set by the cell."""
-        if self._settings is not None:
-            self._settings.look_again("os")
+        self._settings.look_at_environment()
 
     def _reevaluate(self) -> list[str]:
         """Device choices of the notebook, made again where the hardware is."""
@@ -246,9 +250,7 @@ class RankValues:
         except Exception:  # noqa: BLE001 - variables of any kind; the names must come home all the same
             return None
 
-    def _changed_settings(self, notes: list[str]) -> settings.Settings:
-        if self._settings is None:
-            return {}
+    def _changed_settings(self, notes: list[str]) -> Settings:
         changed, left = self._settings.changes()
         if left:
             notes.append(f"{', '.join(left)}: set in the cell only, since it does not travel")

@@ -12,7 +12,7 @@ import importlib.abc
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
@@ -374,7 +374,7 @@ class SettingsBefore:
 
     def look_again(self, module: str) -> None:
         """Its settings are to be as they are now."""
-        self._values |= {library.module: values for library, values in _loaded() if library.module == module}
+        self._values |= {library.module: values for library, values in _loaded([module])}
 
     def changes(self) -> tuple[Settings, list[str]]:
         """What travels home, and the names of what cannot."""
@@ -463,10 +463,11 @@ class _Loader(importlib.abc.Loader):
         self._done()
 
 
-def _loaded() -> Iterator[tuple[Library, Values]]:
+def _loaded(modules: Collection[str] = sys.modules.keys()) -> Iterator[tuple[Library, Values]]:
+    """The libraries that are loaded (of these ``modules``), and their settings."""
     add_plug_ins()
     for library in list(_BY_MODULE.values()):
-        if library.module in sys.modules:
+        if library.module in modules and library.module in sys.modules:
             with contextlib.suppress(Exception):  # internals of another version, or a library half imported
                 yield library, library.read(sys.modules[library.module])
 

@@ -56,12 +56,15 @@ class Walk:
 
     def rows(self, place: str, value: Any) -> list[Row]:
         """What stands at ``place``; what cannot be looked at is named by its type."""
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, 20_000))
         self._count = 0
         try:
             return list(self._of(place, value))
         except Exception as error:
             return [(place, f"{class_name(type(value))}: cannot be described: {type(error).__name__}: {error}")]
+        finally:
+            sys.setrecursionlimit(limit)
 
     def _of(self, place: str, value: Any) -> Iterator[Row]:
         self._count += 1
