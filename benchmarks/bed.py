@@ -88,7 +88,7 @@ class Bed:
         return document
 
     def manifests(self, count: int) -> list[dict[str, Any]]:
-        """What the store says of the newest runs, once they are released."""
+        """Manifests of the newest runs, once they are released."""
         folders = sorted((Path(self.connection()["store"]) / "runs").iterdir(), key=lambda folder: folder.name)
         return [manifest_of(folder) for folder in folders[-count:]]
 

@@ -56,7 +56,7 @@ def run(*, quick: bool) -> Report:
 
 
 def _peers(cluster: Bed, report: Report, ours: float, count: int) -> None:
-    """What people write without us; ``notes`` say what is warm for whom."""
+    """Measure the ways without us; ``notes`` say what is warm for whom."""
     for kind in ("actor", "actor_without_torch", "standing_actor", "ray_train"):
         theirs = report.add(f"{kind}_first_statement", _driver(cluster, kind, count))
         report.ratios[kind] = theirs / ours

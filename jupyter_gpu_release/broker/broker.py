@@ -269,7 +269,7 @@ class Broker:
         )  # fmt: skip
 
     def problems(self) -> list[str]:
-        """What keeps this cluster from taking runs."""
+        """Reasons for which this cluster takes no runs."""
         ledger = [] if self.journal.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
         if self.journal.trouble:
             ledger.append(f"the ledger in {self.config.home} cannot be written: {self.journal.trouble}")

@@ -282,7 +282,7 @@ class Lifecycle:
         (self.queue.serve_soon if handed else self.queue.serve)()
 
     def end_again(self, record: RunRecord) -> None:
-        """What was to end the run has failed: its outcome is shown all the same."""
+        """Show the outcome of a run whose ending has failed."""
         record.releasing = self.spawn(self.end_lease(record))
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
