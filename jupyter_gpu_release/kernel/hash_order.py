@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..core.hash_order import SUSPECT, depends_on_hashes, walked_names
-from ..core.hash_seed import VARIABLE, seed_in
+from ..core.hash_seed import VARIABLE, is_seed_of_this_process
 from ..storage.set_order import MOST, is_kept_by_pickle
 
 _SUSPECTS = frozenset({"hash", "set", "frozenset"})
@@ -20,7 +19,7 @@ _MOST_LOOKED_AT = 1000
 
 def note_on_hashes(source: str, sent: Mapping[str, Any], cluster_seed: str) -> list[str]:
     """The sentence for the receipt; none where the seeds are equal, or where nothing is seen that depends on them."""
-    if not cluster_seed or seed_in(os.environ) == cluster_seed:
+    if not cluster_seed or is_seed_of_this_process(cluster_seed):
         return _note_on_order(source, sent)
     sets = {name for name, value in sent.items() if isinstance(value, set | frozenset) and not _has_numbers_only(value)}
     for text in [source, *_sources(sent.values())]:
