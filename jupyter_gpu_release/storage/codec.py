@@ -3,7 +3,8 @@
 A graph's stream is a sequence of pickles written with one memo: for each name a head ``(name, module)`` and, unless
 the name only holds a module, its value; then ``("", "")`` with a dict of further facts; then None. What values
 share stays shared across names; sizes are known per name; a load failure names its name. Many plain values (numbers,
-texts, small containers of them) go first, in groups: ``("", "", {name: value})``.
+texts, small containers of them) go first, in groups: ``("", "", {name: value})``. Before all, if rebuilding something
+reads names: ``("", "", {name: empty container}, [name])``, names that are bound as soon as they are read.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 from ..errors import GpuReleaseError
 from . import set_order
+from .deferred import module_or_deferred
+from .load_order import EarlyNames, LoadOrder, empty_ones
 from .missing import TolerantUnpickler
 from .module_state import MOST_BYTES as STATE_BYTES
 from .module_state import is_state
@@ -102,10 +105,11 @@ def dump(
     more = _More(follow, home, rest, rest_bytes, state)
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
+    order = LoadOrder()
     plain = presumed_plain(values)
     with without_gc(), without_warnings():
         for _ in range(_MOST_RESTARTS):
-            writer = _Writer(realm, more, failed, whole, known)
+            writer = _Writer(realm, more, failed, whole, known, first=order.first)
             try:
                 written = writer.write(values, facts, plain)
             except NotPlainError:
@@ -114,10 +118,11 @@ def dump(
             except _TornError as torn:
                 failed[torn.name] = torn.error
                 continue
-            if not writer.torn:
+            is_in_order = not order.learn(writer.needs, written.sizes)
+            if is_in_order and not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
-        last = _Writer(realm, more, failed, whole, known, careful=True)
+        last = _Writer(realm, more, failed, whole, known, first=order.first, careful=True)
         return last.write(values, facts, PlainValues())
 
 
@@ -150,8 +155,8 @@ class _TornError(Exception):
 
 
 class _Writer:
-    """``failed``: names to leave out. ``whole``: memory that is known to travel. ``careful``: remembers the memo before
-    each name, so that a failure can be taken back (slow for many objects).
+    """``failed``: names to leave out. ``whole``: memory that is known to travel. ``first``: names to begin with.
+    ``careful``: remembers the memo before each name, so that a failure can be taken back (slow for many objects).
     """
 
     def __init__(
@@ -162,8 +167,12 @@ class _Writer:
         whole: set[Hashable],
         known: KnownInputs | None,
         *,
+        first: Sequence[str] = (),
         careful: bool = False,
     ) -> None:
+        #: name → names that rebuilding it reads
+        self.needs: dict[str, list[str]] = {}
+        self._first = first
         self._file = GraphStream()
         self._dump = Dump(failed=failed)
         self._realm = realm
@@ -180,13 +189,16 @@ class _Writer:
         return self._pickler.torn
 
     def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:
+        first = self._first_values(values)
+        if first:
+            self._pickler.dump(("", "", empty_ones(first), list(first)))
         if plain.values:
             plain.write(self._pickler, self._file, self._dump.sizes)
-        if len(plain.values) < len(values):
-            for name, value in values.items():
+        if first or len(plain.values) < len(values):
+            for name, value in {**first, **values}.items():
                 if name not in plain.values:
                     self._name(name, value)
-        done = set(values)
+        done = {*first, *values}
         if self._more.follow is not None:
             self._follow_reads(done, self._more.follow)
         self._rest(done)
@@ -203,6 +215,15 @@ class _Writer:
         if self._references is not None:
             self._dump.stream = self._references.wrap(self._dump.stream, self._dump.buffers, self._write_targets)
         return self._dump
+
+    def _first_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self._first:
+            if name in values:
+                found[name] = values[name]
+            elif self._more.follow is not None:
+                found |= self._more.follow(name)
+        return found
 
     def _order_of_sets(self, values: Mapping[str, Any], memo: WrittenObjects) -> dict[str, Any]:
         """Of all sets, in long streams of those that are values of names."""
@@ -265,6 +286,7 @@ class _Writer:
         before = self._file.tell(), len(self._dump.buffers)
         memo = self._pickler.memo.copy() if self._careful else None
         self._pickler.remarks.clear()
+        self._pickler.reads_at_load.clear()
         try:
             self._value(name, value)
             added = self._file.tell() - before[0] + sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
@@ -278,6 +300,8 @@ class _Writer:
             return
         self._dump.sizes[name] = added
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
+        if self._pickler.reads_at_load:
+            self.needs[name] = list(self._pickler.reads_at_load)
         if self._pickler.remarks:
             self._dump.remarks[name] = list(dict.fromkeys(self._pickler.remarks))
 
@@ -353,7 +377,7 @@ def load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None 
 
 def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None) -> Loaded:
     rebuilder = Rebuilder(realm)
-    reading = _Reading()
+    reading = _Reading(realm.namespace)
     parts = Parts.of(stream)
 
     def reader(kind: Any) -> Any:
@@ -377,6 +401,8 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None
             loaded = reading.all_of(tolerant, tolerant.reasons)
         except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
+    finally:
+        reading.early.end()
     set_order.restore(loaded.facts.pop(_SETS, ()))
     rebuilder.finish(lambda value: digest(value, realm))
     loaded.codes = rebuilder.codes
@@ -398,22 +424,28 @@ class _Reading:
     name = ""
     is_rest = False
 
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self.early = EarlyNames(namespace)
+
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
         loaded = Loaded()
         self.is_rest = False
         while (head := unpickler.load()) is not None:
-            if len(head) == 3:
-                loaded.values.update(head[2])
+            if len(head) > 2:
+                self._group(loaded, *head[2:])
                 continue
             self.name, module = head
             if self.is_rest:
                 loaded.rest.add(self.name)
             if module:
                 loaded.modules[self.name] = module
+                self.early.note({self.name: module_or_deferred(module, self._namespace)})
                 continue
             value = unpickler.load()
             if self.name:
                 loaded.values[self.name] = value
+                self.early.note({self.name: value})
             else:
                 self.is_rest = "rest" in value
                 loaded.facts |= value
@@ -421,6 +453,14 @@ class _Reading:
                 loaded.missing[self.name] = reasons[0]
                 reasons.clear()
         return loaded
+
+    def _group(self, loaded: Loaded, values: dict[str, Any], early: Sequence[str] = ()) -> None:
+        """Plain values; or, with ``early``, what these names hold until they are read."""
+        if early:
+            self.early.begin(early, values)
+        else:
+            loaded.values.update(values)
+            self.early.note(values)
 
 
 def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:

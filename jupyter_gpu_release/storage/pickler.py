@@ -21,6 +21,7 @@ from cloudpickle import cloudpickle
 
 from . import exceptions, group_reducers, rebuild, std_reducers
 from .identity import class_attributes, class_id, function_attributes, function_id
+from .load_order import reads_while_rebuilt
 from .rebuild import Realm
 from .references import References
 
@@ -59,6 +60,8 @@ class GraphPickler(cloudpickle.Pickler):
         self.reads: dict[str, None] = {}
         #: classes and functions of the notebook that travel by value
         self.definitions: list[Any] = []
+        #: names of notebook globals that rebuilding what is written reads
+        self.reads_at_load: dict[str, None] = {}
         #: modules that by-reference things come from
         self.modules: set[str] = set()
         #: what functions by value import when called (code objects)
@@ -112,8 +115,20 @@ class GraphPickler(cloudpickle.Pickler):
         try:
             reducer = self._reducers[kind]
         except KeyError:
-            reducer = self._reducers[kind] = _cached_reducer(kind)
+            reducer = self._reducers[kind] = self._find_reducer(kind)
         return _NOT_MINE if reducer is None else reducer(self, obj)
+
+    def _find_reducer(self, kind: type) -> Reducer | None:
+        found = _cached_reducer(kind)
+        reads = {} if self.compact else reads_while_rebuilt(kind, self.realm.namespace)
+        if not reads:
+            return found
+
+        def with_reads(pickler: GraphPickler, thing: Any) -> Any:
+            pickler.reads_at_load |= reads
+            return _NOT_MINE if found is None else found(pickler, thing)
+
+        return with_reads
 
     # ------------------------------------------------------------------------------- functions
     def _reduce_function(self, function: types.FunctionType) -> Any:

@@ -7,6 +7,9 @@ import dataclasses
 
 from round_trip import Notebook
 
+from jupyter_gpu_release.storage import codec
+from jupyter_gpu_release.storage.rebuild import Realm
+
 # ----------------------------------------------------------------------------------------- classes
 CLASSES = """
 import abc, collections, dataclasses, enum, typing
@@ -272,3 +275,51 @@ def test_dataclasses_are_extended_there_and_here(nb: Notebook) -> None:
     )  # the library's own was exchanged, too
     assert nb.ns["here"].startswith("[Big(lr=0.1, tags=[], extra=1)")
     assert nb.ns["here"].endswith("Last(lr=0.5, n=2, tags=[], z=3, w=4, q=1)]")
+
+
+REBUILT_BY_THEMSELVES = """
+import collections, math as m
+SCALE, CALLS = 3, []
+REGISTRY = {}
+class Scaled:
+    def __init__(self, x): self.x = x; self._fill()
+    def _fill(self): self.y = m.floor(self.x * SCALE); CALLS.append(self.x)
+    def __getstate__(self): return {"x": self.x}
+    def __setstate__(self, state): self.__dict__.update(state); self._fill()
+class Only:
+    def __init__(self, key): self.key = key; REGISTRY[key] = self
+    def __reduce__(self): return only, (self.key,)
+def only(key): return REGISTRY.get(key) or Only(key)
+class Keyed:
+    def __init__(self, k): self.k = k
+    def __hash__(self): return hash(self.k) % PRIME
+    def __eq__(self, other): return fold(self) == fold(other)
+def fold(keyed): return keyed.k % PRIME
+PRIME = 7
+a, zs, b, keyed = Scaled(1), [Scaled(2)], Only("b"), {Keyed(1): 1, Keyed(9): 2}
+del CALLS[:]
+"""
+
+
+def test_what_rebuilding_reads_is_there_before_it_in_both_directions(nb: Notebook) -> None:
+    nb.cell(REBUILT_BY_THEMSELVES)
+    nb.ok("r = a.y, zs[0].y, b.key, REGISTRY['b'] is b, keyed[Keyed(8)], len(keyed), SCALE")
+    assert nb.ns["r"] == (3, 6, "b", True, 1, 2, 3)
+    assert nb.ns["REGISTRY"]["b"] is nb.ns["b"]
+    nb.ok("SCALE = 4\nnew, other = Scaled(5), Only('other')\nkept = {Keyed(2): 1}")
+    assert (nb.ns["new"].y, nb.ns["SCALE"]) == (20, 4)
+    assert nb.ns["REGISTRY"]["other"] is nb.ns["other"]
+    trip = nb.ok(
+        "BASE = 2\nclass Own:\n    def __init__(self, n): self.n = n\n    def __reduce__(self): return Own, (self.n + BASE,)\nown = Own(1)"
+    )
+    assert (nb.ns["own"].n, trip.notes) == (3, [])
+
+
+def test_names_that_rebuilding_reads_are_bound_no_longer_than_it_takes(nb: Notebook) -> None:
+    nb.cell(REBUILT_BY_THEMSELVES)
+    stream, buffers = nb.ok("a.x = 2\nSCALE = 4\nCALLS.append(0)").graph
+    names: dict[str, object] = {"SCALE": 1}
+    loaded = codec.load(stream, buffers, Realm(names, at_home=True))
+    assert loaded.values["a"].y == 8
+    assert names["SCALE"] == 1
+    assert "CALLS" not in names
