@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,7 +114,10 @@ def suite_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return make
 
 
-_ONCE = "    mark = Path({0!r})\n    first = not mark.exists()\n    mark.touch()\n    assert not first, 'busy {0}'\n"
+_ONCE = (
+    "    print('FAILED in its own words')\n    mark = Path({0!r})\n    first = not mark.exists()\n    mark.touch()\n"
+    "    assert not first, 'busy {0}'\n"
+)
 
 
 def test_a_test_that_passes_alone_is_unsteady_and_said_with_its_first_failure(
@@ -125,12 +129,14 @@ def test_a_test_that_passes_alone_is_unsteady_and_said_with_its_first_failure(
         f"@pytest.fixture(scope='module', autouse=True)\ndef left():\n    yield\n{_ONCE.format('left')}\n"
         "@pytest.mark.skip\ndef test_skipped(): pass\n"
     )
-    assert run([job]) == 0
+    assert run([_python("other", "print('ran')"), job]) == 0
     said = capfd.readouterr().out
+    assert not re.findall(r"^FAILED.*|^ERROR.*|.*exit status.*|.*[1-9] (?:failed|error).*", said, re.MULTILINE)
+    assert "##### tests: passed in" in said
     for test, why in (("::test_called[a b]", "busy call"), ("::test_set_up", "busy setup"), ("", "busy left")):
         unsteady = said.split(f"##### UNSTEADY tests/test_it.py{test}: ")[1]
         assert why in unsteady.split("#####")[0]
-    assert said.splitlines()[-1] == "4 passed, 0 failed, 1 skipped"  # a module counts as one
+    assert said.splitlines()[-1] == "5 passed, 0 failed, 1 skipped"  # a module counts as one
 
 
 def test_what_fails_alone_too_and_more_than_three_unsteady_ones_fail_the_run(
@@ -139,12 +145,26 @@ def test_what_fails_alone_too_and_more_than_three_unsteady_ones_fail_the_run(
     job = suite_of(f"def test_no(): assert 0\ndef test_yes(): pass\ndef test_once():\n{_ONCE.format('once')}")
     assert run([job]) == 1
     end = capfd.readouterr().out.splitlines()
+    summary = [line for line in end if line.startswith(("FAILED tests", "UNSTEADY tests"))]
+    assert {line.partition(" - ")[0] for line in summary} == {
+        "FAILED tests/test_it.py::test_no", "UNSTEADY tests/test_it.py::test_once",
+    }  # fmt: skip
     assert end[-2:] == ["##### FAILED tests/test_it.py::test_no", "2 passed, 1 failed"]
     many = suite_of("\n".join(f"def test_{n}():\n{_ONCE.format(f'mark-{n}')}" for n in range(4)))
     assert run([many]) == 1
     end = capfd.readouterr().out.splitlines()
     assert end[-2] == "##### 4 tests are unsteady, more than 3: this fails the run"
     assert end[-1] == "4 passed, 0 failed"
+
+
+def test_what_waits_to_run_once_more_is_shown_when_the_runner_is_told_to_end(
+    suite_of: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
+) -> None:
+    failing = suite_of("def test_no(): assert 0")
+    stop = _python("stop", "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(600)")
+    with pytest.raises(KeyboardInterrupt):
+        run([failing, stop], at_once=1)
+    assert "\nFAILED tests/test_it.py::test_no" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,8 @@ class PretendedAgent:
         self.life = "first"
         self.phases: dict[str, str] = {}
         self.killed: list[str] = []
+        #: runs that have begun, also in an earlier life
+        self.marks: set[str] = set()
         self.orders: dict[str, StartOrder] = {}
         self.silent = False
         self.faults: dict[str, Exception] = {}
@@ -170,7 +172,7 @@ class PretendedAgent:
         self.phases[run] = "starting"
 
     async def do_has_begun(self, run: str) -> bool:
-        return run in self.phases
+        return run in self.phases or run in self.marks
 
     async def do_abandon(self, run: str) -> None:
         if self.phases.pop(run, None):
@@ -233,6 +235,12 @@ class BrokerBed:
             broker.journal.close()
             broker.engine.dispose()
 
+    def next_agent(self, node: str) -> None:
+        """The node's agent is killed, and there again: it knows no run, and finds the marks of the one before."""
+        agent = self.agents[node]
+        agent.life += ", the next"
+        agent.phases.clear()
+
     async def running(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
         """A run whose cell has begun."""
         record = await self.submitted(broker, gpus, **facts)
@@ -254,6 +262,7 @@ class BrokerBed:
         for agent in self.agents.values():
             if record.run in agent.phases:
                 agent.phases[record.run] = phase
+                agent.marks.add(record.run)
         outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
         broker.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
 

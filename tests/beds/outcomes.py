@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 OPTION = "--outcomes"
+#: characters of what a failed test printed
+_CAPTURED = 4000
 
 
 @dataclass
@@ -39,6 +41,12 @@ class Outcomes:
         return f"{self.passed} passed, {len(self.failed)} failed{skipped}"
 
 
+def _words(report: pytest.TestReport) -> str:
+    """How it failed, and the end of what it printed and logged."""
+    captured = [f"----- {title}\n{text[-_CAPTURED:]}" for title, text in report.sections if text.strip()]
+    return "\n".join([report.longreprtext, *captured])
+
+
 class OutcomesPlugin:
     """Counts as the reports come, and writes them when the session ends."""
 
@@ -51,7 +59,7 @@ class OutcomesPlugin:
         """Each phase of each test; who left something behind is known of a module only."""
         if report.failed:
             what = report.nodeid if report.when != "teardown" else report.nodeid.partition("::")[0]
-            self._found.failed.setdefault(what, report.longreprtext)
+            self._found.failed.setdefault(what, _words(report))
             self._passed.discard(report.nodeid)
         elif report.skipped:
             self._found.skipped += 1

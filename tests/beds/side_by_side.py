@@ -3,20 +3,23 @@
 What a session said is printed whole when it has ended, and why it failed once more at the very end: a log that was
 cut still shows it. Sessions share nothing: each has its own runtime folder, cluster and check for what is left behind
 (``tests/conftest.py``). A test that failed runs once more when all have ended, alone: if it passes, the closing lines
-call it unsteady, and say how it failed. The last line is that of all: ``2500 passed, 0 failed``.
+call it unsteady, and say how it failed. Until then its session is not shown, and then only if something else failed: no
+line of an unsteady test looks like a failure's. The last line is that of all: ``2500 passed, 0 failed``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -61,6 +64,9 @@ class Running:
     folder: Path
     output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     began_s: float = field(default_factory=time.monotonic)
+    took_s: float = 0.0
+    said: str = ""
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
     def __post_init__(self) -> None:
         self._outcomes = self.folder / f"{time.monotonic_ns()}.json"
@@ -71,20 +77,32 @@ class Running:
         """How it ended, in a line."""
         status = self.process.returncode
         end = "passed" if status == 0 else f"FAILED (exit status {status})"
-        return f"{self.job.name}: {end} in {time.monotonic() - self.began_s:.0f} s"
+        return f"{self.job.name}: {end} in {self.took_s:.0f} s"
 
-    def show(self) -> str:
-        """All that it said; returns why it failed, in short (empty: it has not failed)."""
+    def end(self) -> None:
+        """Its process is gone: keep what it said, and what its tests came to."""
+        self.took_s = time.monotonic() - self.began_s
         self.output.seek(0)
-        said = self.output.read()
+        self.said = self.output.read().decode(errors="replace")
         self.output.close()
-        _say(f"\n##### {self.report()}\n")
-        sys.stdout.buffer.write(said)
-        sys.stdout.flush()
-        return why_failed(said.decode(errors="replace").splitlines()) if self.process.returncode != 0 else ""
+        self.outcomes = self._read_outcomes()
 
-    def outcomes(self) -> Outcomes:
-        """What its tests came to. One that crashed, or failed without a failed test, failed as a whole."""
+    def show(self, unsteady: Collection[str] = ()) -> None:
+        """All that it said; where it names an ``unsteady`` test as failed it is called that."""
+        lines = [_marked(line, unsteady) for line in self.said.splitlines()]
+        _say(f"\n##### {self.report()}\n" + "".join(f"\n{line}" for line in lines))
+
+    def why(self, unsteady: Collection[str]) -> str:
+        """Why it failed, in short."""
+        return why_failed([_marked(line, unsteady) for line in self.said.splitlines()])
+
+    @property
+    def is_undecided(self) -> bool:
+        """Nothing but tests failed: whether they are unsteady is found out when all sessions have ended."""
+        return self.process.returncode == _TESTS_FAILED and bool(self.outcomes.failed) and self.job.is_pytest
+
+    def _read_outcomes(self) -> Outcomes:
+        """One that crashed, or failed without a failed test, failed as a whole."""
         status = self.process.returncode
         found = Outcomes.read(self._outcomes) or Outcomes(passed=0 if self.job.is_pytest else int(status == 0))
         if status == 0 and self.job.is_pytest and not self._outcomes.exists():
@@ -92,6 +110,15 @@ class Running:
         if status != 0 and (status != _TESTS_FAILED or not found.failed):
             found.failed[self.job.name] = f"exit status {status}"
         return found
+
+
+def _marked(line: str, unsteady: Collection[str]) -> str:
+    """What is left behind is pytest's error of a module's last test, and ours of the module."""
+    word, _, rest = line.partition(" ")
+    test = rest.partition(" - ")[0]
+    if (word in ("FAILED", "ERROR") and test in unsteady) or (word == "ERROR" and test.partition("::")[0] in unsteady):
+        return f"UNSTEADY {rest}"
+    return line
 
 
 def why_failed(lines: list[str]) -> str:
@@ -102,36 +129,55 @@ def why_failed(lines: list[str]) -> str:
     return "\n".join([*places[-_BEFORE:], *lines[max(0, at - _BEFORE) : at], *failed])
 
 
-@dataclass
-class Said:
-    """What the closing lines repeat."""
-
-    reports: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    outcomes: list[Outcomes] = field(default_factory=list)
-
-    def add(self, each: Running) -> Outcomes:
-        """Show a job that has ended, and keep what matters of it."""
-        why = each.show()
-        self.reports.append(each.report())
-        if each.process.returncode != 0:
-            self.failures.append(f"##### why {each.report()}\n{why}\n")
-        self.outcomes.append(each.outcomes())
-        return self.outcomes[-1]
-
-
 def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
     """Run all of them, whatever fails, and each failed test once more, alone; 0 when what failed was unsteady.
 
     Told to end, they end (and clean up) first.
     """
+    ended: list[Running] = []
     with tempfile.TemporaryDirectory() as folder:
-        said = _sessions(deque(jobs), at_once, Path(folder))
-        whole = Outcomes.sum(said.outcomes)
-        unsteady = _once_more(whole, Path(folder))
-    _say("\n" + "\n".join([*said.failures, *(f"##### {report}" for report in said.reports)]))
+        try:
+            with contextlib.closing(_sessions(deque(jobs), at_once, Path(folder))) as sessions:
+                for each in sessions:
+                    ended.append(each)
+                    _say_end(each)
+            whole = Outcomes.sum(each.outcomes for each in ended)
+            unsteady = _once_more(whole, Path(folder))
+        except (SystemExit, KeyboardInterrupt):
+            for each in ended:
+                if each.is_undecided:
+                    each.show()
+            raise
+    return _close(ended, whole, unsteady)
+
+
+def _say_end(each: Running) -> None:
+    """A session whose tests failed is shown when it is known whether they are unsteady."""
+    if each.is_undecided:
+        tests = ", ".join(each.outcomes.failed)
+        _say(f"##### {each.job.name}: ended in {each.took_s:.0f} s; once more, when all have ended: {tests}")
+    else:
+        each.show()
+
+
+def _close(ended: list[Running], whole: Outcomes, unsteady: dict[str, str]) -> int:
+    """The closing lines; returns the exit status."""
+    failed, reports = list[Running](), list[str]()
+    for each in ended:
+        if each.is_undecided and each.outcomes.failed.keys() <= unsteady.keys():
+            reports.append(f"{each.job.name}: passed in {each.took_s:.0f} s, but for unsteady tests")
+            continue
+        reports.append(each.report())
+        if each.process.returncode != 0:
+            failed.append(each)
+    for each in failed:
+        if each.is_undecided:
+            each.show(unsteady)
+    _say("\n" + "\n".join(f"##### why {each.report()}\n{each.why(unsteady)}\n" for each in failed))
+    _say("\n".join(f"##### {report}" for report in reports))
     for test, why in unsteady.items():
-        _say(f"##### UNSTEADY {test}: it failed, and passed when it ran once more, alone. How it failed:\n{why}\n")
+        _say(f"##### UNSTEADY {test}: it passed when it ran once more, alone. Why it did not at first:")
+        _say(textwrap.indent(why, "    ") + "\n")
         whole.passed, _ = whole.passed + 1, whole.failed.pop(test)
     for test in whole.failed:
         _say(f"##### FAILED {test}")
@@ -141,8 +187,9 @@ def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
     return int(bool(whole.failed) or too_many)
 
 
-def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Said:
-    running, said = list[Running](), Said()
+def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Generator[Running]:
+    """Each as it ends. Those that run when this is closed are told to end, and shown."""
+    running = list[Running]()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -150,14 +197,15 @@ def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Said:
                 _say(f"##### {running[-1].job.name}: begins")
             for each in list(_ended(running)):
                 running.remove(each)
-                said.add(each)
+                each.end()
+                yield each
     finally:
         for each in running:
             each.process.terminate()
         for each in running:
             each.process.wait()
+            each.end()
             each.show()
-    return said
 
 
 def _once_more(whole: Outcomes, folder: Path) -> dict[str, str]:
@@ -167,10 +215,13 @@ def _once_more(whole: Outcomes, folder: Path) -> dict[str, str]:
         return {}
     unsteady = {}
     for test, why in tests.items():
-        again = _sessions(deque([Job(f"once more: {test}", [*_PYTEST, test], is_pytest=True)]), 1, folder)
-        outcomes = Outcomes.sum(again.outcomes)
-        if outcomes.passed and not outcomes.failed:
-            unsteady[test] = why
+        job = Job(f"once more: {test}", [*_PYTEST, test], is_pytest=True)
+        for again in _sessions(deque([job]), 1, folder):
+            if again.outcomes.passed and not again.outcomes.failed:
+                _say(f"##### {again.report()}")
+                unsteady[test] = why
+            else:
+                again.show()
     return unsteady
 
 

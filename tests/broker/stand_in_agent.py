@@ -34,8 +34,10 @@ from jupyter_gpu_release.storage.events import EventWriter, read_events
 
 
 class Run:
-    def __init__(self, order: StartOrder, tell: object) -> None:
+    def __init__(self, order: StartOrder, tell: object, mark: Path) -> None:
         self.order = order
+        #: says that it has begun, to the next agent too
+        self._mark = mark
         self.phase = "starting"
         self.outcome: Outcome | None = None
         self.count = 0
@@ -53,6 +55,7 @@ class Run:
         if source.startswith("mute") and not (self._folder / "mute").exists():
             (self._folder / "mute").touch()
             await asyncio.Event().wait()
+        self._mark.touch()
         self._report("running")
         for line in source.splitlines():
             if self.signalled and not line.startswith("stubborn"):
@@ -129,7 +132,8 @@ class StandInAgent:
         self._ordered: dict[str, StartOrder] = {}
         self._tasks: list[asyncio.Task] = []
         self._reporter = Reporter(self._config, self._node, self._incarnation)
-        Path(self._config.runtime).mkdir(parents=True, exist_ok=True)
+        self._marks = Path(self._config.runtime) / "begun"
+        self._marks.mkdir(parents=True, exist_ok=True)
         (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
         self._spawn(self._reporter.run())
         self._spawn(self._reporter.introduce(encode(self._info())))
@@ -165,11 +169,11 @@ class StandInAgent:
 
     def _begin(self, order: StartOrder) -> None:
         if order.run not in self._runs:
-            self._runs[order.run] = run = Run(order, self._reporter.tell)
+            self._runs[order.run] = run = Run(order, self._reporter.tell, self._marks / order.run)
             self._spawn(run.carry_out())
 
     async def has_begun(self, run: str) -> bool:
-        return run in self._runs
+        return run in self._runs or (self._marks / run).exists()
 
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)

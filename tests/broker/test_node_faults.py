@@ -70,14 +70,32 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
         await _look(second, lambda: "does not answer" in record.view.reason)
         agent.silent = False
         if is_new:
-            agent.life = "second"
-            agent.phases.clear()
+            bed.next_agent("b")
             await _look(second, lambda: record.state is RunState.LOST)
         else:
             await _look(second, lambda: not record.view.reason)
             bed.end(second, record)
             await until(lambda: record.state is RunState.SUCCEEDED)
         await _look(second, lambda: second.nodes.find("b").reachable and not bed.ray.groups)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("begun", [True, False])
+async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(bed: BrokerBed, begun: bool) -> None:
+    """That is committed a little later than it is told; the mark on the node says whether the cell has begun."""
+    async with bed.life() as first:
+        record = await bed.running(first, 4)
+        assert record.state is RunState.RUNNING
+        first.journal._later.pop(record.run)
+    bed.next_agent("b")
+    if not begun:
+        bed.agents["b"].marks.clear()
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        if begun:
+            await until(lambda: again.state is RunState.LOST and not bed.ray.groups)
+        else:
+            await until(lambda: again.state is RunState.STARTING and record.run in bed.agents["b"].phases)
 
 
 @pytest.mark.asyncio
