@@ -18,7 +18,7 @@ from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import Outcome, ValueInfo
 from ..sending.collecting import Collector, Prepared
 from ..sending.history import DeviceHistory
-from ..sending.patches import LibraryPatches, set_in_modules
+from ..sending.patches import LibraryPatches
 from ..sending.pending import Pending, Unreturned
 from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
@@ -92,11 +92,6 @@ class Namespace:
             prepared.notes.append(
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
             )
-        if alone := set_in_modules(tree, self.outward.unloaded_modules):
-            prepared.notes.append(
-                f"{', '.join(alone)}: set in this cell only, since the notebook has not imported the module: import it "
-                "in a plain cell first, then what GPU cells set in it comes back"
-            )
         prepared.binds = _bound_by(tree, facts, choice)
         return prepared
 
@@ -164,7 +159,7 @@ class Namespace:
         arrival.bind()
         namespace = self._shell.user_ns
         if prepared is not None:
-            _put_into_modules(namespace, loaded)
+            self._put_into_modules(loaded)
         self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
         self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
         if in_turn and prepared is not None:
@@ -188,18 +183,23 @@ class Namespace:
             self._notes.append(say_lacking(run, lacking))
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
 
-
-def _put_into_modules(namespace: dict[str, Any], loaded: codec.Loaded) -> None:
-    """What the cell changed in the notebook's own modules."""
-    for name in loaded.state:
-        module, attribute = place_of(name)
-        loaded.values.pop(name, None)
-        value = namespace.pop(name, None)
-        if module in sys.modules:
-            setattr(sys.modules[module], attribute, value)  # of a module, never of a class in it
-    for module, attribute in map(place_of, filter(is_state, loaded.facts.get("deleted", ()))):
-        if module in sys.modules:
+    def _put_into_modules(self, loaded: codec.Loaded) -> None:
+        """What the cell changed in the notebook's own modules."""
+        namespace = self._shell.user_ns
+        state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
+        deleted = set(filter(is_state, loaded.facts.get("deleted", ())))
+        for name in filter(_is_here, state):
+            module, attribute = place_of(name)
+            setattr(sys.modules[module], attribute, state[name])  # of a module, never of a class in it
+        for name in filter(_is_here, deleted):
+            module, attribute = place_of(name)
             vars(sys.modules[module]).pop(attribute, None)
+        away = {name: value for name, value in state.items() if not _is_here(name)}
+        self.outward.away.take(loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)])
+
+
+def _is_here(name: str) -> bool:
+    return place_of(name)[0] in sys.modules
 
 
 class SentObjects:

@@ -137,7 +137,7 @@ class RankValues:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
-        notes += self._modules.begin(loaded.facts.get("local", []), loaded.state, loaded.values, self._realm)
+        notes += self._modules.begin(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         self._known = KnownObjects(loaded.memo)
         if not self._payload.function:
@@ -181,7 +181,10 @@ class RankValues:
         What cannot be pickled is left out and said in the notes.
         """
         self._warnings.end()
+        self._modules.end()
         self._look_at_modules()
+        set_in_imported, deleted = self._modules.set_by_cell()
+        self._namespace.update(set_in_imported)
         with without_gc(), without_warnings():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
@@ -190,7 +193,11 @@ class RankValues:
         ambient.step_after_devices()
         facts = {
             "inplace": [name for name in names if name in changed],
-            "deleted": [name for name in self._before if name not in self._namespace and not _is_hidden(name)],
+            "deleted": [
+                *(name for name in self._before if name not in self._namespace and not _is_hidden(name)),
+                *deleted,
+            ],
+            "imported": self._modules.imported,
             "devices": home,
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),

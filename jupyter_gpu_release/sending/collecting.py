@@ -21,6 +21,7 @@ from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import refuse_torn
 from ..storage.module_state import is_state, place_of
 from ..storage.rebuild import Realm
+from .away_modules import AwayModules
 from .gatherable import check_gather
 from .modules import LocalModules
 from .origins import ResultOrigins, used_inputs
@@ -100,8 +101,8 @@ class Collector:
         self.awaits: Awaits = placeholder
         #: what was set in libraries, by the name under which it travels
         self.local_modules: list[str] = []
-        #: those that the cell uses and this process has not loaded
-        self.unloaded_modules: set[str] = set()
+        #: what cells set in modules that only they have imported
+        self.away = AwayModules(self._modules.version)
         #: environment variables that were held back, and this was said
         self._said: set[str] = set()
         self.patched: Callable[[], dict[str, Any]] = dict
@@ -133,7 +134,7 @@ class Collector:
             home=selection.home,
             rest=selection.rest,
             rest_bytes=choice.implicit_bytes,
-            state=lambda needed: self._state(selection, facts.modules | needed),
+            state=lambda needed, codes: self._state(selection, facts.modules | needed | imported_in(codes)),
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection, labels or {})
@@ -157,12 +158,15 @@ class Collector:
                     )
         self._said |= {*own.secret, *own.large}
 
-    def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], list[str]]:
-        modules = self.local_modules = self._modules.loaded(needed, self._modules.added_paths())
+    def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+        here = self._modules.local(needed, self._modules.added_paths())
+        self.local_modules = here.loaded
+        away, set_there = self.away.among(here.tops)
         tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
         found = self.patched().items()
         patches = {name: value for name, value in found if place_of(name)[0].partition(".")[0] in tops}
-        return selection.state(modules, patches), modules
+        state = selection.state(here.loaded, patches, set_there)
+        return state, {"local": [*here.loaded, *away], "tops": here.tops, "edited": here.edited}
 
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
         selection.say_unsent(failed)
@@ -188,7 +192,6 @@ class Collector:
         added = self._modules.added_paths()
         known = dump.modules | imported_in(dump.codes)
         shipped, local, notes = self._modules.ship(facts.modules | known, added)
-        self.unloaded_modules = {name for name in local if name not in sys.modules}
         sent = _sent(selection, dump)
         notes += dump.notes("was sent")
         return Prepared(

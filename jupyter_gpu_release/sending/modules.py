@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 from ..storage.module_state import loaded_below
 
@@ -22,6 +23,14 @@ _DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", "
 _MOST_DATA_BYTES = 256 << 10
 _NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 _OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
+
+
+class LoadedHere(NamedTuple):
+    """Local modules: ``tops``, and those in them that this process has loaded, ``edited`` ones apart."""
+
+    tops: list[str]
+    loaded: list[str]
+    edited: list[str]
 
 
 class LocalModules:
@@ -71,10 +80,18 @@ class LocalModules:
             return {}, local, [note]
         return files, local, []
 
-    def loaded(self, names: Iterable[str], added: Iterable[str]) -> list[str]:
-        """Those of ``names`` and what they import that are local and loaded here as their files are now."""
+    def local(self, names: Iterable[str], added: Iterable[str]) -> LoadedHere:
+        """Those of ``names`` and what they import that are local, and what of them is loaded here."""
         _, local, _ = self.ship(names, added)
-        return [name for name in loaded_below(local) if not self._is_edited(sys.modules[name])] if local else []
+        here: dict[bool, list[str]] = {False: [], True: []}
+        for name in loaded_below(local) if local else ():
+            here[self._is_edited(sys.modules[name])].append(name)
+        return LoadedHere(sorted(local), here[False], here[True])
+
+    def version(self, top: str) -> object:
+        """Of the files of a local module, to compare with; None: it is none."""
+        found = self._find(top, [Path(folder) for folder in (_current_folder(), *self.added_paths()) if folder])
+        return None if found is None else [(str(path), _stamp(path)) for path in found[1]]
 
     def _is_edited(self, module: types.ModuleType) -> bool:
         """Whether its file is another one than this process has loaded, as far as can be told."""

@@ -9,7 +9,7 @@ import ast
 import re
 import sys
 import types
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..core.cell_calls import dotted
@@ -46,16 +46,6 @@ def _targets(node: ast.AST) -> Iterator[ast.AST]:
             yield child.target
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             yield from _targets(child)
-
-
-def set_in_modules(tree: ast.AST, modules: Container[str]) -> list[str]:
-    """Chains to which code assigns below ``modules`` that it imports itself."""
-    imported: dict[str, str] = {}
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            imported[alias.asname or alias.name.partition(".")[0]] = alias.name.partition(".")[0]
-    chains = sorted(assigned_attributes(tree))
-    return [chain for chain in chains if imported.get(chain.partition(".")[0], "") in modules]
 
 
 class LibraryPatches:

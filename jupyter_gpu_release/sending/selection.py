@@ -197,11 +197,13 @@ class Selection:
                 found |= self._with_device_choice(name)
         return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
 
-    def state(self, modules: Iterable[str], patches: Mapping[str, Any]) -> dict[str, Any]:
-        """What was set in these modules, which lie beside the notebook, and (``patches``) in libraries."""
+    def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
+        """What was set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and
+        (``patches``) in libraries.
+        """
         if self._choice.include is not None:
             return {}
-        found = {name: value for name, value in state_of(modules).items() if not _is_secret(name, value)}
+        found = {name: value for name, value in {**state_of(modules), **away}.items() if not _is_secret(name, value)}
         for name, value in patches.items():
             if _is_secret(name, value):
                 place = ".".join(place_of(name))

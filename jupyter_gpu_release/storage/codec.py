@@ -44,8 +44,9 @@ _SETS = "sets"
 Follow = Callable[[str], dict[str, Any]]
 #: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
 Home = Callable[[Any], dict[str, Any]]
-#: asked when all of that is written, with the modules that it needs: more values that go along if they can, and a fact
-State = Callable[[set[str]], tuple[dict[str, Any], list[str]]]
+#: asked when all of that is written, with the modules that it needs and the code of functions: more values that go
+#: along if they can, and facts on modules
+State = Callable[[set[str], list[types.CodeType]], tuple[dict[str, Any], dict[str, list[str]]]]
 #: asked after that: names that go along if they can
 Rest = Callable[[], dict[str, Any]]
 #: asked last: (code of the functions that travel, whether an object travels) → further facts
@@ -91,7 +92,7 @@ def dump(
     home: Home = lambda _thing: {},
     rest: Rest = dict,
     rest_bytes: int = 0,
-    state: State = lambda _modules: ({}, []),
+    state: State = lambda _modules, _codes: ({}, {}),
     facts: Facts = lambda _codes, _is_written: {},
     known: KnownInputs | None = None,
     failed: dict[str, Exception] | None = None,
@@ -260,12 +261,12 @@ class _Writer:
 
     def _rest(self, done: set[str]) -> None:
         needed = set(self._pickler.modules)
-        state, local = self._more.state(needed)
+        state, modules = self._more.state(needed, self._pickler.codes)
         rest = {name: value for name, value in self._more.rest().items() if name not in done}
-        if not (rest or local or state):
+        if not (rest or state or any(modules.values())):
             return
         self._pickler.dump(("", ""))
-        self._pickler.dump({"rest": True, "local": local})
+        self._pickler.dump({"rest": True, **modules})
         self._careful = True  # many of these cannot be pickled
         self._what_has_room(state, STATE_BYTES)
         self._what_has_room(rest, self._more.rest_bytes)

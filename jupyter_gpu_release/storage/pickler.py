@@ -22,6 +22,7 @@ from cloudpickle import cloudpickle
 from . import exceptions, group_reducers, rebuild, std_reducers
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .load_order import reads_while_rebuilt
+from .plain_values import GraphStream
 from .rebuild import Realm
 from .references import References
 
@@ -219,15 +220,20 @@ def global_reads(code: types.CodeType) -> dict[str, None]:
     return found
 
 
-def digest(value: Any, realm: Realm) -> bytes | None:
-    """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled."""
-    file = io.BytesIO()
+def digest(value: Any, realm: Realm, *, most_bytes: int | None = None) -> bytes | None:
+    """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled, or is
+    larger than about ``most_bytes``.
+    """
+    file = GraphStream()
+    file.end = most_bytes
     buffers: list[Any] = []
     pickler = GraphPickler(file, realm, buffers, compact=True)
     pickler.nested = True
     try:
         pickler.dump(value)
     except Exception:  # noqa: BLE001 - reducers are foreign code
+        return None
+    if most_bytes is not None and file.tell() + sum(buffer.nbytes for buffer in buffers) > most_bytes:
         return None
     total = hashlib.sha1(file.getbuffer(), usedforsecurity=False)
     for buffer in buffers:

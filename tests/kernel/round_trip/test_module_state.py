@@ -34,7 +34,7 @@ def nb(ranks: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.chdir(book)
     monkeypatch.syspath_prepend(str(book))
     yield Notebook(ranks, tmp_path)
-    for name in ("beside", "user"):
+    for name in ("beside", "user", "plugin", "helper"):
         sys.modules.pop(name, None)
 
 
@@ -121,12 +121,50 @@ def test_an_attribute_of_a_value_without_a_truth_value_is_set_as_ever(nb: Notebo
     assert list(nb.ns["df"].columns) == ["c", "d"]
 
 
-def test_what_is_set_in_a_module_that_the_notebook_has_not_imported_is_named(nb: Notebook) -> None:
-    sentence = "b.rate: set in this cell only, since the notebook has not imported the module"
-    trip = nb.ok("import beside as b, json\nb.rate = 9\njson.x = 1\nr = b.read()[0]")
-    assert nb.ns["r"] == 9
-    assert [note.partition(":")[0] for note in trip.prepared.notes if sentence in note] == ["b.rate"]
+def test_what_a_cell_sets_in_a_module_that_only_it_imports_comes_back(nb: Notebook) -> None:
+    trip = nb.ok("import beside as b, user\nb.rate = 9\nuser.add(1)\nb.new = seen = [2]")
+    assert "beside" not in sys.modules
+    assert trip.notes == []
+    nb.ok("import user, beside\nuser.add(3)\nr = beside.read(), beside.new is seen")
+    assert nb.ns["r"] == ((9, [0, 1, 3], {}, "own"), True)
+    assert "beside" not in sys.modules
+    nb.cell("import user\nimport beside")
+    beside = sys.modules["beside"]
+    assert (beside.rate, beside.log, beside.new is nb.ns["seen"]) == (9, [0, 1, 3], True)
+    assert beside.log is sys.modules["user"].log
+    nb.ok("import beside\nbeside.rate += 1")
+    assert beside.rate == 10
+
+
+def test_what_a_deferred_import_finds_and_what_is_defined_there_alone(nb: Notebook) -> None:
+    Path("plugin.py").write_text("import beside\nbeside.log.append('plugin')\nstate = None\n")
+    Path("helper.py").write_text(
+        "def setup():\n    import plugin\n    plugin.state = {'on': [1]}\n    return plugin.state\n"
+    )
+    nb.ok("import beside")
+    nb.ok(
+        "import beside, helper\nbeside.add(1)\nmine = helper.setup()\nimport beside as again\nbeside.table = set()\ndel beside.big"
+    )
+    nb.ok("import plugin\nr = plugin.state, plugin.beside.log")
+    assert nb.ns["r"] == ({"on": [1]}, [0, 1, "plugin"])
+    assert nb.cell("again.log, again.table, hasattr(again, 'big')") == ([0, 1, "plugin"], set(), False)
+    assert sys.modules["plugin"].state is nb.ns["mine"]
+    nb.cell("import plugin")
+    assert sys.modules["beside"].log == [0, 1, "plugin"]
+
+
+def test_a_module_that_was_edited_since_is_as_its_file_says(nb: Notebook) -> None:
+    nb.ok("import beside\nbeside.rate = 9")
+    Path("beside.py").write_text(_SOURCE.replace("= 1, [0]", "= 33, [0]"))
+    nb.ok("import beside\nr = beside.rate")
+    assert nb.ns["r"] == 33
     nb.cell("import beside")
-    trip = nb.ok("import beside as b\nb.rate = 9")
-    assert sys.modules["beside"].rate == 9
-    assert not [note for note in trip.prepared.notes if sentence in note]
+    assert sys.modules["beside"].rate == 33
+
+
+def test_what_cannot_come_back_from_a_module_that_only_the_cell_imports_is_said(nb: Notebook) -> None:
+    trip = nb.ok("import beside, threading\nbeside.lock = threading.Lock()\nbeside.rate = 2")
+    assert trip.notes == ["`beside.lock`: cannot pickle '_thread.lock' object (not returned)"]
+    nb.cell("import beside")
+    assert (sys.modules["beside"].rate, sys.modules["beside"].lock) == (2, None)
+    assert not [each for each in sys.meta_path if type(each).__name__ == "ImportWatch"]
