@@ -257,7 +257,8 @@ class _Collection:
 def _without_values(outcome: Outcome) -> Outcome:
     """The name of the values stays (it says which they were); small ones that travel inline go, too."""
     digest = outcome.values.digest if outcome.values is not None else ""
-    return msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
+    values = Graph(file=VALUES_FILE, digest=digest) if digest else None
+    return msgspec.structs.replace(outcome, values=values, frames={})
 
 
 def _own_bytes(footprints: Iterable[Footprint], run: str) -> int:

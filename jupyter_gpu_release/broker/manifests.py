@@ -171,7 +171,7 @@ def manifest_of(
 
 
 def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
-    bare = msgspec.structs.replace(outcome, values=None, error=None)
+    bare = msgspec.structs.replace(outcome, values=None, error=None, frames={})
     facts: dict[str, Any] = msgspec.to_builtins(bare)
     if outcome.error is not None:
         error = outcome.error

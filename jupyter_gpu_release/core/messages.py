@@ -160,6 +160,10 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_use: GpuUse | None = None
     #: why the GPU was not touched, as far as the rank can tell ("`device` is cpu")
     untouched_reason: str = ""
+    #: the rank whose error this is
+    failed_rank: int = 0
+    #: of other ranks than the first that failed: a graph with the fact ``failed``, as rank 0's values have it
+    frames: dict[int, Graph] = msgspec.field(default_factory=dict)
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):

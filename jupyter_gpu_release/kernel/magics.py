@@ -140,7 +140,8 @@ class GpuMagics(Magics):
     def gpu_debug(self, line: str) -> None:
         """Debug a failed cell, here and without a GPU: ``%gpu_debug`` the latest, ``%gpu_debug RUN`` an older one.
 
-        ``up``, ``down``, ``list`` and ``p name`` as in ``%debug``: its frames came home with their variables.
+        ``up``, ``down``, ``list``, ``args``, ``p name`` and ``exceptions`` as in ``%debug``: its frames came home with
+        their variables. Of a gang it is the rank that failed first; ``--rank N``: this one.
         """
         from .run_commands import debug
 

@@ -19,6 +19,7 @@ from .short_cells import ShortCells
 
 if TYPE_CHECKING:
     from .launching import NotebookLauncher
+    from .post_mortem import FailedCell
 
 
 class Notebook:
@@ -29,8 +30,8 @@ class Notebook:
         self.defaults = NotebookDefaults()
         self.link = ClusterLink(shell)
         self.published = PublishedValues(self)
-        #: the latest error of a run that :func:`.post_mortem.attach_traceback` gave frames
-        self.last_failure: BaseException | None = None
+        #: the latest of which there are frames
+        self.last_failure: FailedCell | None = None
         self.background = Background(self)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)

@@ -1,7 +1,8 @@
 """Post-mortem of a failed GPU cell, here: real frames with the variables that came home, as ``%debug`` wants them.
 
-Each frame runs a stub of one call: at the failed line, under the file, function and first line of the original, with
-the notebook's names as globals. The innermost one raises, which leaves a traceback of such frames.
+Each frame runs a stub of one call: at the failed line, under the file, function, arguments and first line of the
+original, with the notebook's names as globals. The innermost one raises, which leaves a traceback of such frames. The
+errors that the last one came from are made again, too, each with its own.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import ast
 import builtins
 import sys
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
 from functools import partial
-from types import CodeType, TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
-from ..core.failed_frames import FailedFrames, Frame
+from ..client.failures import remote_error
+from ..core.failed_frames import FailedError, FailedFrames, Frame
 from ..core.last_output import LastOutput
+from ..core.messages import ErrorInfo, Outcome
 from ..errors import GpuReleaseError
 from ..storage import codec
 from ..storage.rebuild import Realm
@@ -83,6 +87,10 @@ class _Variables:
         return {**loaded.values, **modules}
 
 
+#: what Python itself has in place of an argument; :class:`_Locals` knows better
+_UNFILLED = object()
+
+
 class _Locals(MutableMapping[str, Any]):
     """One frame's variables; a debugger may set them."""
 
@@ -96,7 +104,8 @@ class _Locals(MutableMapping[str, Any]):
         return self._values[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._values[name] = value
+        if value is not _UNFILLED:
+            self._values[name] = value
 
     def __delitem__(self, name: str) -> None:
         del self._values[name]
@@ -115,51 +124,115 @@ class _ReachedError(Exception):
     """The innermost frame has been reached."""
 
 
-def rebuild_traceback(failed: FailedFrames, names: dict[str, Any], realm: Realm) -> TracebackType | None:
-    """A traceback of real frames; ``names``: what the cell's own frames have as globals."""
+@dataclass(frozen=True)
+class FailedCell:
+    """A run's error with its frames, as :func:`attach_frames` left them."""
+
+    run: str
+    error: BaseException
+    remains: Remains
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is left of an error for a debugger: its frames, and the error that it came from."""
+
+    trace: TracebackType | None
+    before: BaseException | None = None
+    is_cause: bool = False
+
+    def put_on(self, error: BaseException) -> None:
+        """Let ``error`` have these, and nothing that Python gave it here."""
+        put = BaseException.__setattr__  # the class's own may refuse
+        put(error, "__traceback__", self.trace)
+        put(error, "__cause__", self.before if self.is_cause else None)
+        put(error, "__context__", self.before)
+        put(error, "__suppress_context__", self.is_cause or self.before is None)
+
+
+def rebuild(failed: FailedFrames, names: dict[str, Any], realm: Realm) -> Remains:
+    """Real frames for the last error, and the others of its chain with theirs.
+
+    ``names``: what the cell's own frames have as globals.
+    """
     variables = _Variables(failed, names, realm)
+    number, remains = len(failed.frames), Remains(None)
+    before: BaseException | None = None
+    for each in reversed(failed.errors):
+        number -= len(each.frames)
+        remains = Remains(_traceback(each.frames, number, names, variables), before, each.has_cause)
+        if each is not failed.errors[0]:
+            before = error_of(each)
+            remains.put_on(before)
+    return remains
+
+
+def frames_of(outcome: Outcome, rank: int, realm: Realm) -> FailedFrames | None:
+    """The frames of a rank that handed no names over."""
+    graph = outcome.frames.get(rank)
+    if graph is None:
+        return None
+    found: FailedFrames | None = codec.load(graph.stream, graph.buffers, realm).facts.get("failed")
+    return found
+
+
+def error_of(failed: FailedError) -> BaseException:
+    """The error itself, without its frames."""
+    info = ErrorInfo(failed.name, failed.text, pickled=failed.pickled)
+    return remote_error(info, to_catch=True)
+
+
+def _traceback(frames: list[Frame], first: int, names: dict[str, Any], variables: _Variables) -> TracebackType | None:
     step: Any = None
-    for number in reversed(range(len(failed.frames))):
-        frame = failed.frames[number]
+    for number, frame in reversed(list(enumerate(frames, first))):
         space = _globals_of(frame, names)
-        own = space if frame.variables is None else _Locals(number, frame.variables, variables)
-        step = partial(exec, _stub(frame, step), space, own)
+        own = None if frame.variables is None else _Locals(number, frame.variables, variables)
+        step = _step(_stub(frame, step), space, own)
     try:
-        step()
+        if step is not None:
+            step()
     except _ReachedError as reached:
         trace = reached.__traceback__
         return trace.tb_next if trace is not None else None
-    raise AssertionError("a stub went on")
+    return None
 
 
-def attach_traceback(error: BaseException, trace: TracebackType | None) -> None:
+def _step(code: CodeType, space: dict[str, Any], own: _Locals | None) -> Callable[[], Any]:
+    """Runs ``code``, as the body of a class: only there Python takes variables of any kind, and arguments as well."""
+    if own is None:
+        return partial(exec, code, space)
+    function = FunctionType(code, space, code.co_name, (_UNFILLED,) * code.co_argcount)
+    body = type("Body", (), {"__prepare__": staticmethod(lambda *_: own)})
+    return partial(builtins.__build_class__, function, code.co_name, metaclass=body)
+
+
+def attach_frames(error: BaseException, remains: Remains) -> None:
     """Have ``%debug``, ``%tb`` and ``sys.last_traceback`` find these frames when ``error`` is shown, and no others.
 
     Python adds the frames through which it is raised here; IPython asks for our lines after it has noted them.
     """
     render = getattr(error, _RENDER, None)
-    if render is None or trace is None:
+    if render is None or remains.trace is None:
         return
 
     def render_and_leave() -> list[str]:
-        leave_for_debugger(error, trace)
+        leave_for_debugger(error, remains)
         return list(render())
 
     BaseException.__setattr__(error, _RENDER, render_and_leave)
 
 
-def leave_for_debugger(error: BaseException, trace: TracebackType) -> None:
+def leave_for_debugger(error: BaseException, remains: Remains) -> None:
     """Let a post-mortem that begins now begin at ``error``."""
-    error.__traceback__ = trace
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    remains.put_on(error)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, remains.trace
     if sys.version_info >= (3, 12):
         sys.last_exc = error
 
 
-def begin_post_mortem(shell: Any, error: BaseException) -> None:
-    """Open the debugger at ``error``, as ``%debug`` does."""
-    if error.__traceback__ is not None:
-        leave_for_debugger(error, error.__traceback__)
+def begin_post_mortem(shell: Any, failed: FailedCell) -> None:
+    """Open the debugger at the error, as ``%debug`` does."""
+    leave_for_debugger(failed.error, failed.remains)
     shell.InteractiveTB.tb = None  # what was shown last
     shell.debugger(force=True)
 
@@ -185,6 +258,8 @@ def _stub(frame: Frame, step: Any) -> CodeType:
         warnings.simplefilter("ignore", SyntaxWarning)  # a number is called, until the next line
         code = compile(ast.Module([what], []), frame.file, "exec")
     constants = tuple((step or _ReachedError()) if type(each) is int else each for each in code.co_consts)
+    arguments = tuple(frame.arguments) if frame.variables is not None else ()
     return code.replace(
-        co_consts=constants, co_name=frame.name, co_qualname=frame.name, co_firstlineno=frame.first_line
-    )
+        co_consts=constants, co_name=frame.name, co_qualname=frame.name, co_firstlineno=frame.first_line,
+        co_varnames=arguments, co_nlocals=len(arguments), co_argcount=len(arguments),
+    )  # fmt: skip

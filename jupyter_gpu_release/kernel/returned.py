@@ -12,7 +12,7 @@ from ..core.messages import RunView, ValueInfo
 from ..errors import GpuReleaseError
 from ..sending.collecting import Prepared
 from .follow import Following
-from .post_mortem import attach_traceback, rebuild_traceback
+from .post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from .receipt import Receipt, make_receipt
 from .results import open_values
 
@@ -77,10 +77,13 @@ class Homecoming:
         notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
-        failed = names.take_failed()
+        failed = names.take_failed()  # of the first rank
+        if failure is not None and view.outcome is not None and view.outcome.failed_rank:
+            failed = frames_of(view.outcome, view.outcome.failed_rank, names.realm)
         if failure is not None and failed is not None:
-            attach_traceback(failure, rebuild_traceback(failed, self._notebook.shell.user_ns, names.realm))
-            self._notebook.last_failure = failure
+            remains = rebuild(failed, self._notebook.shell.user_ns, names.realm)
+            attach_frames(failure, remains)
+            self._notebook.last_failure = FailedCell(view.run, failure, remains)
         if failure is None and trouble is not None:
             receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
             failure = without_traceback(trouble, receipt.text)

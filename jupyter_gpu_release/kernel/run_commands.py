@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from IPython.display import display
 
 from ..client.failures import failure_of
 from ..core.documents import RunRow
-from ..core.messages import RunView
+from ..core.messages import Outcome, RunView
 from ..core.plain_output import traceback_of
 from ..core.run import RunState, is_run_id
 from ..errors import OptionError
@@ -18,7 +19,7 @@ from ..storage import codec
 from .attach import attach_to
 from .cell_output import CellOutput, SilentOutput
 from .commands import rest
-from .post_mortem import attach_traceback, begin_post_mortem, rebuild_traceback
+from .post_mortem import FailedCell, attach_frames, begin_post_mortem, error_of, frames_of, rebuild
 from .recorded import show_recorded
 from .relay import Relay
 from .results import open_values
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .notebook import Notebook
 
 _MOST_RUNS = 1000
+_DEBUG = re.compile(r"(?P<run>(?!-)\S+)?(?:(?:^|\s+)--rank[= ]\s*(?P<rank>\d+))?")
 #: runs among which this notebook's newest is looked for
 _LOOKED_THROUGH = 200
 
@@ -57,34 +59,48 @@ def _how_it_ends(row: RunRow) -> str:
 
 
 def debug(notebook: Notebook, line: str) -> None:
-    """``%gpu_debug [RUN]``."""
-    if line.strip():
-        error = _failure_of(notebook, _run_named(notebook, "gpu_debug", line))
-    elif notebook.last_failure is not None:
-        error = notebook.last_failure
-    else:
+    """``%gpu_debug [RUN] [--rank N]``."""
+    asked = _DEBUG.fullmatch(line.strip())
+    if asked is None:
+        raise OptionError(f"%gpu_debug {line.strip()}: not understood", mend="write %gpu_debug RUN --rank N, or less")
+    failed, rank = notebook.last_failure, None if asked["rank"] is None else int(asked["rank"])
+    if asked["run"]:
+        failed = _failure_of(notebook, _run_named(notebook, "gpu_debug", asked["run"]), rank)
+    elif failed is None:
         raise OptionError("no GPU cell has failed in this kernel", mend="write %gpu_debug RUN, as listed by %gpu_runs")
-    begin_post_mortem(notebook.shell, error)
+    elif rank is not None:
+        failed = _failure_of(notebook, failed.run, rank)
+    begin_post_mortem(notebook.shell, failed)
 
 
-def _failure_of(notebook: Notebook, run: str) -> BaseException:
-    """The run's error with its frames; the frames of the cell itself have what the run made as globals."""
+def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
+    """The error of a rank (None: the run's) with its frames; those of the cell itself have the run's names."""
     session = notebook.link.session(notebook.settings)
     view = show_recorded(session, run, Relay(SilentOutput(notebook.shell)))
     error = failure_of(view, 0)
     if error is None:
         raise OptionError(f"run {run} did not fail ({view.state})", mend="%gpu_runs lists the runs that did")
-    outcome, realm = view.outcome, notebook.names.realm
-    if outcome is not None and outcome.values is not None:
+    outcome, realm = view.outcome or Outcome(status="lost"), notebook.names.realm
+    loaded = codec.Loaded()
+    if outcome.values is not None:
         loaded = codec.load(*open_values(session, run, outcome.values), realm)
-        names = {**notebook.shell.user_ns, **loaded.values}
-        trace = rebuild_traceback(loaded.facts["failed"], names, realm) if loaded.facts.get("failed") else None
-        if trace is not None:
-            attach_traceback(error, trace)
-            error.__traceback__ = trace
-            return error
-    raise OptionError(
-        f"run {run} left no frames behind", mend="only those of an error raised in the cell's first process are kept"
+    wanted = outcome.failed_rank if rank is None else rank
+    failed = frames_of(outcome, wanted, realm) if wanted else loaded.facts.get("failed")
+    if failed is None:
+        raise _no_frames(run, wanted, [*([0] if loaded.facts.get("failed") else []), *outcome.frames])
+    remains = rebuild(failed, {**notebook.shell.user_ns, **loaded.values}, realm)
+    error = error if wanted == outcome.failed_rank else error_of(failed.errors[0])
+    attach_frames(error, remains)
+    return FailedCell(run, error, remains)
+
+
+def _no_frames(run: str, rank: int, others: list[int]) -> OptionError:
+    mend = "a rank keeps those of an error that its cell raised"
+    if others:
+        mend += f"; %gpu_debug {run} --rank {others[0]} has some"
+    return OptionError(
+        f"rank {rank} of run {run} left no frames behind" if rank or others else f"run {run} left no frames behind",
+        mend=mend,
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
-from ..core.failed_frames import LIMIT_BYTES, MOST_FRAMES, FailedFrames, Frame
+from ..core import raised
+from ..core.failed_frames import LIMIT_BYTES, MOST_ERRORS, MOST_FRAMES, FailedError, FailedFrames, Frame
 from ..storage import codec
 from ..storage.rebuild import Realm
 from .fingerprint import is_immutable
@@ -20,30 +24,65 @@ _LONGEST_TEXT = 200
 _CONTAINERS = (list, tuple, set, frozenset)
 
 
-def collect_frames(error: BaseException, namespace: dict[str, Any], realm: Realm) -> FailedFrames | None:
-    """The user's frames of ``error``, the outermost first; None: it has none.
+def collect_frames(
+    error: BaseException,
+    namespace: dict[str, Any],
+    realm: Realm,
+    limit_bytes: int = LIMIT_BYTES,
+    withheld: str = "",
+) -> FailedFrames | None:
+    """The user's frames of ``error``, and of the errors that it came from; None: it has none.
 
-    Of variables that are too large, or cannot be pickled, a line of text goes home.
+    Of variables that are too large, or cannot be pickled, a line of text goes home; ``withheld``: so it is with all but
+    numbers and texts, and why.
     """
-    links = _users_links(error.__traceback__, namespace)
-    frames = [_frame(link, namespace) for link in links]
-    if not frames:
+    chain = _chain(error)
+    links = [_users_links(each.__traceback__, namespace, is_last=each is error) for each in chain]
+    if not links[0]:
         return None
-    refs, values, texts = _variables(links, namespace)
-    dump = codec.dump({}, realm, rest=lambda: values, rest_bytes=LIMIT_BYTES)
+    errors = [_failed(each, own, namespace) for each, own in zip(chain, links, strict=True)]
+    found = [link.tb_frame for own in links for link in own]
+    order = _by_importance([len(own) for own in links])
+    refs, values, texts = _variables(found, order, namespace, limit_bytes, withheld)
+    dump = codec.dump({}, realm, rest=lambda: values, rest_bytes=limit_bytes)
     texts |= {key: text_of(values[key], str(reason)) for key, reason in dump.failed.items()}
-    return FailedFrames(frames, refs, texts, dump.stream, [bytes(buffer) for buffer in dump.buffers])
+    return FailedFrames(errors, refs, texts, dump.stream, [bytes(buffer) for buffer in dump.buffers])
 
 
-def _users_links(trace: types.TracebackType | None, namespace: dict[str, Any]) -> list[types.TracebackType]:
-    """From the cell's own frame on; of a deep recursion its ends."""
+def _chain(error: BaseException) -> list[BaseException]:
+    """``error`` and those that it came from, as tracebacks show them, the last one first."""
+    chain = [error]
+    while len(chain) < MOST_ERRORS:
+        last = chain[-1]
+        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if before is None or any(before is known for known in chain):
+            break
+        chain.append(before)
+    return chain
+
+
+def _users_links(
+    trace: types.TracebackType | None, namespace: dict[str, Any], *, is_last: bool
+) -> list[types.TracebackType]:
+    """From the cell's own frame on; of a deep recursion its ends.
+
+    The traceback of an error that was handled (not ``is_last``) begins where that was done, perhaps in a library.
+    """
     links = []
     while trace is not None:
         links.append(trace)
         trace = trace.tb_next
-    first = next((n for n, link in enumerate(links) if link.tb_frame.f_globals is namespace), len(links))
-    links = links[first:]
+    first = next((n for n, link in enumerate(links) if link.tb_frame.f_globals is namespace), None)
+    links = links[len(links) if first is None and is_last else first or 0 :]
     return links if len(links) <= MOST_FRAMES else [*links[: MOST_FRAMES // 2], *links[-MOST_FRAMES // 2 :]]
+
+
+def _failed(error: BaseException, links: list[types.TracebackType], namespace: dict[str, Any]) -> FailedError:
+    pickled = b""
+    with contextlib.suppress(Exception):  # the user's class may be odd in any way
+        pickled = raised.pack(error)
+    frames = [_frame(link, namespace) for link in links]
+    return FailedError(type(error).__name__, raised.text_of(error), pickled, frames, error.__cause__ is not None)
 
 
 def _frame(link: types.TracebackType, namespace: dict[str, Any]) -> Frame:
@@ -52,24 +91,40 @@ def _frame(link: types.TracebackType, namespace: dict[str, Any]) -> Frame:
     return Frame(
         file=code.co_filename, name=code.co_name, first_line=code.co_firstlineno, line=link.tb_lineno or 0,
         module=str(frame.f_globals.get("__name__", "")), is_users=frame.f_globals is namespace,
-        variables=None if frame.f_locals is frame.f_globals else names,
+        variables=None if frame.f_locals is frame.f_globals else names, arguments=_arguments(code),
     )  # fmt: skip
 
 
+def _arguments(code: types.CodeType) -> list[str]:
+    flags = (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)
+    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in flags)
+    return [name for name in code.co_varnames[:count] if name.isidentifier()]
+
+
+def _by_importance(counts: list[int]) -> list[int]:
+    """Numbers of frames: those of the last error first, of each error the innermost one."""
+    firsts = accumulate(counts, initial=0)
+    return [
+        number for first, count in zip(firsts, counts, strict=False) for number in reversed(range(first, first + count))
+    ]
+
+
 def _variables(
-    links: list[types.TracebackType], namespace: Mapping[str, Any]
+    frames: list[types.FrameType], order: list[int], namespace: Mapping[str, Any], limit_bytes: int, withheld: str
 ) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
     """By ``"<frame> <name>"``: what a name of the notebook holds, too; what is to be sent; words about the rest."""
     own = {id(value): name for name, value in namespace.items() if not name.startswith("_")}
     refs: dict[str, str] = {}
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
-    until, left = time.monotonic() + _LONGEST_S, LIMIT_BYTES
-    for number, name, value in _inner_first(links):
+    until, left = time.monotonic() + _LONGEST_S, limit_bytes
+    for number, name, value in _locals_of(frames, order):
         key = f"{number} {name}"
-        size = 0 if time.monotonic() < until else LIMIT_BYTES + 1
+        size = 0 if time.monotonic() < until else limit_bytes + 1
         if id(value) in own and not is_immutable(value):
             refs[key] = own[id(value)]
+        elif withheld and not isinstance(value, (str, int, float, type(None), types.ModuleType)):
+            texts[key] = f"<{type(value).__module__}.{type(value).__qualname__}: {withheld}>"
         elif isinstance(value, types.ModuleType) or (size := size or bytes_at_least(value, left)) <= left:
             values[key], left = value, left - size
         else:
@@ -77,9 +132,9 @@ def _variables(
     return refs, values, texts
 
 
-def _inner_first(links: list[types.TracebackType]) -> Iterator[tuple[int, str, Any]]:
-    for number in reversed(range(len(links))):
-        frame = links[number].tb_frame
+def _locals_of(frames: list[types.FrameType], order: list[int]) -> Iterator[tuple[int, str, Any]]:
+    for number in order:
+        frame = frames[number]
         if frame.f_locals is not frame.f_globals:
             yield from ((number, name, value) for name, value in frame.f_locals.items() if name.isidentifier())
 

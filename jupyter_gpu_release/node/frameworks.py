@@ -48,6 +48,19 @@ def gpu_touched() -> bool:
     return bridge is not None and any(name != "cpu" for name in getattr(bridge, "_backends", {}))
 
 
+def gpu_is_busy() -> bool:
+    """Whether reading the GPU's memory could wait, for ever if another rank does not come to a collective."""
+    torch = sys.modules.get("torch")
+    if [name for name in loaded() if name != "torch"] and gpu_touched():
+        return True  # these cannot be asked
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return False
+    try:
+        return not all(torch.cuda.current_stream(n).query() for n in range(torch.cuda.device_count()))
+    except RuntimeError:  # an error that the device met before
+        return True
+
+
 def is_device_word(name: str, value: Any) -> bool:
     """Whether a name holds a GPU's name as text (``device = "cuda"``)."""
     return type(value) is str and "dev" in name.lower() and _DEVICE_WORD.fullmatch(value) is not None

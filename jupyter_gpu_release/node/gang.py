@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from ..core.messages import ErrorInfo, Outcome
+from ..core.failed_frames import OTHERS_TOGETHER_BYTES
+from ..core.messages import ErrorInfo, Graph, Outcome
 from ..core.node_messages import StartOrder
 from ..errors import CannotSendError
 from . import stall
@@ -66,6 +67,7 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
         "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
     }
     culprit = first_to_fail(outcomes)
+    changes |= {"failed_rank": culprit or 0, "frames": _frames(outcomes)}
     if culprit is not None and outcomes[culprit].status == "timeout" and first.status in ("timeout", "interrupted"):
         changes["status"] = "timeout"  # all of it: no rank is to blame
     elif culprit is not None:
@@ -110,6 +112,17 @@ def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:
     """Whose failure the others' follow from (connections that break when a rank is gone); None: nobody failed."""
     failed = [index for index, outcome in outcomes.items() if outcome.status not in _FINE]
     return min(failed, key=lambda index: _seniority(outcomes[index]), default=None)
+
+
+def _frames(outcomes: Mapping[int, Outcome]) -> dict[int, Graph]:
+    """Those of the first ranks to fail, as far as there is room."""
+    kept: dict[int, Graph] = {}
+    left = OTHERS_TOGETHER_BYTES
+    for outcome in sorted(outcomes.values(), key=_seniority):
+        for rank, frames in outcome.frames.items():
+            left -= len(frames.stream) + sum(map(len, frames.buffers))
+            kept |= {rank: frames} if left >= 0 else {}
+    return kept
 
 
 def _seniority(outcome: Outcome) -> tuple[bool, float]:

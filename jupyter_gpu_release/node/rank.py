@@ -220,7 +220,7 @@ class Rank:
         except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
             self._notes.append(f"files and published values were not looked after: {type(problem).__name__}: {problem}")
         if self._order.rank:
-            self._finish(Outcome(notes=self._notes, **outcome_facts))
+            self._finish(Outcome(notes=self._notes, frames=self._frames_of(status), **outcome_facts))
             return
         try:
             collected = self._loop.context.run(self._values.collect)
@@ -231,6 +231,16 @@ class Rank:
         outcome_facts["collected_s"] = time.time()
         outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
         self._send_values(outcome, collected)
+
+    def _frames_of(self, status: str) -> dict[int, Graph]:
+        """Names are rank 0's only, but any rank may be the one to debug."""
+        if status != "error":
+            return {}
+        try:
+            frames = self._loop.context.run(self._values.frames_of_error)
+        except Exception:  # noqa: BLE001 - reducers are foreign code, and a debugger is not worth an outcome
+            return {}
+        return {self._order.rank: frames} if frames is not None else {}
 
     def _what_else_it_did(self) -> dict[str, Any]:
         _flush_open_files()

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.failed_frames import FailedFrames
+from ..core.failed_frames import LIMIT_BYTES, OTHERS_LIMIT_BYTES, FailedFrames
 from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
-from ..core.messages import CellPayload, ValueInfo
+from ..core.messages import CellPayload, Graph, ValueInfo
 from ..core.ranks import ranks
 from ..storage import ambient, codec
 from ..storage.deferred import module_or_deferred
@@ -201,7 +201,7 @@ class RankValues:
             "devices": home,
             "rng": ambient.capture_rng(),
             "settings": self._changed_settings(notes),
-            "failed": self._failed_frames(),
+            "failed": self._failed_frames(LIMIT_BYTES),
             "warned": self._warnings.shown,
         }
         facts |= self._last_outputs(names, changed, known)
@@ -249,11 +249,20 @@ class RankValues:
         except Exception:  # noqa: BLE001 - a value of any kind
             return None
 
-    def _failed_frames(self) -> FailedFrames | None:
+    def frames_of_error(self) -> Graph | None:
+        """For a rank that hands no names over: the frames of its error. Does not wait for its GPU."""
+        withheld = "its GPU was still at work" if self._realm.has_gpu and frameworks.gpu_is_busy() else ""
+        failed = self._failed_frames(OTHERS_LIMIT_BYTES, withheld)
+        if failed is None:
+            return None
+        dump = codec.dump({}, self._realm, facts=lambda *_: {"failed": failed})
+        return Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers])
+
+    def _failed_frames(self, limit_bytes: int, withheld: str = "") -> FailedFrames | None:
         if self.error is None or self._payload.function:
             return None
         try:
-            return collect_frames(self.error, self._namespace, self._realm)
+            return collect_frames(self.error, self._namespace, self._realm, limit_bytes, withheld)
         except Exception:  # noqa: BLE001 - variables of any kind; the names must come home all the same
             return None
 

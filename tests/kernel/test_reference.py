@@ -25,7 +25,7 @@ def test_options_are_in_the_reference_and_in_the_help(name: str):
 
 
 def test_no_option_is_invented():
-    known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus"}
+    known = {f"--{name}" for name in OPTIONS} | {"--paths", "--simulated-gpus", "--rank"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", REFERENCE.replace(COMMANDS, ""))) <= known
 
 
