@@ -28,7 +28,7 @@ from ..sending.collecting import Collector, Prepared
 from ..sending.history import DeviceHistory
 from ..sending.pending import NeedsRunError
 from ..sending.place import Place
-from ..sending.selection import Choice
+from ..sending.selection import Choice, Ways
 from ..sending.submission import Cell, Submission, choice_of, exported, find_store, make_submission
 from ..storage import codec, settings
 from ..storage.rebuild import Realm
@@ -43,6 +43,7 @@ from .series import Series
 log = logging.getLogger(__name__)
 #: a gateway that has not answered a submission after this will not
 _ACCEPT_S = 60.0
+_WAYS = Ways("send='{name}' sends it", "export='{name}' sends it", "set it in the function")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -123,7 +124,9 @@ class Launcher(ABC):
 
     def _prepare(self, call: Call, options: RunOptions) -> Prepared:
         found = choice_of(options)
-        choice = Choice(include_more=found.include_more, out=[RESULT], skip=found.skip, environment=found.environment)
+        choice = Choice(
+            include_more=found.include_more, out=[RESULT], skip=found.skip, environment=found.environment, ways=_WAYS
+        )
         ambient = pickle.dumps({"settings": settings.capture_settings()}, protocol=5)  # random numbers are its own
         with self._collecting:
             try:
@@ -132,9 +135,8 @@ class Launcher(ABC):
                 )
             except NeedsRunError as need:
                 raise need.refusal from None
-        for name in prepared.held_back:
-            text = f"`{name}` looks like a secret and was held back: send={name!r} sends it"
-            warnings.warn(text, UserWarning, stacklevel=5)
+        for warning in prepared.warnings:
+            warnings.warn(warning, UserWarning, stacklevel=5)
         return prepared
 
     def _sent(

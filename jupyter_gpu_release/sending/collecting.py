@@ -153,9 +153,8 @@ class Collector:
         for names, why in ((own.secret, "looks like a secret"), (own.large, "is large")):
             for name in names:
                 if name not in self._said:
-                    prepared.warnings.append(
-                        f"environment variable {name} {why} and is held back: --export {name} sends it"
-                    )
+                    way = choice.ways.variable.format(name=name)
+                    prepared.warnings.append(f"environment variable {name} {why} and is held back: {way}")
         self._said |= {*own.secret, *own.large}
 
     def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:

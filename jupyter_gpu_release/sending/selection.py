@@ -31,11 +31,20 @@ _MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
+class Ways:
+    """How the user sends what was held back: a cell's options, or a launched function's keywords."""
+
+    name: str = "--in +{name} sends it"
+    variable: str = "--export {name} sends it"
+    attribute: str = "set it in the cell"
+
+
+@dataclass(frozen=True)
 class Choice:
     """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
     ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
     ``environment``: variables of ``--env`` and ``--export``; ``implicit_bytes``: how much goes along where any name
-    may be looked up (``c.GpuRelease.implicit_send_max``).
+    may be looked up (``c.GpuRelease.implicit_send_max``); ``ways``: what warnings advise.
     """
 
     include: list[str] | None = None
@@ -45,6 +54,7 @@ class Choice:
     gather: list[str] = field(default_factory=list)
     environment: frozenset[str] = frozenset()
     implicit_bytes: int = IMPLICIT_SEND_BYTES
+    ways: Ways = Ways()
 
     @classmethod
     def of(
@@ -207,7 +217,7 @@ class Selection:
         for name, value in patches.items():
             if _is_secret(name, value):
                 place = ".".join(place_of(name))
-                sentence = f"`{place}` looks like a secret and is held back: set it in the cell"
+                sentence = f"`{place}` looks like a secret and is held back: {self._choice.ways.attribute}"
                 self.warnings += [sentence] if sentence not in self.warnings else []
             else:
                 self._patched.add(name)
@@ -230,7 +240,7 @@ class Selection:
             more = f" and {len(unsent) - _MOST_NAMED} more" if len(unsent) > _MOST_NAMED else ""
             self.warnings.append(
                 f"this code looks names up by text, which could mean any; not sent: {', '.join(unsent[:_MOST_NAMED])}"
-                f"{more} (--in +NAME sends one)"
+                f"{more} ({self._choice.ways.name.format(name='NAME').replace('sends it', 'sends one')})"
             )
 
     def is_optional(self, name: str) -> bool:
@@ -299,7 +309,8 @@ class Selection:
     def _hold_back(self, name: str) -> None:
         if name not in self.held_back:
             self.held_back.append(name)
-            self.warnings.append(f"`{name}` looks like a secret and is held back: --in +{name} sends it")
+            way = self._choice.ways.name.format(name=name)
+            self.warnings.append(f"`{name}` looks like a secret and is held back: {way}")
 
 
 def _is_secret(name: str, value: Any) -> bool:

@@ -125,7 +125,7 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert found["seeds"] == 2
     assert found["decorated"] == [True, 7, 1, 2, "outer"]
     assert found["held back"] is False
-    assert "`api_token` looks like a secret and was held back: send='api_token' sends it" in err
+    assert "`api_token` looks like a secret and is held back: send='api_token' sends it" in err
     assert found["sent"] == "s3cret"
     assert found["ranks"] == [0, 1]
     assert found["chained"] == [25, 3]  # a callback may launch and wait
