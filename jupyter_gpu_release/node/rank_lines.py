@@ -24,48 +24,8 @@ class RankLines:
     synced: int
 
 
-class RankLine:
-    """The supervisor's end of the rank's ``sock``: never waits for the rank, which may be busy, stopped or dead."""
-
-    def __init__(self, sock: socket.socket, synced: int) -> None:
-        self._sock = sock
-        self._synced = synced
-        self._frames = FrameReader()
-        self._outgoing = Outgoing(sock)
-
-    def fileno(self) -> int:
-        """For selectors."""
-        return self._sock.fileno()
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the rank has not taken everything yet."""
-        return bool(self._outgoing)
-
-    def read(self) -> list[tuple[Kind, bytes]] | None:
-        """Frames that came since; None when there is nothing more to read now."""
-        try:
-            data = self._sock.recv(1 << 18)
-        except OSError:
-            return None
-        return list(self._frames.feed(data)) if data else None
-
-    def send(self, kind: Kind, body: bytes) -> None:
-        """Say something."""
-        self._outgoing.add(kind, body)
-        self.flush()
-
-    def flush(self) -> None:
-        """Hand over as much as the rank takes now."""
-        self._outgoing.flush()
-
-    def answer_sync(self) -> None:
-        """All that the rank said so far has been passed on."""
-        os.eventfd_write(self._synced, 1)
-
-
-class ChannelRelay:
-    """Passes frames on without ever waiting for the rank: it may be busy, interrupted or dead."""
+class _SupervisorsEnd:
+    """Never waits for the rank, which may be busy, interrupted, stopped or dead."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -81,6 +41,39 @@ class ChannelRelay:
         """Whether the rank has not taken everything yet."""
         return bool(self._outgoing)
 
+    def flush(self) -> None:
+        """Hand over as much as the rank takes now."""
+        self._outgoing.flush()
+
+
+class RankLine(_SupervisorsEnd):
+    """The supervisor's end of the rank's ``sock``."""
+
+    def __init__(self, sock: socket.socket, synced: int) -> None:
+        super().__init__(sock)
+        self._synced = synced
+
+    def read(self) -> list[tuple[Kind, bytes]] | None:
+        """Frames that came since; None when there is nothing more to read now."""
+        try:
+            data = self._sock.recv(1 << 18)
+        except OSError:
+            return None
+        return list(self._frames.feed(data)) if data else None
+
+    def send(self, kind: Kind, body: bytes) -> None:
+        """Say something."""
+        self._outgoing.add(kind, body)
+        self.flush()
+
+    def answer_sync(self) -> None:
+        """All that the rank said so far has been passed on."""
+        os.eventfd_write(self._synced, 1)
+
+
+class ChannelRelay(_SupervisorsEnd):
+    """Passes frames on between the rank's ``channel`` and where ranks meet."""
+
     def read(self) -> list[bytes] | None:
         """Bodies of what the rank said; None at its end."""
         try:
@@ -95,7 +88,3 @@ class ChannelRelay:
         """An answer for the rank."""
         self._outgoing.add(Kind.MET, body)
         self.flush()
-
-    def flush(self) -> None:
-        """Hand over as much as the rank takes now."""
-        self._outgoing.flush()
