@@ -16,6 +16,7 @@ import hypothesis
 import psutil
 import pytest
 from outcomes import OPTION, OutcomesPlugin
+from skips import SkipsFail
 
 from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.cli.processes import is_alive, marker_of
@@ -87,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the recorder; a run that is told to end (``timeout``, CI) tears its fixtures down."""
     config.pluginmanager.register(Recorder())
+    SkipsFail.register(config)
     if outcomes := config.getoption(OPTION):
         config.pluginmanager.register(OutcomesPlugin(outcomes))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, for all that tests start too

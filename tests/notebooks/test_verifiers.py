@@ -30,6 +30,7 @@ class TestKernelProtocol(jupyter_kernel_test.KernelTests):
     code_hello_world = GPU + "print('hello, world')"
     code_stderr = GPU + "import sys; print('test', file=sys.stderr)"
     code_generate_error = GPU + "raise ValueError('no')"
+    code_page_something = GPU + "print?"
     code_clear_output = GPU + "from IPython.display import clear_output; clear_output()"
     code_display_data: ClassVar[list[dict[str, str]]] = [
         {"code": GPU + "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
