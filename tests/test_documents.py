@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -76,3 +77,27 @@ def test_the_example_of_the_idle_policy_is_accepted() -> None:
     exec(example, {"c": config})
     culler = GpuCuller(config=config)
     assert (culler.action, len(culler.overrides)) == ("release", 2)
+
+
+def _known_differences() -> list[tuple[str, str, str]]:
+    text = (REPOSITORY / "docs" / "notebook-semantics.md").read_text().split("\n## Known differences\n")[1]
+    rows = [line.strip("| ").split(" | ") for line in text.split("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [(row[0], row[1], row[2]) for row in rows[1:]]
+
+
+@pytest.mark.parametrize(("difference", "said", "named"), _known_differences())
+def test_every_known_difference_is_said_and_tested(difference: str, said: str, named: str) -> None:
+    """Its sentence is in the code, in quotes in the table, and looked for by the test that the table names."""
+    file, _, name = named.strip("`").partition("::")
+    found = [node for node in ast.parse((REPOSITORY / file).read_text()).body if getattr(node, "name", "") == name]
+    assert found, f"{named}: there is no such test"
+    sentences = re.findall(r'"([^"]+)"', said)
+    assert sentences, f"{difference}: no sentence in quotes"
+    package = "\n".join(path.read_text() for path in (REPOSITORY / "jupyter_gpu_release").rglob("*.py"))
+    for sentence in sentences:
+        assert sentence in ast.unparse(found[0]), f"{named} does not look for {sentence!r}"
+        assert sentence in package, f"nothing says {sentence!r}"
+
+
+def test_the_known_differences_are_few() -> None:
+    assert 0 < len(_known_differences()) <= 15

@@ -86,6 +86,14 @@ def test_an_optimiser_that_stayed_at_home_follows_its_model(nb: Notebook) -> Non
     assert not torch.allclose(ns["model"].head.weight, torch.tensor(0.1))
 
 
+def test_a_result_in_a_graph_comes_back_without_it_and_says_so(nb: Notebook) -> None:
+    nb.cell("import torch\nw = torch.ones(2, requires_grad=True)")
+    trip = nb.ok("loss = (w * 2).sum()\nplain = w.detach() * 3")
+    assert "`loss` came back detached from its computation graph" in trip.notes
+    assert not [note for note in trip.notes if "plain" in note]
+    assert (float(nb.ns["loss"]), nb.ns["loss"].grad_fn) == (4.0, None)
+
+
 def test_views_stay_views(nb: Notebook) -> None:
     nb.cell(
         "import numpy as np, torch\nbase = torch.arange(10.)\nrow = base[2:4]\ngrid = base.view(2, 5).t()\n"
