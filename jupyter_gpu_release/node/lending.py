@@ -66,6 +66,11 @@ class Lending:
         port: int = self._listener.sockets[0].getsockname()[1]
         return self._address, port
 
+    def close(self) -> None:
+        """Nobody can connect any more."""
+        if self._listener is not None:
+            self._listener.close()
+
     async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted = False
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):

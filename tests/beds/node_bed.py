@@ -50,6 +50,7 @@ class Node:
             spool=str(folder.parent / f"spool-{self.marker}"), store_id=make_store(folder),
         )  # fmt: skip
         self.config = msgspec.structs.replace(config, **settings)
+        self._keepings: list[Keeping] = []
         self.servers: ForkServers = self.call(self._make(self.config))
         self.keeping: Keeping = self.call(self._make_keeping())
         self.meter = UseMeter(CardReader(Nvml()))
@@ -60,14 +61,15 @@ class Node:
         return servers
 
     async def _make_keeping(self) -> Keeping:
-        return Keeping(self.config, self.marker)
+        self._keepings.append(Keeping(self.config, self.marker))
+        return self._keepings[-1]
 
     async def start_agent_anew(self) -> list[AdoptedRun]:
         """What a killed agent's successor does about results; the fork server stays."""
         self.keeping.close()
         for entry in entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
             (entry.folder / "owner").unlink(missing_ok=True)
-        self.keeping = Keeping(self.config, self.marker)
+        self.keeping = await self._make_keeping()
         adopted = []
         for waiting in self.keeping.adopt(frozenset()):
             outcome = self.keeping.found(waiting.run)
@@ -111,6 +113,8 @@ class Node:
         process.end_marked(process.CLUSTER_MARKER, self.marker, wait_s=60.0)
         for server in (*self.servers._retired, self.servers._current):
             assert server is None or not server.alive  # asked for, so that the child is reaped
+        for mover in (keeping._mover for keeping in self._keepings):  # it outlives its agent, but not the cluster
+            assert mover is None or mover.wait(60) is not None
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 

@@ -221,7 +221,8 @@ def test_who_may_release_and_extend(team: Team) -> None:
     asked_at = time.time()
     longer = team.post("root", f"{url}/extend", {"keep_s": 86400}).json()
     assert asked_at <= longer["until"] - 600 <= time.time()  # the gateway's maximum
-    [shown] = team.rest("bob").status().warm
+    with team.rest("bob") as bob:
+        [shown] = bob.status().warm
     assert (shown.run, shown.gpus, shown.session, shown.notebook) == (lease, 1, "", "")
     assert team.post("chief", f"{url}/release").json()["state"] == "gone"
     again = team.post("root", f"{url}/release")

@@ -33,9 +33,11 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
     gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
     run = node.start(_CELL, gang=gang)
     carried: list[asyncio.Task[None]] = []
+    lending: list[Lending] = []
 
     async def lend() -> Loans:
-        address, port = await Lending("127.0.0.1", lambda _: run.on_node).listen()
+        lending.append(Lending("127.0.0.1", lambda _: run.on_node))
+        address, port = await lending[0].listen()
         loans = Loans(node.servers, "127.0.0.1")
         loan = loans.begin(JoinOrder(run.order.run, "second", 1, 1, address, port, _SECRET))
         assert loan is not None
@@ -59,3 +61,4 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
 
     assert node.call(kill_and_leave())
     assert run.wait().status != "ok"
+    node.loop.call_soon_threadsafe(lending[0].close)
