@@ -62,8 +62,8 @@ async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: 
             bed.end(broker, record)
             await until(lambda: record.releasing is not None and record.releasing.done())
         assert record.state is RunState.RELEASING
-        await _reconcile(broker, lambda: record.state is RunState.SUCCEEDED and not bed.ray.groups)
-        assert broker.leases.all() == []
+        await _reconcile(broker, lambda: record.state is RunState.SUCCEEDED and not broker.leases.all())
+        assert not bed.ray.groups
 
 
 @pytest.mark.asyncio
