@@ -147,8 +147,10 @@ def test_of_a_gang_the_rank_that_failed_first_is_debugged_and_any_other_on_reque
     assert run is not None
     assert "[10, 1]" in typed(notebook, f"%gpu_debug {run[0]}", looks).text()
     assert notebook.value("__import__('sys').last_type.__name__") == "ValueError"
-    assert "[0, 0]" in typed(notebook, "%gpu_debug --rank 0", ["up"] * 4 + ["p lost", "q"]).text()
-    assert notebook.value("__import__('sys').last_type.__name__") != "ValueError"
+    assert "barrier" in typed(notebook, "%gpu_debug --rank 0", ["w", "q"]).text()
+    notebook.ok("import sys, traceback\nframes = [frame for frame, _ in traceback.walk_tb(sys.last_traceback)]")
+    assert notebook.value("[f.f_locals['lost'] for f in frames if f.f_code.co_name == 'step']") == [[0, 0]]
+    assert notebook.value("sys.last_type.__name__") != "ValueError"
     assert f"rank 7 of run {run[0]} left no frames behind" in (
         wrong := notebook.run(f"%gpu_debug {run[0]} --rank 7").traceback
     )
