@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from traitlets.config import Config
@@ -79,10 +80,10 @@ def test_the_example_of_the_idle_policy_is_accepted() -> None:
     assert (culler.action, len(culler.overrides)) == ("release", 2)
 
 
-def _known_differences() -> list[tuple[str, str, str]]:
+def _known_differences() -> list[Any]:
     text = (REPOSITORY / "docs" / "notebook-semantics.md").read_text().split("\n## Known differences\n")[1]
     rows = [line.strip("| ").split(" | ") for line in text.split("\n## ")[0].splitlines() if line.startswith("| ")]
-    return [(row[0], row[1], row[2]) for row in rows[1:]]
+    return [pytest.param(*row, id=row[-1].rpartition("::")[2].strip("`")) for row in rows[1:]]
 
 
 @pytest.mark.parametrize(("difference", "said", "named"), _known_differences())
