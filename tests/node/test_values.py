@@ -276,6 +276,25 @@ def test_no_verdict_without_a_gpu_and_other_reasons(monkeypatch: pytest.MonkeyPa
     assert "no framework" in frameworks.untouched_reason({"device": "cpu"})
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    """A collective that a dead rank never joins keeps a GPU busy for ever."""
+    values, space = rank({}, has_gpu=True)
+    monkeypatch.setattr(frameworks, "loaded", lambda: ["torch"])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(query=lambda: not busy))
+    with pytest.raises(ValueError) as raised:
+        exec("def step(batch, number):\n    raise ValueError\nstep([1], 2)", space)
+    values.error = raised.value
+    graph = values.frames_of_error()
+    failed = codec.load(graph.stream, graph.buffers, Realm({}, at_home=True)).facts["failed"]
+    assert [frame.name for frame in failed.frames] == ["<module>", "step"]
+    found = codec.load(failed.stream, failed.buffers, Realm({}, at_home=True)).values
+    assert failed.texts == ({"1 batch": "<builtins.list: its GPU was still at work>"} if busy else {})
+    assert found == {"1 number": 2} | ({} if busy else {"1 batch": [1]})
+
+
 def test_broken_inputs_name_their_value() -> None:
     dump = codec.dump({"fine": 1, "broken": torch.ones(3)}, Realm({}, at_home=True))
     damaged = dump.stream.replace(b"rebuild_tensor", b"rebuild_tenzor")
