@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.messages import Outcome, PersistWait
 from ..core.node_messages import RunFollows, RunPhase
-from ..core.run import RunState
+from ..core.run import LeaseState, RunState
 from ..errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
 from ..scheduling.snapshot import Grant
 from ..storage.store_threads import StoreSilentError
@@ -226,10 +226,21 @@ class Lifecycle:
                 self.runs.change(record, RunState.RUNNING, running_at=message.at_s)
         elif phase == PHASES["ended"]:
             self._to_releasing(record)
+        elif phase == PHASES["leaving"]:
+            self._to_releasing(record)
+            self._return_early(record)
         else:
             record.outcome = merged(record.outcome, message.outcome)
             return self._on_outcome(record)
         return None
+
+    def _return_early(self, record: RunRecord) -> None:
+        """Have Ray free the GPUs while the run's process ends, unless the next run gets them as they are."""
+        lease = record.lease
+        if lease is None or lease.state is not LeaseState.BUSY or len(lease.slots) > 1 or self.warm.is_possible(record):
+            return
+        if self.queue.successor(lease) is None:
+            lease.returning = self.spawn(self._ray_leases.release(lease, self.nodes.totals()))
 
     def on_waits(self, record: RunRecord, wait: PersistWait) -> None:
         """Take in why a run's results are not durable yet."""
@@ -287,6 +298,8 @@ class Lifecycle:
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
+        if lease.returning is not None:
+            return False
         starting = record.starting
         if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
             await asyncio.wait({starting})  # it ended before Ray's word of them came here
@@ -300,7 +313,10 @@ class Lifecycle:
         """Give a lease back; returns when its GPUs are free, and goes on trying until they are."""
         self.freeing.add(lease)
         try:
-            await self._ray_leases.release(lease, self.nodes.totals(), silent)
+            if lease.returning is not None:
+                await asyncio.wait({lease.returning})
+            else:
+                await self._ray_leases.release(lease, self.nodes.totals(), silent)
         finally:
             self.freeing.discard(lease)
         if self.leases.forget(lease):  # else a newer lease has the name, and its place in the ledger

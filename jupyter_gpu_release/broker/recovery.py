@@ -101,7 +101,7 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
-        lease = _lease_of(broker, stored, groups)
+        lease = _lease_of(broker, stored, groups, is_leaving=known is not None and known.phase == "leaving")
         if known is None and record.state is RunState.PERSISTING:
             await_node(broker, record)
         elif remembered.fresh:
@@ -163,10 +163,13 @@ async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
             return runs
 
 
-def _lease_of(broker: Broker, stored: StoredLease | None, groups: dict[str, PlacementGroup]) -> Lease | None:
-    if stored is None or stored.lease not in groups:
+def _lease_of(
+    broker: Broker, stored: StoredLease | None, groups: dict[str, PlacementGroup], *, is_leaving: bool
+) -> Lease | None:
+    """One whose GPUs Ray has freed counts for as long as the run's process is there."""
+    if stored is None or (stored.lease not in groups and not is_leaving):
         return None
-    return broker.leases.add(Lease.restored(stored, groups[stored.lease]))
+    return broker.leases.add(Lease.restored(stored, groups.get(stored.lease)))
 
 
 def _adopt_warm(
@@ -198,7 +201,7 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
         began_s = max(_began_s(known), record.view.submitted_at)
         broker.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
     broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
-    if lease is None and PHASES.get(known.phase, 0) < PHASES["released"]:
+    if lease is None and PHASES.get(known.phase, 0) < PHASES["leaving"]:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         broker.nodes.abandon(node.node, record.run)
         await broker.lifecycle.lose(record, "the lease of its GPUs is gone")

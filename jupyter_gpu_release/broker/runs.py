@@ -28,7 +28,7 @@ _SEQ_STEP = 1000
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 20
 #: phases of a run on its node, in order
-PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
+PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "leaving": 3, "released": 4, "final": 5}
 
 
 class Told(Enum):

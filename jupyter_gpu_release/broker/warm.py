@@ -48,10 +48,14 @@ class WarmLeases:
         if lease is not None and starting is not None and not lease.gpu_ids and self._is_asked_for(record):
             await asyncio.wait({starting})
 
+    def is_possible(self, record: RunRecord) -> bool:
+        """Whether it was asked that the lease be kept after the run."""
+        return min(record.request.keep_s, self.most_s) > 0
+
     def _is_asked_for(self, record: RunRecord) -> bool:
-        request, outcome = record.request, record.outcome
+        outcome = record.outcome
         return (
-            min(request.keep_s, self.most_s) > 0
+            self.is_possible(record)
             and outcome is not None
             and is_worth_keeping(outcome)
             and not record.is_given_up

@@ -160,7 +160,8 @@ class RunEvents(msgspec.Struct, frozen=True, tag="events"):
 
 
 class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
-    """``running``: the cell begins. ``ended``: last statement done. ``released``: all descendants gone, the
+    """``running``: the cell begins. ``ended``: last statement done. ``leaving`` (not always): the process ends now and
+    has no device open, so that Ray can be asked to free its GPUs meanwhile. ``released``: all descendants gone, the
     lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
     complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
 

@@ -27,7 +27,8 @@ class Kind(IntEnum):
     RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
-    FILES = 19  #: rank → supervisor: written_files.WrittenTo
+    FILES = 20  #: rank → supervisor: written_files.WrittenTo
+    LEAVING = 21  #: rank → supervisor → agent: float, the process is about to end and holds no device
     PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
     MEET = 14  #: rank → supervisor → agent: meeting.Call
@@ -99,6 +100,8 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     stall_s: float = 0.0
     #: a local file to be made right before the first statement; empty: none
     mark: str = ""
+    #: the only process of its run: it tells when it is about to end
+    tells_leaving: bool = False
 
 
 def pack(kind: Kind, body: bytes = b"") -> bytes:

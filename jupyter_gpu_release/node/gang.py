@@ -46,7 +46,7 @@ def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[S
         sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
         series=bool(order.series) and len(seats) == 1, stays=order.stays,
-        promised=order.promised, stall_s=stall.STALL_S, mark=mark,
+        promised=order.promised, stall_s=stall.STALL_S, mark=mark, tells_leaving=len(seats) == 1 and not order.series,
     )  # fmt: skip
 
 

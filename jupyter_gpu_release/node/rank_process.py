@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -19,6 +20,7 @@ from .frames import Kind, RankOrder
 from .interrupts import strike_again_where_dropped
 from .leftovers import Leftovers
 from .loop import CellLoop
+from .open_devices import may_hold_gpu
 from .output import Outlet, OutStream, keep_order_with_subprocesses
 from .rank import Rank
 from .rank_lines import RankLines
@@ -27,6 +29,9 @@ from .shell import RankShell, connect, use_inline_figures
 from .stacks import show_on_signal
 from .text_journal import TextJournal
 from .written_files import WrittenFiles
+
+#: a process of more memory takes a while to end: its GPUs are asked back when it is gone
+_SOON_GONE_BYTES = 1 << 30
 
 
 def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
@@ -82,7 +87,7 @@ def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: 
         rank.run()
         wanted = leftovers is not None and rank.may_stay and (order.stays or _is_told_to_stay(lines.sock))
         if leftovers is None or not wanted or leftovers.put_away(on_gpu=rank.has_device):
-            _leave(outlet)
+            _leave(outlet, order)
             return
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came too late: it is not the next call's
         outlet.frame(Kind.READY)
@@ -95,10 +100,13 @@ def _is_told_to_stay(sock: socket.socket) -> bool:
     return frame is not None and frame[0] is Kind.STAY
 
 
-def _leave(outlet: Outlet) -> None:
+def _leave(outlet: Outlet, order: RankOrder) -> None:
     _end_idle_workers()
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()
+    is_small = process.anonymous_bytes(os.getpid()) < _SOON_GONE_BYTES
+    if order.tells_leaving and is_small and (order.simulated or not may_hold_gpu()):
+        outlet.frame(Kind.LEAVING, encode(time.time()), wait=False)
     outlet.flush()
 
 

@@ -82,5 +82,5 @@ class Reporter:
 
 def _apart_s(message: NodeMessage) -> float:
     if isinstance(message, RunPhase):  # the next run waits for these GPUs, and a person for what the cell left
-        return 0.0 if message.phase == "released" else _PATIENT_S
+        return 0.0 if message.phase in ("leaving", "released") else _PATIENT_S
     return _OUTPUT_S

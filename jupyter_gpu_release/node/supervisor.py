@@ -198,6 +198,9 @@ class Supervisor:
             self._agent.tell(kind, body)
         elif kind is Kind.READY:
             self._is_ready = True
+        elif kind is Kind.LEAVING:
+            if not self._status and {*process.descendants_of(os.getpid())} <= {self._rank, self._persister}:
+                self._agent.tell(kind, body)
         else:
             if kind is Kind.RUNNING:
                 self._running = True

@@ -39,7 +39,7 @@ class FileLook:
     def __init__(self, where: WrittenTo) -> None:
         self._where = where
         self._found: list[FileInfo] = []
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._look, name="jgr-files", daemon=True)
         self._thread.start()
 
     def put_into(self, outcome: Outcome) -> Outcome:

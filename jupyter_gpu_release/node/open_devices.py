@@ -1,0 +1,38 @@
+"""Whether this process holds a GPU: open or mapped device files of a driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+#: of NVIDIA's and AMD's drivers (WSL has the second)
+_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/dri/", "/dev/kfd")
+#: threads of ours, by the beginning of their names; they know no device
+_OURS = "jgr-"
+
+
+def may_hold_gpu() -> bool:
+    """Whether a device is open or mapped, or another thread of Python's could open one before the process ends."""
+    if any(path.startswith(_DEVICES) for path in _open_files()):
+        return True
+    if any(thread is not threading.main_thread() and not thread.name.startswith(_OURS) for thread in _threads()):
+        return True
+    try:
+        mapped = Path("/proc/self/maps").read_text()
+    except OSError:
+        return True
+    return any(device in mapped for device in _DEVICES)
+
+
+def _threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.is_alive()]
+
+
+def _open_files() -> list[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
