@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..storage.graph_map import GraphMap
@@ -66,19 +65,20 @@ class FingerprintReader:
             return False
         return all(self._is_same_buffer(old, view) for old, view in zip(before.buffers, views, strict=True))
 
+    def parts_in_place(self, before: Fingerprint, value: Any) -> tuple[Sequence[int], list[Any]]:
+        """Ids of what a large ``value`` holds, 0 for what was not in this place before; and all that it holds."""
+        parts = parts_of(value)
+        now = array("Q", map(id, parts))
+        if now == before.idents:
+            return now, parts
+        return [ident if ident == was else 0 for ident, was in zip(now, before.idents, strict=False)], parts
+
     def still_in_place(self, before: Fingerprint, value: Any) -> tuple[dict[int, int], list[Any]]:
         """Objects of ``value``, which was found to be the same last, by id, each at the place that it had then.
 
         (The address of one that is gone may be another's now, so an id alone says nothing.)
         """
         idents = before.idents
-        if self._large:
-            parts = parts_of(value)
-            now = array("Q", map(id, parts))
-            if now == idents:
-                return dict(zip(now, range(len(now)), strict=True)), parts
-            places = zip(now, idents, itertools.count(), strict=False)
-            return {ident: place for ident, was, place in places if ident == was}, parts
         found = {
             ident: (place, thing)
             for ident, (place, thing) in self._keep.memo.copy().items()

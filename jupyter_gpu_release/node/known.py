@@ -10,11 +10,10 @@ import collections
 import contextlib
 import enum
 import functools
-import itertools
 import types
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from ..storage.references import Key
@@ -44,10 +43,8 @@ class ArrivedNumbers:
     def _numbers(self) -> dict[int, int]:
         return {ident: number for number, ident in enumerate(self._idents)}
 
-    def keys_of(self, name: str, places: Mapping[int, int]) -> Iterator[tuple[int, Key]]:
-        """Ids and keys of what is in ``name``, of which each is at its place as it was when it arrived."""
-        if not self.are_known:
-            return zip(places, zip(itertools.repeat(name), places.values(), strict=False), strict=True)
+    def keys_of(self, places: Iterable[int]) -> Iterator[tuple[int, Key]]:
+        """Ids and keys of objects of which each is at its place as it was when it arrived."""
         numbers = self._numbers
         return ((ident, numbers[ident]) for ident in places if ident in numbers)
 

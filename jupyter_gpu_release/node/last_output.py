@@ -49,11 +49,11 @@ def _at_home(names: Mapping[str, Any], known: KnownInputs | None) -> KnownInputs
         keys |= {ident: key for ident, key in known.keys.items() if not isinstance(key, str)}
         things += known.things
     keys |= {id(value): name for name, value in names.items() if not is_immutable(value)}
-    return KnownInputs(keys, things, with_copies=False)
+    return KnownInputs(keys, things, known.held if known is not None else (), with_copies=False)
 
 
 def _is_at_home(at_home: KnownInputs | None, value: Any) -> bool:
-    return at_home is not None and (id(value) in at_home.keys or at_home.memory.find(value) is not None)
+    return at_home is not None and (at_home.key_of(value) is not None or at_home.memory.find(value) is not None)
 
 
 def _library(value: Any) -> str:
@@ -62,7 +62,7 @@ def _library(value: Any) -> str:
 
 def _is_usual(value: Any, at_home: KnownInputs | None) -> bool:
     kind = type(value)
-    if at_home is not None and id(value) in at_home.keys:
+    if at_home is not None and at_home.key_of(value) is not None:
         return True
     if issubclass(kind, _CONTAINERS):
         parts: Iterable[Any] = chain(value, value.values()) if issubclass(kind, dict) else value

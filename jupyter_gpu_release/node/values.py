@@ -26,7 +26,7 @@ from ..storage.module_state import is_state
 from ..storage.own_warnings import without_warnings
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
-from ..storage.references import Key, KnownInputs
+from ..storage.references import HeldParts, Key, KnownInputs
 from ..storage.settings import Settings
 from ..storage.views import is_partial_view
 from . import frameworks
@@ -277,6 +277,7 @@ class RankValues:
         reader, changed = self._reader(), set()
         keys: dict[int, Key] = {}
         things: list[Any] = []
+        held: list[HeldParts] = []
         for name, before in self._inputs.items():
             now = self._namespace.get(name, self)
             value = self._before[name].original(now)
@@ -285,11 +286,15 @@ class RankValues:
             if before is None or not reader.is_same(before, value):
                 changed |= {name} if value is now else set()
                 continue
-            places, found = reader.still_in_place(before, value)
-            keys.update(self._numbers.keys_of(name, places))
+            if self._numbers.are_known:
+                places, found = reader.still_in_place(before, value)
+                keys.update(self._numbers.keys_of(places))
+            else:
+                idents, found = reader.parts_in_place(before, value)
+                held.append(HeldParts(name, idents))
             keys.setdefault(id(value), name)
             things += [*found, value]
-        return changed, KnownInputs(keys, things) if keys else None
+        return changed, KnownInputs(keys, things, held) if keys else None
 
     def _returned(self, changed: set[str]) -> list[str]:
         skipped = set(self._payload.skip)

@@ -203,10 +203,10 @@ class _Writer:
         if self._more.follow is not None:
             self._follow_reads(done, self._more.follow)
         self._rest(done)
-        self._pickler.dump(("", ""))
+        self._own(("", ""))
         memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
         found = facts(self._pickler.codes, lambda thing: id(thing) in memo)
-        self._pickler.dump({**found, **self._order_of_sets(values, memo)})
+        self._own({**found, **self._order_of_sets(values, memo)})
         self._pickler.dump(None)
         self._dump.modules = self._pickler.modules
         self._dump.codes = self._pickler.codes
@@ -265,8 +265,8 @@ class _Writer:
         rest = {name: value for name, value in self._more.rest().items() if name not in done}
         if not (rest or state or any(modules.values())):
             return
-        self._pickler.dump(("", ""))
-        self._pickler.dump({"rest": True, **modules})
+        self._own(("", ""))
+        self._own({"rest": True, **modules})
         self._careful = True  # many of these cannot be pickled
         self._what_has_room(state, STATE_BYTES)
         self._what_has_room(rest, self._more.rest_bytes)
@@ -309,10 +309,18 @@ class _Writer:
     def _value(self, name: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) and _is_importable(value):
             self._pickler.modules.add(value.__name__)
-            self._pickler.dump((name, value.__name__))
+            self._own((name, value.__name__))
         else:
-            self._pickler.dump((name, ""))
+            self._own((name, ""))
             self._pickler.dump(value)
+
+    def _own(self, thing: Any) -> None:
+        """Write something of ours, which holds nothing of the notebook's that the receiver has."""
+        if self._references is not None:
+            self._references.are_off = True
+        self._pickler.dump(thing)
+        if self._references is not None:
+            self._references.are_off = False
 
     def _take_back(self, before: tuple[int, int], memo: Any) -> None:
         self._file.seek(before[0])

@@ -8,6 +8,7 @@ kernel, a script, ``load()``) reads it there.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import struct
@@ -25,6 +26,8 @@ _NOT_REFERRED = (
     types.CodeType, types.ModuleType, types.MethodType,
 )  # fmt: skip
 
+_PLAIN = frozenset(_NOT_REFERRED)
+
 #: the number of an object in the graph that was sent; where there are too many to number them, the name that held it,
 #: or the name and the place among its :func:`parts_of`
 Key = int | str | tuple[str, int]
@@ -39,17 +42,48 @@ def parts_of(value: Any) -> list[Any]:
     return list(found.values()) if isinstance(found, dict) else []
 
 
+class HeldParts:
+    """The parts of a large input: ``idents`` are their ids, 0 for what is not in its place any more.
+
+    Its table is made when it is first asked: most cells that read a million objects give none of them back.
+    """
+
+    def __init__(self, name: str, idents: Sequence[int]) -> None:
+        self._name = name
+        self._idents = idents
+
+    @functools.cached_property
+    def _places(self) -> dict[int, int]:
+        return dict(zip(self._idents, range(len(self._idents)), strict=True))
+
+    def get(self, ident: int) -> tuple[str, int] | None:
+        """The key of the part with this id."""
+        place = self._places.get(ident)
+        return None if place is None else (self._name, place)
+
+
 class KnownInputs:
     """Objects of the notebook that are here as they arrived: ``keys`` by their ids, and all ``things``.
 
-    ``with_copies``: what is referred to travels along for those who have it not.
+    ``held``: what large inputs hold. ``with_copies``: what is referred to travels along for those who have it not.
     """
 
-    def __init__(self, keys: Mapping[int, Key], things: Sequence[Any], *, with_copies: bool = True) -> None:
+    def __init__(
+        self, keys: Mapping[int, Key], things: Sequence[Any], held: Sequence[HeldParts] = (), *,
+        with_copies: bool = True,
+    ) -> None:  # fmt: skip
         self.keys = keys
+        self.held = held
         self.things = things  # so that no id is given away again
         self.with_copies = with_copies
-        self.memory = KnownMemory((keys[id(thing)], thing) for thing in things if id(thing) in keys)
+        self.memory = KnownMemory((key, thing) for thing in things if (key := self.key_of(thing)) is not None)
+
+    def key_of(self, thing: Any) -> Key | None:
+        """The key of an object, if it has one."""
+        found = self.keys.get(id(thing))
+        if found is not None or not self.held or type(thing) in _PLAIN:
+            return found
+        return next((key for parts in self.held if (key := parts.get(id(thing))) is not None), None)
 
 
 class References:
@@ -57,6 +91,8 @@ class References:
 
     def __init__(self, known: KnownInputs) -> None:
         self._known = known
+        #: what is written now holds nothing of the notebook's
+        self.are_off = False
         self._numbers: dict[int, int] = {}
         #: key of an object, or a place in the memory of one
         self._targets: list[Key | Place] = []
@@ -64,10 +100,10 @@ class References:
 
     def persistent_id(self) -> Callable[[Any], int | None]:
         """The function that pickle asks for each object, so it does little."""
-        get, note = self._known.keys.get, self._note
+        key_of, note = self._known.key_of, self._note
 
         def number(thing: Any) -> int | None:
-            found = get(id(thing))
+            found = None if self.are_off else key_of(thing)
             return None if found is None else note(found, thing)
 
         return number
