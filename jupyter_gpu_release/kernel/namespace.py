@@ -24,6 +24,7 @@ from ..sending.selection import Choice
 from ..storage import ambient, codec, settings
 from ..storage.graph_key import GraphKey, graph_key
 from ..storage.module_state import is_state, place_of
+from ..storage.numbered_parts import PartOf, number_parts
 from ..storage.rebuild import Realm
 from ..storage.references import Key, parts_of
 from .arrival import Arrival
@@ -178,6 +179,8 @@ class Namespace:
             made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
             self.outward.origins.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+        if prepared is not None:
+            self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
             self._notes.append(say_lacking(run, lacking))
@@ -209,6 +212,7 @@ class SentObjects:
         self._prepared = prepared
         self._in_turn = in_turn
         self._parts: dict[str, list[Any]] = {}
+        self._inside: dict[str, list[Any]] = {}
 
     @cached_property
     def _by_number(self) -> dict[int, Any]:
@@ -221,15 +225,25 @@ class SentObjects:
         originals = {} if self._prepared is None else self._prepared.originals
         if isinstance(key, str):
             return originals[key]
-        name, place = key
         if not self._in_turn:
             raise KeyError(key)
+        if isinstance(key, PartOf):
+            return self._numbered(originals[key.name], key)
+        name, place = key
         if name not in self._parts:
             self._parts[name] = parts_of(originals[name])
         parts = self._parts[name]
         if place >= len(parts):
             raise KeyError(key)
         return parts[place]
+
+    def _numbered(self, value: Any, part: PartOf) -> Any:
+        if part.name not in self._inside:
+            self._inside[part.name] = number_parts(value)
+        found = self._inside[part.name]
+        if len(found) != part.total:
+            raise KeyError(part)
+        return found[part.number]
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: Choice) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..storage.graph_map import GraphMap
 from ..storage.memory import address_of
+from ..storage.numbered_parts import LargeInput
 from ..storage.pickler import GraphPickler
 from ..storage.rebuild import Realm
 from ..storage.references import parts_of
@@ -85,6 +86,10 @@ class FingerprintReader:
             if place < len(idents) and idents[place] == ident
         }
         return {ident: place for ident, (place, _) in found.items()}, [thing for _, thing in found.values()]
+
+    def as_large(self, name: str, value: Any) -> LargeInput:
+        """All that is in ``value``, which was found to be the same last."""
+        return LargeInput(name, value, self._keep)
 
     # ---------------------------------------------------------------------------------- inside
     def _idents(self, value: Any) -> array[int]:

@@ -49,7 +49,8 @@ def _at_home(names: Mapping[str, Any], known: KnownInputs | None) -> KnownInputs
         keys |= {ident: key for ident, key in known.keys.items() if not isinstance(key, str)}
         things += known.things
     keys |= {id(value): name for name, value in names.items() if not is_immutable(value)}
-    return KnownInputs(keys, things, known.held if known is not None else (), with_copies=False)
+    held, large = ((), ()) if known is None else (known.held, known.large)
+    return KnownInputs(keys, things, held, large, with_copies=False)
 
 
 def _is_at_home(at_home: KnownInputs | None, value: Any) -> bool:

@@ -23,6 +23,7 @@ from ..storage.diagnosis import find_trouble
 from ..storage.graph_map import GraphMap
 from ..storage.group_reducers import unwrapped
 from ..storage.module_state import is_state
+from ..storage.numbered_parts import LargeInput
 from ..storage.own_warnings import without_warnings
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
@@ -278,6 +279,7 @@ class RankValues:
         keys: dict[int, Key] = {}
         things: list[Any] = []
         held: list[HeldParts] = []
+        large: list[LargeInput] = []
         for name, before in self._inputs.items():
             now = self._namespace.get(name, self)
             value = self._before[name].original(now)
@@ -292,9 +294,21 @@ class RankValues:
             else:
                 idents, found = reader.parts_in_place(before, value)
                 held.append(HeldParts(name, idents))
+                large += [] if self._payload.function else [reader.as_large(name, value)]
             keys.setdefault(id(value), name)
             things += [*found, value]
-        return changed, KnownInputs(keys, things, held) if keys else None
+        if large and not self._may_refer(changed):
+            large = []
+        return changed, KnownInputs(keys, things, held, large) if keys else None
+
+    def _may_refer(self, changed: set[str]) -> bool:
+        """Whether something goes home that can hold an input."""
+        made = (
+            value
+            for name, value in self._namespace.items()
+            if not _is_hidden(name) and (name in changed or not self._is_as_before(name))
+        )
+        return any(not is_immutable(value) for value in (*made, *self.shown))
 
     def _returned(self, changed: set[str]) -> list[str]:
         skipped = set(self._payload.skip)

@@ -303,8 +303,17 @@ class _Writer:
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
         if self._pickler.reads_at_load:
             self.needs[name] = list(self._pickler.reads_at_load)
-        if self._pickler.remarks:
-            self._dump.remarks[name] = list(dict.fromkeys(self._pickler.remarks))
+        remarks = [*self._pickler.remarks, *self._copies()]
+        if remarks:
+            self._dump.remarks[name] = list(dict.fromkeys(remarks))
+
+    def _copies(self) -> list[str]:
+        """What is not one object with the notebook's, though it should be."""
+        if self._references is None or not self._references.copied:
+            return []
+        copied = sorted(self._references.copied)
+        self._references.copied.clear()
+        return [f"as a copy of a part of `{name}`" for name in copied]
 
     def _value(self, name: str, value: Any) -> None:
         if isinstance(value, types.ModuleType) and _is_importable(value):
@@ -366,6 +375,8 @@ class Loaded:
     memo: dict[int, Any] = field(default_factory=dict)
     #: ids of objects of the receiver that stand in the values
     own: set[int] = field(default_factory=set)
+    #: names that were sent, of which the values hold copies of parts
+    copied: set[str] = field(default_factory=set)
     #: code of the functions that read the receiver's names
     codes: list[types.CodeType] = field(default_factory=list)
 
@@ -417,6 +428,7 @@ def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None
     loaded.codes = rebuilder.codes
     loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_state(name)}
     loaded.own = rebuilder.targets.own
+    loaded.copied = rebuilder.targets.copied
     rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
     return loaded
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .array_memory import KnownMemory, NotThereError, Place, place_in
+from .numbered_parts import LargeInput, PartOf, is_told_apart
 
 _MAGIC = b"JGR\x01"  # a pickle begins otherwise
 _HEAD = struct.Struct("<QQQ")
@@ -29,8 +30,8 @@ _NOT_REFERRED = (
 _PLAIN = frozenset(_NOT_REFERRED)
 
 #: the number of an object in the graph that was sent; where there are too many to number them, the name that held it,
-#: or the name and the place among its :func:`parts_of`
-Key = int | str | tuple[str, int]
+#: the name and the place among its :func:`parts_of`, or the number among all that is in it
+Key = int | str | tuple[str, int] | PartOf
 Live = Callable[[Key], Any]
 
 
@@ -65,15 +66,17 @@ class HeldParts:
 class KnownInputs:
     """Objects of the notebook that are here as they arrived: ``keys`` by their ids, and all ``things``.
 
-    ``held``: what large inputs hold. ``with_copies``: what is referred to travels along for those who have it not.
+    ``held``: what large inputs hold, ``large``: all that is in them. ``with_copies``: what is referred to travels along
+    for those who have it not.
     """
 
     def __init__(
-        self, keys: Mapping[int, Key], things: Sequence[Any], held: Sequence[HeldParts] = (), *,
-        with_copies: bool = True,
+        self, keys: Mapping[int, Key], things: Sequence[Any], held: Sequence[HeldParts] = (),
+        large: Sequence[LargeInput] = (), *, with_copies: bool = True,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.held = held
+        self.large = large
         self.things = things  # so that no id is given away again
         self.with_copies = with_copies
         self.memory = KnownMemory((key, thing) for thing in things if (key := self.key_of(thing)) is not None)
@@ -84,6 +87,12 @@ class KnownInputs:
         if found is not None or not self.held or type(thing) in _PLAIN:
             return found
         return next((key for parts in self.held if (key := parts.get(id(thing))) is not None), None)
+
+    def large_with(self, thing: Any) -> LargeInput | None:
+        """The large input deep inside of which an object is that has no key."""
+        if type(thing) in _PLAIN:
+            return None
+        return next((each for each in self.large if id(thing) in each.held), None)
 
 
 class References:
@@ -97,19 +106,33 @@ class References:
         #: key of an object, or a place in the memory of one
         self._targets: list[Key | Place] = []
         self._things: list[Any] = []
+        #: large inputs of which parts are written as copies, since they cannot be numbered
+        self.copied: set[str] = set()
 
     def persistent_id(self) -> Callable[[Any], int | None]:
         """The function that pickle asks for each object, so it does little."""
-        key_of, note = self._known.key_of, self._note
+        key_of, note, deep = self._known.key_of, self._note, self._note_deep
+        has_large = bool(self._known.large)
 
         def number(thing: Any) -> int | None:
             found = None if self.are_off else key_of(thing)
-            return None if found is None else note(found, thing)
+            if found is None:
+                return deep(thing) if has_large and not self.are_off else None
+            return note(found, thing)
 
         return number
 
     def _note(self, key: Key, thing: Any) -> int | None:
         return None if isinstance(thing, _NOT_REFERRED) else self._add(key, thing)
+
+    def _note_deep(self, thing: Any) -> int | None:
+        large = self._known.large_with(thing)
+        if large is None or isinstance(thing, _NOT_REFERRED):
+            return None
+        part = large.part(thing)
+        if part is None and is_told_apart(thing):
+            self.copied.add(large.name)
+        return None if part is None else self._add(part, thing)
 
     @property
     def with_copies(self) -> bool:
@@ -119,6 +142,11 @@ class References:
     def place_of(self, view: Any) -> int | None:
         """The number of a reference for a view on the memory of an input."""
         place = self._known.memory.find(view)
+        large = next((each for each in self._known.large if each.looks_at(view)), None) if place is None else None
+        if large is not None:
+            place = large.place_of(view)
+            if place is None:
+                self.copied.add(large.name)
         return None if place is None else self._add(place, view)
 
     def _add(self, target: Key | Place, thing: Any) -> int:
@@ -173,6 +201,8 @@ class Targets:
         self._found: dict[int, Any] = {}
         #: ids of the notebook's own objects that stand in the results now
         self.own: set[int] = set()
+        #: large inputs of which the results hold copies of parts, since they were not found
+        self.copied: set[str] = set()
 
     def __getitem__(self, number: int) -> Any:
         if number not in self._found:
@@ -187,7 +217,8 @@ class Targets:
                     return place_in(self._live(target.key), target)
                 found = self._live(target)
             except (KeyError, NotThereError):
-                pass
+                key = target.key if isinstance(target, Place) else target
+                self.copied |= {key.name} if isinstance(key, PartOf) else set()
             else:
                 self.own.add(id(found))
                 return found

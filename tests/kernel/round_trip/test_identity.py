@@ -208,3 +208,55 @@ def test_what_refers_to_inputs_stays_small(nb: Notebook) -> None:
     assert sum(info.bytes for info in trip.results.values()) < 1000
     assert trip.home_bytes < 40_000
     assert nb.ns["b"] is nb.ns["rows"][17]
+
+
+LARGE = """
+import numpy as np, pandas as pd, torch
+class Row:
+    def __init__(self, i): self.i = i; self.tags = [i]
+class Slotted:
+    __slots__ = ("v",)
+    def __init__(self, v): self.v = v
+class Own:
+    def __init__(self, v): self.v = v
+    def __getstate__(self): return {"v": self.v}
+big = [{"n": [i, [i], {}], "text": f"{i:090}"} for i in range(25000)]
+deep = (
+    [np.arange(12.0), torch.arange(6.0)],
+    {"slots": Slotted([1]), "objects": np.array([[1], None], dtype=object), "df": pd.DataFrame({"a": [1.0, 2.0]})},
+    Row(3), Own([5]),
+)
+big.append({"deep": deep})
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+"""
+
+
+def test_parts_deep_inside_very_many_objects_are_the_notebooks_own(nb: Notebook) -> None:
+    nb.cell(LARGE)
+    assert len(nb.collect("big").stream) > (2 << 20)
+    trip = nb.ok(
+        "some = [row['n'][1] for row in big[7:9]]\n(arr, tensor), inner, row, own = big[-1]['deep']\nx, listed = inner['df'], inner['objects'][0]\n"
+        "held, tags = inner['slots'].v, [row.tags]\nview, tail = arr.reshape(3, 4), tensor[2:]\nlast = big[-1]\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=1)\nsub = big[11]['n'][2]"
+    )
+    ns = nb.ns
+    (arr, tensor), inner, row, own = ns["big"][-1]["deep"]
+    assert [some is each["n"][1] for some, each in zip(ns["some"], ns["big"][7:9], strict=True)] == [True, True]
+    pairs = [
+        (ns["arr"], arr), (ns["tensor"], tensor), (ns["row"], row), (ns["own"], own), (ns["x"], inner["df"]),
+        (ns["listed"], inner["objects"][0]), (ns["held"], inner["slots"].v), (ns["tags"][0], row.tags),
+        (ns["last"], ns["big"][-1]), (ns["sub"], ns["big"][11]["n"][2]),
+    ]  # fmt: skip
+    assert [a is b for a, b in pairs] == [True] * len(pairs)
+    assert _shares(arr, ns["view"])
+    assert _shares(tensor, ns["tail"])
+    params = ns["optimizer"].param_groups[0]["params"]
+    assert [a is b for a, b in zip(params, ns["model"].parameters(), strict=True)] == [True] * 4
+    assert trip.notes == []
+
+
+def test_what_is_a_copy_of_a_part_all_the_same_is_said(nb: Notebook) -> None:
+    nb.cell(LARGE)
+    trip = nb.ok("inside = big[-1]['deep'][3].v\nnumber, other = len(big), [1]")
+    assert nb.ns["inside"] == [5]
+    assert trip.notes == ["`inside` came back as a copy of a part of `big`"]

@@ -1,0 +1,166 @@
+"""Numbers of the objects deep inside a value, the same in two processes that have the same value.
+
+The numbers of a graph's pickle would do, but where there are many objects nobody keeps a table of those until it is
+known that a result refers to one of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import pickle
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from .array_memory import KnownMemory, Place, layout_of
+
+_CHANGEABLE = (list, dict, set, bytearray, collections.deque)
+_NOT_COUNTED = (
+    str, bytes, int, float, complex, tuple, frozenset, type, types.FunctionType, types.BuiltinFunctionType,
+    types.CodeType, types.ModuleType, types.MethodType,
+)  # fmt: skip
+#: their ``__getstate__`` gives all that matters here
+_AS_USUAL = ("torch.nn.modules.module",)
+_OF_ARRAYS = frozenset(("numpy", "torch", "torch.nn.parameter"))
+
+
+class PartOf:
+    """Object ``number`` of the ``total`` that are in what the name held."""
+
+    __slots__ = ("name", "number", "total")
+
+    def __init__(self, name: str, number: int, total: int) -> None:
+        self.name = name
+        self.number = number
+        self.total = total
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartOf, (self.name, self.number, self.total)
+
+
+def number_parts(value: Any) -> list[Any]:
+    """What is in ``value`` and can be told from its like, in an order that only its structure decides."""
+    walk = _Walk()
+    try:
+        walk.dump(value)
+    except (RecursionError, pickle.PicklingError):
+        return []
+    entries = walk.memo.copy().values()
+    things: list[Any] = [None] * len(entries)
+    for number, thing in entries:
+        things[number] = thing
+    counted = {kind for kind in set(map(type, things)) if not issubclass(kind, _NOT_COUNTED)}
+    return [thing for thing in things if type(thing) in counted]
+
+
+class LargeInput:
+    """An input that the run left as it was; ``pickler`` has just written it and holds what is in it."""
+
+    def __init__(self, name: str, value: Any, pickler: Any) -> None:
+        self.name = name
+        self._value = value
+        self._pickler = pickler
+
+    @functools.cached_property
+    def held(self) -> Mapping[int, tuple[int, Any]]:
+        """Everything in it, by id."""
+        found: dict[int, tuple[int, Any]] = self._pickler.memo.copy()
+        return found
+
+    @functools.cached_property
+    def _things(self) -> list[Any]:
+        return number_parts(self._value)
+
+    @functools.cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {id(each): number for number, each in enumerate(self._things)}
+
+    def part(self, thing: Any) -> PartOf | None:
+        """By which number the notebook finds it; None: it cannot."""
+        number = self._numbers.get(id(thing))
+        return None if number is None else PartOf(self.name, number, len(self._things))
+
+    @functools.cached_property
+    def _memory(self) -> KnownMemory:
+        return KnownMemory((None, thing) for _, thing in self.held.values() if _may_have_memory(thing))
+
+    @functools.cached_property
+    def _numbered_memory(self) -> KnownMemory:
+        return KnownMemory((self.part(thing), thing) for thing in self._things if _may_have_memory(thing))
+
+    def looks_at(self, view: Any) -> bool:
+        """Whether a view looks at memory in it."""
+        return self._memory.find(view) is not None
+
+    def place_of(self, view: Any) -> Place | None:
+        """Where it looks at; None: the notebook cannot find that."""
+        return self._numbered_memory.find(view)
+
+
+def is_told_apart(thing: Any) -> bool:
+    """Whether somebody would miss that it is the same object: it can be changed."""
+    if isinstance(thing, _CHANGEABLE) or type(thing).__dictoffset__ != 0:
+        return True
+    return _may_have_memory(thing) and layout_of(thing) is not None
+
+
+def _may_have_memory(thing: Any) -> bool:
+    return type(thing).__module__ in _OF_ARRAYS
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+class _Walk(pickle.Pickler):
+    """Pickle's own walk through lists, dicts and tuples, in C; and through attributes, slots and object arrays."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=5)
+        self._slots: dict[type, list[str] | None] = {}
+
+    def reducer_override(self, thing: Any) -> Any:
+        """The parts of everything that is not built in; nothing of it is ever read."""
+        if thing is _leaf:
+            return NotImplemented
+        inside = None if isinstance(thing, _NOT_COUNTED) else self._inside(thing)
+        return (_leaf, ()) if inside is None else (_leaf, (), inside)
+
+    def _inside(self, thing: Any) -> list[Any] | None:
+        if isinstance(thing, collections.deque | list):
+            return [*thing, getattr(thing, "__dict__", None)]
+        if isinstance(thing, dict):
+            return [*dict.keys(thing), *dict.values(thing), getattr(thing, "__dict__", None)]
+        kind = type(thing)
+        if kind.__module__ == "numpy":
+            is_of_objects = kind.__name__ == "ndarray" and thing.dtype.hasobject and not thing.dtype.fields
+            return list(thing.flat) if is_of_objects else None
+        try:
+            slots = self._slots[kind]
+        except KeyError:
+            slots = self._slots[kind] = _slots(kind)
+        if slots is None:
+            return None
+        return [getattr(thing, "__dict__", None), *(getattr(thing, name, None) for name in slots)]
+
+
+def _leaf() -> None:
+    raise TypeError("a walk is no pickle")
+
+
+def _slots(kind: type) -> list[str] | None:
+    """Names of its slots; None: its objects say themselves what is in them."""
+    usual: Any = object
+    for name in ("__reduce_ex__", "__reduce__", "__getstate__"):
+        mine = getattr(kind, name)
+        if mine is not getattr(usual, name) and mine.__module__ not in _AS_USUAL:
+            return None
+    return [
+        name
+        for cls in kind.__mro__
+        if "__slots__" in vars(cls)
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType)
+    ]
