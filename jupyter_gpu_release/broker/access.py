@@ -44,13 +44,15 @@ class Act(Enum):
     CHANGE = "run.change"
     #: let it outlive its kernel, which is the owner's
     DETACH = "run.detach"
+    #: give its running cell a value: a pickle, which runs code there
+    SUPPLY = "run.supply"
     #: end or extend the warm lease that is kept after it
     LEASE = "lease.change"
     #: the values that it made: pickles, which run code where they are loaded
     LOAD = "run.load"
 
 
-_OWNERS = frozenset({Act.LOAD, Act.DETACH})
+_OWNERS = frozenset({Act.LOAD, Act.DETACH, Act.SUPPLY})
 
 
 @dataclass(frozen=True)

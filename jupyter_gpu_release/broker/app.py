@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
 from ..core.messages import decode
-from ..core.node_messages import NodeInfo, RunFollows, RunWaits
+from ..core.node_messages import NodeInfo, RunAsks, RunFollows, RunWaits
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
@@ -98,6 +98,8 @@ class Gateway:
                 record.wake()
             elif isinstance(message, RunWaits):
                 self._broker.lifecycle.on_waits(record, message.waits_for)
+            elif isinstance(message, RunAsks):
+                self._broker.fetches.asked(record, message.rank)
             elif isinstance(message, RunFollows):
                 self._broker.lifecycle.on_follows(message)
             else:

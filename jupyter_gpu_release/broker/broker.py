@@ -36,6 +36,7 @@ from ..storage.store_threads import StoreThreads
 from .access import Act, may, shown_view
 from .audit import AuditLog
 from .collector import Collector
+from .fetches import Fetches
 from .gangs import check_gang
 from .journal import Journal, LedgerError
 from .keeping import Keeping
@@ -84,6 +85,8 @@ class Broker:
         self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
         self.runs.on_end = self.provenance.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+        self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
+        self.sessions.on_alone = self.fetches.give_up
         self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
         self.keeping = Keeping(self.engine, self.journal, self.sessions)
         self.collector = Collector(

@@ -25,6 +25,7 @@ from ..core.session_messages import (
     Signal,
     Submit,
     Subscribe,
+    Supply,
 )
 from ..errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
 from .access import Act
@@ -158,6 +159,8 @@ class SessionConnection:
                 await self._submit(message)
             elif isinstance(message, Signal):
                 self._signal(message)
+            elif isinstance(message, Supply):
+                self._supply(message)
             elif isinstance(message, Detach):
                 await self._broker.detach(self._caller, run)
             elif isinstance(message, Subscribe):
@@ -193,6 +196,11 @@ class SessionConnection:
         reason = INTERRUPTED if message.signal == "interrupt" else "killed"
         # a node that is slow to answer must not keep this session from being heard
         self._spawn(self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
+
+    def _supply(self, message: Supply) -> None:
+        record = self._broker.run_for(self._caller, message.run, Act.SUPPLY)
+        if self._session is not None and record.view.session == self._session.session:
+            self._broker.fetches.supply(record, message)
 
     def _subscribe(self, message: Subscribe) -> None:
         try:

@@ -27,6 +27,10 @@ _MOST_CANDIDATES = 5
 def put_submission(connection: Connection, request: RunRequest) -> None:
     """What is known when a run is submitted."""
     _INSERT_FACTS.execute(connection, {"run": request.run, "facts": encode(_facts(request))})
+    _put_links(connection, request)
+
+
+def _put_links(connection: Connection, request: RunRequest) -> None:
     links = [
         {"run": request.run, "name": used.name, "source": used.run}
         for used in request.used
@@ -34,6 +38,12 @@ def put_submission(connection: Connection, request: RunRequest) -> None:
     ]
     if links:
         connection.execute(_INSERT_LINK, links)
+
+
+def put_fetched(connection: Connection, request: RunRequest) -> None:
+    """A running cell was sent more of its kernel's names."""
+    _CHANGE_FACTS.execute(connection, {"key": request.run, "facts": encode(_facts(request))})
+    _put_links(connection, request)
 
 
 def _facts(request: RunRequest, environment: Environment = Environment()) -> RunFacts:  # noqa: B008 - frozen

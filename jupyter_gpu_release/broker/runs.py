@@ -69,6 +69,8 @@ class RunRecord(Waking):
         self.signal = ""
         #: ids of the signals that came from its session
         self.signals: set[str] = set()
+        #: ranks that have asked its kernel for names
+        self.asking: set[int] = set()
         #: why somebody cancelled it, in words
         self.cancelled = ""
         #: it was ended by more than an interrupt from its own cell, so its GPUs are not kept for the next one

@@ -80,6 +80,8 @@ class SessionTable:
         self._cancel = cancel
         #: told of each session that has ended
         self.on_end: Callable[[str], None] = lambda session: None
+        #: told of each run whose kernel has ended, or was silent for longer than the grace
+        self.on_alone: Callable[[RunRecord], None] = lambda record: None
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -125,6 +127,11 @@ class SessionTable:
         """Whether this session's client is connected now."""
         session = self._sessions.get(name)
         return session is not None and session.state == "live"
+
+    def may_answer(self, name: str) -> bool:
+        """Whether this session's client is there, or was a moment ago."""
+        session = self._sessions.get(name)
+        return session is not None and (session.state in ("live", "grace") or session.timer is not None)
 
     def heard(self, session: Session) -> None:
         """Something arrived from the client."""
@@ -179,6 +186,7 @@ class SessionTable:
 
     def _end_runs(self, session: Session, reason: str, *, every: bool) -> None:
         for record in self._runs_of(session.session):
+            self.on_alone(record)
             if every or record.request.on_disconnect == "cancel":
                 log.info("run %s: %s", record.run, reason)
                 task = asyncio.ensure_future(self._cancel(record, reason))

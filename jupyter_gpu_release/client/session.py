@@ -29,6 +29,7 @@ from ..core.session_messages import (
     Signal,
     Submit,
     Subscribe,
+    Supply,
     Update,
     Welcome,
 )
@@ -154,6 +155,10 @@ class GatewaySession:
         """``interrupt`` (a second one kills) or ``kill``; sent after the reconnect when there is no connection."""
         self._tell(Signal(run, signal, secrets.token_hex(8)))
 
+    def supply(self, message: Supply) -> None:
+        """Give a running cell what it asked for; sent after the reconnect when there is no connection."""
+        self._tell(message)
+
     def detach(self, run: str) -> None:
         """Let a run go on when this kernel ends; done once its view is ``detached``."""
         self._tell(Detach(run))
@@ -260,7 +265,7 @@ class GatewaySession:
     def _over(self) -> bool:
         return self._closed or self._fatal
 
-    def _tell(self, message: Signal | Detach) -> None:
+    def _tell(self, message: Signal | Detach | Supply) -> None:
         """Now, or after the reconnect when there is no connection."""
         self._unheard.keep(message)
         if self._link is None:

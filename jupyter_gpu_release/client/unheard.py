@@ -6,27 +6,27 @@ import math
 import threading
 from collections import deque
 
-from ..core.session_messages import Detach, Heartbeat, Signal
+from ..core.session_messages import Detach, Heartbeat, Signal, Supply
 
 
 class Unheard:
-    """Signals and detachments, in order, until a heartbeat that was sent behind them is echoed."""
+    """Signals, detachments, values that were asked for: in order, until a heartbeat sent behind them is echoed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._number = 0
         #: with the number of the heartbeat behind it; None: not sent yet
-        self._messages: deque[tuple[float | None, Signal | Detach]] = deque()
+        self._messages: deque[tuple[float | None, Signal | Detach | Supply]] = deque()
 
-    def keep(self, message: Signal | Detach) -> None:
+    def keep(self, message: Signal | Detach | Supply) -> None:
         """It is to be sent."""
         with self._lock:
             self._messages.append((None, message))
 
-    def due(self, *, again: bool = False) -> list[Signal | Detach | Heartbeat]:
+    def due(self, *, again: bool = False) -> list[Signal | Detach | Supply | Heartbeat]:
         """What is to be sent now, with the heartbeat behind it; ``again``: the connection is a new one."""
         with self._lock:
-            due: list[Signal | Detach | Heartbeat] = [m for mark, m in self._messages if again or mark is None]
+            due: list[Signal | Detach | Supply | Heartbeat] = [m for mark, m in self._messages if again or mark is None]
             if not due:
                 return []
             self._number += 1

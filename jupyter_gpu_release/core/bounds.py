@@ -33,6 +33,8 @@ Name = Annotated[str, Meta(max_length=4096)]
 #: code
 Text = Annotated[str, Meta(max_length=_LONGEST_TEXT)]
 Blob = Annotated[bytes, Meta(max_length=64 << 20)]
+#: a value inside a message: :data:`.messages.INLINE_LIMIT_BYTES`, and what is around it
+SmallBlob = Annotated[bytes, Meta(max_length=2 << 20)]
 
 Names = Annotated[list[Name], Meta(max_length=10_000)]
 Resumed = Annotated[dict[Word, Number], Meta(max_length=10_000)]

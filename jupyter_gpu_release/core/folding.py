@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from .held import FETCH
 from .messages import Event
 
 _TOKENS = re.compile(r"[^\r\n\b\x1b]+|[\r\n\b]|\x1b\[([0-9;]*)([A-Za-z])|\x1b")
@@ -182,7 +183,7 @@ class Folding:
             if "who" in event.data:
                 self._who[rank] = event.data["who"]
             self._write((event.data.get("name", "stdout"), rank), event.data.get("text", ""))
-        elif event.kind == "published":
+        elif event.kind in ("published", FETCH):
             return
         elif (key_of_update := _updates(event)) is not None:
             earlier = self._updates.pop(key_of_update, None)

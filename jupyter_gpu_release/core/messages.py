@@ -73,6 +73,8 @@ class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
     gather: list[str] = msgspec.field(default_factory=list)
     #: names that the notebook has, that are not sent, and that the cell perhaps unbinds
     unsent: list[str] = msgspec.field(default_factory=list)
+    #: names that are fetched when the cell asks for them → bytes at least
+    held: dict[str, int] = msgspec.field(default_factory=dict)
     #: name → expression evaluated again in the rank instead of sending the value (device choices)
     reevaluate: dict[str, str] = msgspec.field(default_factory=dict)
     workdir: str = ""
@@ -171,6 +173,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 
     ``kind`` and ``data``: ``stream`` {name, text, rank?, who?}; ``display`` and ``update_display`` {data, metadata,
     transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
+    ``published`` and ``fetch``, for programs (:mod:`.publication`, :mod:`.held`);
     ``payload``, as of a kernel's reply: a page for the pager, text for the next cell;
     ``error`` {ename, evalue, traceback, rank?}; ``traceback``, the same of an error that does not end the cell.
     """

@@ -182,6 +182,13 @@ class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
     waits_for: PersistWait
 
 
+class RunAsks(msgspec.Struct, frozen=True, tag="asks"):
+    """A rank waits for a name that its kernel holds back."""
+
+    run: str
+    rank: int = 0
+
+
 class RunFollows(msgspec.Struct, frozen=True, tag="follows"):
     """A call that was promised has begun, in the process and with the GPUs of the run ``after``."""
 
@@ -191,7 +198,7 @@ class RunFollows(msgspec.Struct, frozen=True, tag="follows"):
     gpu_ids: list[str] = msgspec.field(default_factory=list)
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows
+NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows | RunAsks
 
 
 class NodeReport(msgspec.Struct, frozen=True):

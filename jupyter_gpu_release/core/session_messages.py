@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import Finite, Number, Resumed, Word
+from .bounds import Count, Finite, Number, Resumed, SmallBlob, Word
+from .ingredients import UsedInputs
 from .messages import Event, RunRequest, RunView
 
 PROTOCOL = 1
@@ -56,6 +57,17 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     adopt: bool = False
 
 
+class Supply(msgspec.Struct, frozen=True, tag="supply"):
+    """What a rank of a run asked its waiting kernel for. ``body``: a msgpack :class:`.held.Answer`, which the gateway
+    does not read; ``used``: the inputs that the run has by it.
+    """
+
+    run: Word
+    rank: Count = 0
+    body: SmallBlob = b""
+    used: UsedInputs = msgspec.field(default_factory=list)
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent by the client every few seconds and echoed: tells a kernel that ended from a network that is gone."""
 
@@ -66,7 +78,7 @@ class Bye(msgspec.Struct, frozen=True, tag="bye"):
     """The client ends on purpose: its attached runs end now, without the reconnect grace."""
 
 
-ClientMessage = Hello | Submit | Signal | Detach | Subscribe | Heartbeat | Bye
+ClientMessage = Hello | Submit | Signal | Detach | Supply | Subscribe | Heartbeat | Bye
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):

@@ -70,6 +70,8 @@ def cache_key(notebook: Notebook, cell: Cell, prepared: Prepared) -> CacheKey:
     transform = notebook.shell.transform_cell
     tree = parse_cell(cell.body, transform, line_offset=cell.place.line_offset)
     reason = why_not(tree, analyse(tree, transform))
+    if not reason and prepared.held:
+        reason = "which names it asks for is not known before it runs"
     if not reason and prepared.unshipped:
         reason = "its local modules are too large to be looked at"
     if reason:

@@ -154,7 +154,9 @@ class Namespace:
         if prepared is not None:
             loaded.values |= loaded.state
         originals, memo = (
-            ({**prepared.unsent, **prepared.originals}, prepared.memo) if prepared is not None else ({}, {})
+            ({**prepared.unsent, **prepared.held, **prepared.originals}, prepared.memo)
+            if prepared is not None
+            else ({}, {})
         )
         arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
         arrival.bind()

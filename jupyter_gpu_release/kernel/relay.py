@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ..core.held import FETCH
 from ..core.messages import Event
 from .cell_output import CellOutput
 from .rank_folds import RankFolds
@@ -46,7 +47,7 @@ class Relay:
             if kind == "error":
                 self.errors.append(data)
                 continue
-            if kind == "published":  # for programs, not for eyes
+            if kind in ("published", FETCH):  # for programs, not for eyes
                 continue
             if data.get("rank") and (kind in _OF_ITS_OWN or self._folds is not None):
                 self._fold(kind, data)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..client.failures import interrupted, syntax_error
 from ..client.results import is_usable
 from ..core import sources
 from ..core.choices import RunOptions
-from ..core.messages import RunView
+from ..core.messages import Event, RunView
 from ..core.resources import parse_bytes
 from ..core.waits import sentence
 from ..errors import GpuReleaseError
@@ -19,6 +19,7 @@ from ..sending.collecting import Prepared
 from ..sending.pending import NeedsRunError
 from ..sending.submission import Cell, Submission, choice_of, exported, make_submission
 from .cell_output import CellOutput
+from .fetching import HeldBack
 from .follow import Following
 from .hash_order import note_on_hashes
 from .interrupts import Interrupts
@@ -32,6 +33,7 @@ _ALONE = (
 )
 
 if TYPE_CHECKING:
+    from ..client.feed import RunFeed
     from ..client.session import GatewaySession
     from .notebook import Notebook
 
@@ -64,7 +66,7 @@ def _is_alone(options: RunOptions) -> bool:
 def _collect(notebook: Notebook, cell: Cell) -> Prepared:
     """Names that a run in the background is still making are waited for, so that "Run All" goes through."""
     room = parse_bytes(notebook.settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
-    choice = replace(choice_of(cell.options), implicit_bytes=room)
+    choice = replace(choice_of(cell.options), implicit_bytes=room, fetches=not cell.options.in_background)
     while True:
         try:
             return notebook.names.collect(cell.body, choice, line_offset=cell.place.line_offset)
@@ -124,11 +126,13 @@ class _Run:
             self._submission.withdraw()
             return interrupted("interrupted before anything was sent")
         feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep)
-        on_events = partial(self._notebook.published.take, self._session, feed.run)
-        output = CellOutput(self._notebook.shell)
-        following = Following(output, self._session, feed, self._interrupts, on_events=on_events)
+        held = HeldBack(self._notebook, self._session, self._submission)
+        following = self._following_of(feed, held)
         try:
-            view = following.until_usable()
+            try:
+                view = following.until_usable()
+            finally:
+                held.close(goes_on=following.view.gone_at is None)
         except GpuReleaseError as error:
             if not following.is_accepted:
                 self._submission.withdraw()
@@ -142,6 +146,14 @@ class _Run:
         if view.granted_at is None:
             self._submission.withdraw()
         return self._end(following, view)
+
+    def _following_of(self, feed: RunFeed, held: HeldBack) -> Following:
+        def on_events(events: Iterable[Event]) -> None:
+            self._notebook.published.take(self._session, feed.run, events)
+            held.take(events)
+
+        output = CellOutput(self._notebook.shell)
+        return Following(output, self._session, feed, self._interrupts, on_events=on_events)
 
     def _leave(self, following: Following, view: RunView) -> BaseException:
         """The user does not want to wait for the rest."""

@@ -179,6 +179,11 @@ class NodeAgent:
         if found is not None:
             found.signal(name, reason)
 
+    async def answer(self, run: str, rank: int, body: bytes) -> None:
+        """The kernel's :class:`..core.held.Answer` to a rank that has asked; unknown runs are ignored."""
+        if (found := self._gang_of(run)) is not None:
+            found.gang.answer(rank, body)
+
     async def runs(self) -> bytes:
         """list[NodeRun]: all runs not yet forgotten."""
         return encode([run.view() for run in self._runs.values()])

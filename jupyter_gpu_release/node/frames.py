@@ -33,6 +33,7 @@ class Kind(IntEnum):
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
     MEET = 14  #: rank → supervisor → agent: meeting.Call
     MET = 15  #: agent → supervisor → rank: meeting.Reply
+    ANSWER = 22  #: agent → supervisor → rank: core.held.Answer
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
     STAY = 18  #: agent → supervisor → rank: a further call waits
     READY = 16  #: rank → supervisor: it is as it was before the call and takes another order

@@ -265,6 +265,12 @@ class GangRun:
         for rank, reply in replies.items():
             self._lines[rank].send(Kind.MET, encode(reply))
 
+    def answer(self, rank: int, body: bytes) -> None:
+        """The kernel's word on what a rank has asked it for; a rank that has ended needs it no more."""
+        line = self._lines.get(rank)
+        if line is not None and line.outcome is None and self._is_going:
+            line.send(Kind.ANSWER, body)
+
     # --------------------------------------------------------------------------------------- end
     def _on_released(self, line: SeatLine, outcome: Outcome) -> None:
         line.outcome = outcome

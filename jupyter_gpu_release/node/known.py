@@ -13,7 +13,7 @@ import functools
 import types
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from ..storage.references import Key
@@ -29,9 +29,12 @@ _SIZED = (list, dict, bytearray)
 
 
 class ArrivedNumbers:
-    """Numbers of all objects that arrived, by their addresses: holds none of them. Without: there were too many."""
+    """Numbers, from ``first`` on, of all objects that arrived, by their addresses: holds none of them. Without: there
+    were too many.
+    """
 
-    def __init__(self, memo: dict[int, Any]) -> None:
+    def __init__(self, memo: dict[int, Any], first: int = 0) -> None:
+        self._first = first
         self._idents = array("Q", map(id, memo.values()))
 
     @property
@@ -41,7 +44,7 @@ class ArrivedNumbers:
 
     @functools.cached_property
     def _numbers(self) -> dict[int, int]:
-        return {ident: number for number, ident in enumerate(self._idents)}
+        return {ident: number for number, ident in enumerate(self._idents, self._first)}
 
     def keys_of(self, places: Iterable[int]) -> Iterator[tuple[int, Key]]:
         """Ids and keys of objects of which each is at its place as it was when it arrived."""
@@ -56,12 +59,21 @@ class KnownObjects:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
         #: their identity is all that they are, so it counts in results, too
         self._sentinels: list[tuple[int, Callable[[], Any]]] = []
+        self.add(memo)
+
+    def add(self, memo: Mapping[int, Any], first: int = 0) -> None:
+        """More have arrived, numbered from ``first`` on."""
         if len(memo) <= _MOST:
             light = light_among(memo.values())
             for number, thing in memo.items():
                 getter = _getter(thing, light)
                 if getter is not None:
-                    (self._sentinels if type(thing) is object else self._objects).append((number, getter))
+                    (self._sentinels if type(thing) is object else self._objects).append((first + number, getter))
+
+    def finder(self) -> Callable[[int], Any]:
+        """Finds an object by its number, as long as it is there: None when it is not (known)."""
+        getters = dict([*self._objects, *self._sentinels])
+        return lambda number: getters[number]() if number in getters else None
 
     @property
     def has_sentinels(self) -> bool:

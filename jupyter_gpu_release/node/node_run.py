@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from ..core.held import FETCH
 from ..core.messages import Event, Outcome, PersistWait
-from ..core.node_messages import NodeMessage, NodeRun, RunFollows, RunPhase, RunWaits, StartOrder
+from ..core.node_messages import NodeMessage, NodeRun, RunAsks, RunFollows, RunPhase, RunWaits, StartOrder
 from ..errors import GpuReleaseError
 from ..storage.layout import RunPaths
 from .fork_servers import ForkServers
@@ -160,6 +161,8 @@ class RunOnNode:
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
         """Record it."""
         self._recorder.add(output, marks)
+        if output.kind == FETCH:
+            self._tell_gateway(RunAsks(self.order.run, int(str(marks.get("rank", 0)))))
 
     def on_running(self, at_s: float) -> None:
         """The cell begins."""

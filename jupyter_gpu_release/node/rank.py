@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..core import raised
+from ..core.held import Answer
 from ..core.messages import INLINE_LIMIT_BYTES, CellPayload, ErrorInfo, Graph, Outcome, decode, encode
 from ..core.ranks import take_place
 from ..core.surroundings import Surroundings, enter
@@ -22,10 +23,12 @@ from ..storage.graph_file import open_graph
 from ..storage.layout import VALUES_FILE, RunPaths
 from . import frames, workplace
 from .cell_settings import CellSettings
+from .fetching import Fetcher
 from .frames import Go, Kind, RankOrder, died_outcome
 from .frameworks import gang_hints
 from .front_end import take_front_end
 from .gathering import gather
+from .held_names import hold_back
 from .loop import CellLoop
 from .output import Outlet
 from .persister import fork_persister
@@ -110,7 +113,7 @@ class Rank:
             take_front_end(self._shell, payload)
             self._notes += workplace.enter(self._order, payload)
             self._shell.execution_count = payload.count
-            self._inputs = _open_inputs(payload, RunPaths(Path(self._order.folder)))
+            self._inputs = _open_graph(payload.inputs, RunPaths(Path(self._order.folder)))
             self._settings = CellSettings(payload)
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
@@ -131,6 +134,7 @@ class Rank:
 
     def _load(self, payload: CellPayload, *, has_gpu: bool) -> None:
         stream, buffers = self._inputs
+        names = hold_back(self._shell, self._fetcher(payload).fetch) if payload.held else None
         self._values = RankValues(
             self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
         )
@@ -152,6 +156,17 @@ class Rank:
         self._values.begin_environment()
         self._files.begin()
         tracking.HERE.begin()
+        if names is not None:
+            names.hold(payload.held)
+
+    def _fetcher(self, payload: CellPayload) -> Fetcher:
+        paths = RunPaths(Path(self._order.folder))
+
+        def take(name: str, answer: Answer) -> Any:
+            stream, buffers = _open_graph(answer.graph, paths)
+            return self._values.take_fetched(name, stream, buffers, answer.first)
+
+        return Fetcher(self._outlet, self._sock, payload.held, take)
 
     def _run_cell(self, payload: CellPayload) -> None:
         if self._order.mark:
@@ -160,6 +175,7 @@ class Rank:
         self._started = time.time()
         self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
         ended = self._loop.run(payload)
+        self._values.stop_fetching()
         if self._is_gang and _is_good_exit(ended.error):
             ended.error = None
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
@@ -292,8 +308,7 @@ def _sendable(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _open_inputs(payload: CellPayload, paths: RunPaths) -> tuple[bytes, list[Any]]:
-    graph = payload.inputs
+def _open_graph(graph: Graph, paths: RunPaths) -> tuple[bytes, list[Any]]:
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
     if Path(graph.file).name != graph.file:

@@ -226,7 +226,7 @@ class Supervisor:
             elif kind is Kind.GO:
                 self._line.send(kind, body)
                 self._stall.start(time.monotonic())
-            elif kind is Kind.STAY:
+            elif kind in (Kind.STAY, Kind.ANSWER):
                 self._line.send(kind, body)
             elif kind is Kind.MET:
                 self._channel.send(body)

@@ -17,6 +17,7 @@ from ..core.last_output import LastOutput
 from ..core.machinery import is_last_output, is_machinery
 from ..core.messages import CellPayload, Graph, ValueInfo
 from ..core.ranks import ranks
+from ..core.resources import format_bytes
 from ..storage import ambient, codec
 from ..storage.deferred import module_or_deferred
 from ..storage.diagnosis import find_trouble
@@ -27,13 +28,14 @@ from ..storage.numbered_parts import LargeInput
 from ..storage.own_warnings import without_warnings
 from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
-from ..storage.references import HeldParts, Key, KnownInputs
+from ..storage.references import HeldParts, Key, KnownInputs, Live
 from ..storage.settings import Settings
 from ..storage.views import is_partial_view
 from . import frameworks
 from .cell_settings import CellSettings
 from .failed_frames import collect_frames
 from .fingerprint import Fingerprint, FingerprintReader, is_immutable
+from .held_names import HeldNames
 from .known import ArrivedNumbers, Holder, KnownObjects
 from .last_output import last_output
 from .local_modules import ModulesOfNotebook
@@ -79,6 +81,10 @@ class RankValues:
         self._known = KnownObjects({})
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
+        #: names that the cell has asked for → their numbers
+        self._fetched: dict[str, ArrivedNumbers] = {}
+        self._fetched_bytes: dict[str, int] = {}
+        self._unbound: set[str] = set()
         self._warnings = OnceWarnings(())
         #: how the cell failed
         self.error: BaseException | None = None
@@ -156,6 +162,51 @@ class RankValues:
         """From here on environment variables are set by the cell."""
         self._settings.look_at_environment()
 
+    def take_fetched(self, name: str, stream: bytes, buffers: Sequence[Any], first: int) -> Any:
+        """Bind what the cell has asked the kernel for: an input from now on. ``first``: as in ``core.held.Answer``.
+
+        Raises LoadError.
+        """
+        loaded = codec.load(stream, buffers, self._realm, self._live())
+        self._maps.update({id(found): found for found in map(_map_of, buffers) if found is not None})
+        self._known.add(loaded.memo, first)
+        self._fetched[name] = ArrivedNumbers(loaded.memo, first)
+        value = loaded.values[name]
+        size = len(stream) + sum(memoryview(buffer).nbytes for buffer in buffers)
+        may_change = not is_immutable(value)
+        with without_warnings():
+            fingerprint = self._reader(name).take(value) if may_change else None
+        holder = Holder(value)
+        # Nothing is called from here on, so that no interrupt strikes in between: half an input would be taken for
+        # one that the cell has unbound.
+        if may_change:
+            self._inputs[name] = fingerprint
+        self._fetched_bytes[name] = size
+        self._before[name] = holder
+        self._namespace[name] = value
+        return value
+
+    def _live(self) -> Live:
+        """Finds what was sent before."""
+        numbered = self._known.finder()
+
+        def find(key: Key) -> Any:
+            found = None
+            if isinstance(key, int):
+                found = numbered(key)
+            elif isinstance(key, str) and key in self._before:
+                found = self._before[key].original(dict.get(self._namespace, key))
+            if found is None:
+                raise KeyError(key)
+            return found
+
+        return find
+
+    def stop_fetching(self) -> None:
+        """The cell is over: what it has not asked for stays where it is."""
+        if isinstance(self._namespace, HeldNames):
+            self._unbound = self._namespace.let_go()
+
     def _reevaluate(self) -> list[str]:
         """Device choices of the notebook, made again where the hardware is."""
         notes: list[str] = []
@@ -172,8 +223,9 @@ class RankValues:
             self._namespace[name] = value
         return notes
 
-    def _reader(self) -> FingerprintReader:
-        return FingerprintReader(self._realm, self._maps.values(), large=not self._numbers.are_known)
+    def _reader(self, name: str = "") -> FingerprintReader:
+        numbers = self._fetched.get(name, self._numbers)
+        return FingerprintReader(self._realm, self._maps.values(), large=not numbers.are_known)
 
     # ----------------------------------------------------------------------------------- after
     def collect(self) -> Collected:
@@ -181,6 +233,7 @@ class RankValues:
 
         What cannot be pickled is left out and said in the notes.
         """
+        self.stop_fetching()
         self._warnings.end()
         self._modules.end()
         self._look_at_modules()
@@ -189,13 +242,17 @@ class RankValues:
         with without_gc(), without_warnings():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
-        notes: list[str] = []
+        notes = self._what_was_fetched()
         home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
         ambient.step_after_devices()
         facts = {
             "inplace": [name for name in names if name in changed],
             "deleted": [
-                *(name for name in self._before if name not in self._namespace and not _is_hidden(name)),
+                *(
+                    name
+                    for name in dict.fromkeys([*self._before, *self._unbound])
+                    if name not in self._namespace and not _is_hidden(name)
+                ),
                 *deleted,
             ],
             "imported": self._modules.imported,
@@ -226,6 +283,10 @@ class RankValues:
         ]
         self._leave_modules()
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
+
+    def _what_was_fetched(self) -> list[str]:
+        names = [f"`{name}` ({format_bytes(size)})" for name, size in self._fetched_bytes.items()]
+        return [f"fetched while running: {', '.join(names)}"] if names else []
 
     def _last_outputs(self, returned: list[str], changed: set[str], known: KnownInputs | None) -> dict[str, Any]:
         """The value of the last expression, and `_` where the cell has bound it: then it is the user's for good."""
@@ -275,7 +336,7 @@ class RankValues:
 
     def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:
         """Names of inputs that were changed in place, and the objects that were not."""
-        reader, changed = self._reader(), set()
+        common, changed = self._reader(), set()
         keys: dict[int, Key] = {}
         things: list[Any] = []
         held: list[HeldParts] = []
@@ -285,12 +346,14 @@ class RankValues:
             value = self._before[name].original(now)
             if value is None:
                 continue
+            reader = self._reader(name) if name in self._fetched else common
             if before is None or not reader.is_same(before, value):
                 changed |= {name} if value is now else set()
                 continue
-            if self._numbers.are_known:
+            numbers = self._fetched.get(name, self._numbers)
+            if numbers.are_known:
                 places, found = reader.still_in_place(before, value)
-                keys.update(self._numbers.keys_of(places))
+                keys.update(numbers.keys_of(places))
             else:
                 idents, found = reader.parts_in_place(before, value)
                 held.append(HeldParts(name, idents))

@@ -74,10 +74,19 @@ class Prepared:
     originals: dict[str, Any] = field(default_factory=dict)
     #: name -> object that was not sent, and that the cell perhaps unbinds
     unsent: dict[str, Any] = field(default_factory=dict)
+    #: name -> object that is fetched if the cell asks for it, and how large it is at least
+    held: dict[str, Any] = field(default_factory=dict)
+    held_bytes: dict[str, int] = field(default_factory=dict)
     #: names that the cell is going to bind
     binds: list[str] = field(default_factory=list)
     #: id -> (number in the stream, object) of everything that was sent
     memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def add_fetched(self, name: str, value: Any, info: ValueInfo, memo: Mapping[int, tuple[int, Any]]) -> None:
+        """The cell has asked for a name: it is an input like those that were sent."""
+        self.originals[name] = value
+        self.sent.append(info)
+        self.memo = {**self.memo, **memo}
 
     def call_by(self, labels: Mapping[str, str]) -> None:
         """Give names that are ours the names that people know (for records and receipts; the graph keeps its own)."""
@@ -214,6 +223,8 @@ class Collector:
             asks_input=facts.asks_input,
             joins_group=facts.joins_group or any(JOINS_GROUP in code.co_names for code in dump.codes),
             originals={name: selection.sent[name] for name in dump.sizes},
+            held={name: selection.sent[name] for name in selection.held},
+            held_bytes=selection.held,
             unsent={
                 name: self._names[name]
                 for name in facts.deleted - dump.sizes.keys() - set(choice.skip)

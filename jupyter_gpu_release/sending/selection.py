@@ -55,6 +55,8 @@ class Choice:
     environment: frozenset[str] = frozenset()
     implicit_bytes: int = IMPLICIT_SEND_BYTES
     ways: Ways = Ways()
+    #: the kernel waits for the cell, so what has no room is fetched when the cell asks for it
+    fetches: bool = False
 
     @classmethod
     def of(
@@ -106,6 +108,8 @@ class Selection:
         self._reflect(facts.reflection, facts.bound)
         #: names that go along if they can, since any may be looked up
         self.implicit: set[str] = set()
+        #: those of them that have no room, and can be fetched → bytes at least
+        self.held: dict[str, int] = {}
         #: attributes of libraries that the notebook has set
         self._patched: set[str] = set()
         #: such names that are not ready
@@ -227,8 +231,12 @@ class Selection:
 
     def say_unsent(self, failed: Mapping[str, Exception]) -> None:
         """Which of the names that could be meant do not go along, and why."""
+        large = {name: error.bytes for name, error in failed.items() if isinstance(error, codec.NoRoomError)}
+        if self._choice.fetches:
+            self.held = {name: size for name, size in large.items() if name in self.implicit}
         unsent = [f"`{name}` (still being made)" for name in self._unready]
-        unsent += [f"`{name}` ({_why(failed[name])})" for name in failed if name in self.implicit]
+        lacking = [name for name in failed if name in self.implicit and name not in self.held]
+        unsent += [f"`{name}` ({_why(failed[name])})" for name in lacking]
         for name, error in failed.items():
             if name in self._patched:
                 place = ".".join(place_of(name))
@@ -236,12 +244,12 @@ class Selection:
             elif is_state(name) and isinstance(error, codec.NoRoomError):
                 place = ".".join(place_of(name))
                 self.notes.append(f"`{place}` ({_why(error)}) is too large, the cell has what importing makes it")
-        if unsent:
-            more = f" and {len(unsent) - _MOST_NAMED} more" if len(unsent) > _MOST_NAMED else ""
-            self.warnings.append(
-                f"this code looks names up by text, which could mean any; not sent: {', '.join(unsent[:_MOST_NAMED])}"
-                f"{more} ({self._choice.ways.name.format(name='NAME').replace('sends it', 'sends one')})"
-            )
+        held = [f"`{name}` ({format_bytes(size)})" for name, size in self.held.items()]
+        said = [f"fetched if the cell asks for it: {_listed(held)}"] if held else []
+        way = self._choice.ways.name.format(name="NAME").replace("sends it", "sends one")
+        said += [f"not sent: {_listed(unsent)} ({way})"] if unsent else []
+        if said:
+            self.warnings.append(f"this code looks names up by text, which could mean any; {'; '.join(said)}")
 
     def is_optional(self, name: str) -> bool:
         """Whether the cell can do without: it is only perhaps read."""
@@ -325,6 +333,11 @@ def _why(error: Exception) -> str:
     if isinstance(error, codec.NoRoomError):
         return format_bytes(error.bytes)
     return textwrap.shorten(str(error) or type(error).__name__, _LONGEST_REASON, placeholder=" …")
+
+
+def _listed(words: list[str]) -> str:
+    more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+    return f"{', '.join(words[:_MOST_NAMED])}{more}"
 
 
 def _static_attribute(owner: Any, name: str) -> Any:

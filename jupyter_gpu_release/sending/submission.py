@@ -184,7 +184,8 @@ def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[Ce
     return CellPayload(
         source=cell.body, count=place.count, line_offset=place.line_offset, filename=cell.source.filename,
         sources=list(sources), inputs=inputs, out=prepared.out, skip=prepared.skip, gather=list(options.gather),
-        reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent),
+        reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent.keys() - prepared.held.keys()),
+        held=prepared.held_bytes,
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
         modules=prepared.modules, env={**prepared.env, **exported(options.export), **options.env},
         unset=[name for name in prepared.unset if name not in options.env], terminal=cell.in_terminal,

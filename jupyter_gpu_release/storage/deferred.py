@@ -24,7 +24,8 @@ class DeferredModule(types.ModuleType):
     def _now(self) -> types.ModuleType:
         module = importlib.import_module(self.__name__)
         namespace = self.__dict__["_namespace"]
-        for name in [name for name, value in namespace.items() if value is self]:
+        # of a namespace that holds names back only those that are here
+        for name in [name for name, value in dict.items(namespace) if value is self]:
             namespace[name] = module
         return module
 

@@ -1,8 +1,9 @@
 """Every file name on the store, in one place.
 
-``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph``
-(kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``), ``code/`` (shipped
-modules), ``published/`` (rank), ``begun`` (rank, where no gateway knows yet that the cell begins). One writer per file.
+``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph`` and
+``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
+``code/`` (shipped modules), ``published/`` (rank), ``begun`` (rank, where no gateway knows yet that the cell begins).
+One writer per file.
 
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``blobs.py``); ``blobs/tmp/``: what
 is being written.
@@ -45,6 +46,10 @@ class RunPaths:
     def inputs(self) -> Path:
         """What was sent, where it is too large for the message."""
         return self.folder / "inputs.graph"
+
+    def fetched(self, number: int) -> Path:
+        """What the cell asked for while it ran."""
+        return self.folder / f"fetched-{number}.graph"
 
     @property
     def values(self) -> Path:

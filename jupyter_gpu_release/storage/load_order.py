@@ -6,7 +6,6 @@ A class of the notebook with ``__setstate__`` or ``__reduce__`` of its own may r
 from __future__ import annotations
 
 import collections
-import contextlib
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -122,7 +121,7 @@ def empty_ones(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class EarlyNames:
-    """Binds names while a graph is being read, and takes that back."""
+    """Binds names while a graph is being read, and takes that back. Names that are held back are not asked for."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
@@ -137,15 +136,14 @@ class EarlyNames:
     def note(self, values: Mapping[str, Any]) -> None:
         """These have been read."""
         for name in self._names & values.keys():
-            self._was.setdefault(name, self._namespace.get(name, self))
+            self._was.setdefault(name, dict.get(self._namespace, name, self))
             self._namespace[name] = values[name]
 
     def end(self) -> None:
         """All names are what they were before."""
         for name, value in self._was.items():
             if value is self:
-                with contextlib.suppress(KeyError):
-                    del self._namespace[name]
+                dict.pop(self._namespace, name, None)
             else:
                 self._namespace[name] = value
         self._was.clear()

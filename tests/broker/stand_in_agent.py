@@ -2,8 +2,9 @@
 
 The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
 report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``stubborn`` (until killed),
-``values N`` (N bytes inline), ``fail``, ``late`` (final only once the file ``durable`` is there), ``mute`` (first word:
-does not begin the first time).
+``values N`` (N bytes inline), ``ask N`` (as rank N, for a name of the kernel; until the file ``answer-N`` is there),
+``fail``, ``late`` (final only once the file ``durable`` is there), ``mute`` (first word: does not begin the first
+time).
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import msgspec
 import ray
 
 from jupyter_gpu_release import __version__
+from jupyter_gpu_release.core.held import FETCH
 from jupyter_gpu_release.core.messages import CellPayload, ErrorInfo, Event, Graph, Outcome, ValueInfo, decode, encode
 from jupyter_gpu_release.core.node_messages import (
     AgentConfig,
     GpuInfo,
     NodeInfo,
     NodeRun,
+    RunAsks,
     RunEvents,
     RunPhase,
     StartOrder,
@@ -98,6 +101,11 @@ class Run:
     async def _do_values(self, number: int) -> None:
         self._values = Graph(stream=b"v" * number)
 
+    async def _do_ask(self, rank: int) -> None:
+        self._event(FETCH, {"name": "big", "ask": 1, "rank": rank})
+        self._tell(RunAsks(self.order.run, rank))
+        await self._until(f"answer-{rank}")
+
     async def _do_late(self, _: int) -> None:
         self._late = True
 
@@ -113,6 +121,12 @@ class Run:
         for _ in range(number):
             self.count += 1
             events.append(Event(self.count, time.time(), "stream", {"name": "stdout", "text": f"line {self.count}\n"}))
+        self._log.write(events)
+        self._tell(RunEvents(self.order.run, events))
+
+    def _event(self, kind: str, data: dict[str, object]) -> None:
+        self.count += 1
+        events = [Event(self.count, time.time(), kind, data)]
         self._log.write(events)
         self._tell(RunEvents(self.order.run, events))
 
@@ -184,6 +198,10 @@ class StandInAgent:
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
             self._runs[run].signalled = name
+
+    async def answer(self, run: str, rank: int, body: bytes) -> None:
+        if run in self._runs:
+            (Path(self._runs[run].order.folder) / f"answer-{rank}").write_bytes(body)
 
     async def runs(self) -> bytes:
         return encode([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
