@@ -31,8 +31,11 @@ def adopt(old: Any, new: Any) -> bool:
     library = str(kind.__module__).partition(".")[0]
     if library in _NOT_ADOPTED:
         return False
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(old, numpy.ndarray):
+        return _adopt_array(old, new) if kind is numpy.ndarray else _adopt_subclass(numpy, old, new)
     if library == "numpy":
-        return kind.__name__ == "ndarray" and _adopt_array(old, new)
+        return False
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
         return _adopt_tensor(torch, old, new)
@@ -57,6 +60,26 @@ def _adopt_array(old: Any, new: Any) -> bool:
     if devices.mark_of(old) != devices.mark_of(new):
         return False
     old[...] = new
+    return True
+
+
+def _adopt_subclass(numpy: Any, old: Any, new: Any) -> bool:
+    """A masked array, a matrix, …: its memory, and its attributes, of which arrays stay themselves, too."""
+    if isinstance(old, numpy.memmap) or old.dtype.hasobject:
+        return False
+    if not _adopt_array(*(numpy.ndarray.view(each, numpy.ndarray) for each in (old, new))):
+        return False
+    mine, theirs = getattr(old, "__dict__", None), getattr(new, "__dict__", None)
+    if mine is None or theirs is None:
+        return True
+    kept = {
+        name: value
+        for name, value in mine.items()
+        if type(value) is type(theirs.get(name)) is numpy.ndarray and _adopt_array(value, theirs[name])
+    }
+    mine.clear()
+    mine.update(theirs)
+    mine.update(kept)
     return True
 
 

@@ -167,7 +167,7 @@ class KnownMemory:
         if at < 0 or high > spans[at][0]:
             return None
         _, key, base = spans[at]
-        is_array = type(view).__module__ == "numpy"
+        is_array = isinstance(view, sys.modules["numpy"].ndarray) if "numpy" in sys.modules else False
         return Place(
             key, base, layout.address - base.address, layout.shape, layout.strides, view.dtype,
             None if is_array else type(view), bool(view.flags.writeable if is_array else view.requires_grad),
@@ -190,7 +190,7 @@ class KnownMemory:
 def layout_of(thing: Any) -> Layout | None:
     """The layout of an array (without objects in it) or of a strided tensor; None for anything else."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None and type(thing) is numpy.ndarray:
+    if numpy is not None and isinstance(thing, numpy.ndarray):
         if thing.dtype.hasobject:
             return None
         address = thing.__array_interface__["data"][0]
@@ -256,15 +256,18 @@ def _tensor_at(live: Any, now: Layout, offset: int, strides: tuple[int, ...], pl
 
 def _bytes_of(live: Any) -> tuple[int, Any]:
     """Address and bytes (as an array) of the memory that an array or tensor looks at."""
+    import numpy
+
     from . import numpy_reducers
 
     root = live
-    if type(live).__module__ != "numpy":
+    if not isinstance(live, numpy.ndarray):
         torch = sys.modules["torch"]
         root = torch.empty(0, dtype=torch.uint8).set_(live.untyped_storage()).numpy()
     elif live.base is not None and not live.flags.forc:
         root = numpy_reducers.memory_root(live)
     if root is None or not root.flags.forc:
         raise NotThereError
-    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
+    root = numpy.ndarray.view(root, numpy.ndarray)
+    memory: Any = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
     return root.__array_interface__["data"][0], memory

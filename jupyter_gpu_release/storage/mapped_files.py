@@ -1,10 +1,15 @@
-"""``np.memmap``: a file, and so are its views. It travels as the place in the file, never as a copy of its bytes."""
+"""``np.memmap``: a file, and so are its views. It travels as the place in the file, never as a copy of its bytes.
+
+So does a tensor over a file (``torch.from_file(shared=True)``, ``torch.from_numpy(memmap)``).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,3 +98,50 @@ def view_of_map(root: Any, is_memmap: bool, dtype: Any, shape: Any, strides: Any
         view._mmap, view.filename, view.offset, view.mode = root._mmap, root.filename, root.offset, root.mode
     view.flags.writeable = writeable
     return view
+
+
+# ------------------------------------------------------------------------------------- memory of tensors
+_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r([w-]).s ([0-9a-f]+) \S+ (\d+) +(/.*)$", re.MULTILINE)
+_NO_FILES = ("/dev/", "/memfd:", "/SYSV")
+_MS_SYNC = 4
+
+
+class MappedMemory(NamedTuple):
+    """A file in this process's memory, of which changes reach the file."""
+
+    begin: int
+    end: int
+    is_writable: bool
+    offset: int
+    inode: int
+    path: str
+
+
+def mapped_memory() -> list[MappedMemory]:
+    """All such memory of this process."""
+    with open("/proc/self/maps", "rb") as file:
+        lines = _SHARED.findall(file.read())
+    found = [
+        MappedMemory(int(begin, 16), int(end, 16), flag == b"w", int(offset, 16), int(inode), os.fsdecode(path))
+        for begin, end, flag, offset, inode, path in lines
+    ]
+    return [each for each in found if not each.path.startswith(_NO_FILES)]
+
+
+def file_at(address: int, size: int, memory: list[MappedMemory], *, must_flush: bool) -> tuple[Any, ...] | None:
+    """Arguments of :func:`map_file` for bytes that lie in a mapped file that is still there."""
+    here = next((each for each in memory if each.begin <= address and address + size <= each.end), None)
+    if here is None:
+        return None
+    try:
+        found = os.stat(here.path)
+    except OSError:
+        return None
+    offset = here.offset + address - here.begin
+    if found.st_ino != here.inode or found.st_size < offset + size:
+        return None
+    if must_flush and here.is_writable:
+        start = address - address % mmap.PAGESIZE
+        ctypes.CDLL(None).msync(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), _MS_SYNC)
+    facts = (here.path, found.st_ino, found.st_size, found.st_mtime_ns)
+    return facts, np.dtype("u1"), "r+" if here.is_writable else "r", offset, (size,), "C"

@@ -15,7 +15,62 @@ _SMALL_BASE_BYTES = 1 << 16
 
 def lookup(kind: type) -> Any:
     """The reducer for a type of numpy, None for numpy's own way."""
-    return {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}.get(kind)
+    if kind in _KINDS:
+        return _KINDS[kind]
+    is_array = issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap)
+    if not is_array:
+        return None
+    return reduce_subclass if _is_memory_and_attributes(kind) else remark_on_copy
+
+
+def _is_memory_and_attributes(kind: Any) -> bool:
+    """Whether that is all that an array of this class is; else it says itself how it is pickled."""
+    if kind in (np.ma.MaskedArray, np.recarray, np.matrix):
+        return True
+    usual = all(
+        getattr(kind, name) is getattr(np.ndarray, name) for name in ("__reduce__", "__reduce_ex__", "__setstate__")
+    )
+    return usual and not any("__slots__" in vars(base) for base in kind.__mro__ if issubclass(base, np.ndarray))
+
+
+def reduce_subclass(pickler: Any, array: Any) -> Any:
+    """A masked array, a matrix, …: a view of a plain array, and attributes."""
+    if array.dtype.hasobject:
+        return NotImplemented
+    plain = _plain(pickler, array) if array.base is None else np.ndarray.view(array, np.ndarray)
+    pickler.keep.append(plain)
+    attributes = getattr(array, "__dict__", None)
+    return (view_as, (plain, type(array), array.dtype), attributes or None, None, None, set_attributes)
+
+
+def remark_on_copy(pickler: Any, array: Any) -> Any:
+    """An array that pickles itself in a way of its own, with its bytes."""
+    if array.base is not None and pickler.references is not None and pickler.references.has_memory_of(array):
+        pickler.remarks.append(f"as a copy: {type(array).__name__} pickles itself in a way of its own, with its values")
+    return NotImplemented
+
+
+def view_as(plain: Any, kind: Any, dtype: Any) -> Any:
+    """The array as one of a class of its own."""
+    made = np.ndarray.view(plain, kind)
+    if made.dtype != dtype or type(made.dtype) is not type(dtype):
+        made.dtype = dtype
+    return made
+
+
+def set_attributes(array: Any, attributes: dict[str, Any]) -> None:
+    """Set once the array is known to the stream."""
+    array.__dict__.update(attributes)
+
+
+def _plain(pickler: Any, owner: Any) -> Any:
+    """An array of a class of its own that owns its memory, as a plain one: always the same."""
+    if type(owner) is np.ndarray:
+        return owner
+    known = pickler.holders.get((id(owner), "plain"))
+    if known is None:
+        known = pickler.holders[id(owner), "plain"] = np.ndarray.view(owner, np.ndarray)
+    return known
 
 
 def reduce_array(pickler: Any, array: Any) -> Any:
@@ -31,7 +86,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
         return devices.place_array, (mark, array.dtype, array.shape, pickle.PickleBuffer(flat.reshape(-1).view("u1")))
     if array.dtype.hasobject:
         return NotImplemented
-    if array.base is None:
+    if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
         pickler.memory_travels(id(array))
         return NotImplemented
     mapped = mapped_files.reduce_mapped(pickler, array)
@@ -43,6 +98,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     root = memory_root(array)
     if root is None:
         return NotImplemented
+    root = _plain(pickler, root)
     pickler.keep.append(root)
     covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
     if not covers and not pickler.does_memory_travel(id(root)):
@@ -73,9 +129,9 @@ def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: b
 def memory_root(array: Any) -> Any:
     """The array that owns a view's memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
     base = array.base
-    if type(base) is not np.ndarray:
+    if not isinstance(base, np.ndarray):
         return None
-    while type(base.base) is np.ndarray:
+    while isinstance(base.base, np.ndarray):
         base = base.base
     flags = base.flags
     if not (flags.c_contiguous or flags.f_contiguous) or base.dtype.hasobject:
@@ -87,8 +143,12 @@ def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, w
     """A view on ``root``'s memory."""
     if root.nbytes == 0:
         return np.empty(shape, dtype)
+    root = np.ndarray.view(root, np.ndarray)
     memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
     view: Any = np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
     if not writeable:
         view.flags.writeable = False
     return view
+
+
+_KINDS: dict[type, Any] = {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}

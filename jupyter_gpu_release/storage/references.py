@@ -139,6 +139,10 @@ class References:
         """Whether what is referred to travels along."""
         return self._known.with_copies
 
+    def has_memory_of(self, view: Any) -> bool:
+        """Whether it looks at the memory of an input."""
+        return self._known.memory.find(view) is not None
+
     def place_of(self, view: Any) -> int | None:
         """The number of a reference for a view on the memory of an input."""
         place = self._known.memory.find(view)

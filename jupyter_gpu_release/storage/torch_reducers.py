@@ -9,16 +9,19 @@ import ctypes
 import functools
 import io
 import pickle
+import warnings
 import weakref
 from typing import Any
 
 import torch
 
-from . import devices, group_reducers
+from . import devices, group_reducers, mapped_files
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
 DETACHED = "detached from its computation graph"
+#: under which a pickler knows which files are mapped
+_FILES = (None, "files")
 #: torch's mark on a ``step`` that a scheduler has replaced
 _WRAPPED = "_wrapped_by_lr_sched"
 
@@ -102,8 +105,8 @@ class _StorageHolder:
     """One per storage and dump: what the stream's memo knows a storage by."""
 
     @staticmethod
-    def __graph_reduce__(_pickler: Any, holder: _StorageHolder) -> Any:
-        return _reduce_holder(holder)
+    def __graph_reduce__(pickler: Any, holder: _StorageHolder) -> Any:
+        return _reduce_mapped(pickler, holder) or _reduce_holder(holder)
 
     def __init__(self, storage: Any, mark: str) -> None:
         self.storage = storage
@@ -117,6 +120,30 @@ class _StorageHolder:
         if found is None:
             found = pickler.holders[key] = _StorageHolder(storage, mark)
         return found
+
+
+def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
+    """Memory that is a file: its place in there. (Memory of torch's own can be resized.)"""
+    storage = holder.storage
+    if storage.device.type != "cpu" or holder.mark or storage.resizable() or not storage.nbytes():
+        return None
+    memory = pickler.holders.get(_FILES)
+    if memory is None:
+        memory = pickler.holders[_FILES] = mapped_files.mapped_memory()
+    must_flush = pickler.realm.at_home and not pickler.compact
+    found = mapped_files.file_at(storage.data_ptr(), storage.nbytes(), memory, must_flush=must_flush)
+    if found is None:
+        return None
+    if pickler.compact:  # what is in the file is no part of the tensor
+        found = ((found[0][0], 0, 0, 0), *found[1:])
+    return storage_of_file, found
+
+
+def storage_of_file(*place: Any) -> Any:
+    """The same bytes of the same file, mapped here."""
+    with warnings.catch_warnings():  # a file that cannot be written to
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(mapped_files.map_file(*place)).untyped_storage()
 
 
 def _reduce_holder(holder: _StorageHolder) -> Any:

@@ -260,3 +260,82 @@ def test_what_is_a_copy_of_a_part_all_the_same_is_said(nb: Notebook) -> None:
     trip = nb.ok("inside = big[-1]['deep'][3].v\nnumber, other = len(big), [1]")
     assert nb.ns["inside"] == [5]
     assert trip.notes == ["`inside` came back as a copy of a part of `big`"]
+
+
+SUBCLASSES = """
+import numpy as np, pandas as pd
+class Plain(np.ndarray): pass
+class Quantity(np.ndarray):
+    def __array_finalize__(self, obj): self.unit = getattr(obj, "unit", None)
+    def __reduce__(self):
+        made = super().__reduce__()
+        return made[0], made[1], (made[2], self.unit)
+    def __setstate__(self, state):
+        super().__setstate__(state[0])
+        self.unit = state[1]
+class Frame(pd.DataFrame):
+    _metadata = ["tag"]
+    @property
+    def _constructor(self): return Frame
+masked, hard = np.ma.masked_array(np.arange(12.0), mask=[0, 1] * 6), np.ma.array([1, 2], hard_mask=True, fill_value=7)
+matrix, plain = np.matrix([[1.0, 2.0], [3.0, 4.0]]), np.arange(12.0).view(Plain)
+plain.note, owner = "n", np.ndarray.__new__(Plain, 4)
+owner[:] = 1
+record = np.rec.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i4"), ("b", "f8")])
+length = np.arange(5.0).view(Quantity)
+length.unit = "m"
+frame = Frame({"a": [1.0, 2.0]})
+frame.tag, base = "t", np.arange(6.0)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_arrays_of_classes_of_their_own_are_as_plain_ones(nb: Notebook) -> None:
+    nb.cell(SUBCLASSES)
+    names = ("masked", "hard", "matrix", "plain", "owner", "record", "length", "frame")
+    nb.ok(f"held = [{', '.join(names)}]")
+    ns = nb.ns
+    assert [held is ns[name] for held, name in zip(ns["held"], names, strict=True)] == [True] * len(names)
+    views = {
+        "masked.reshape(3, 4)": "masked", "masked.data[2:]": "masked", "matrix.T": "matrix", "np.asarray(matrix)": "matrix",
+        "plain.reshape(3, 4)": "plain", "owner[1:]": "owner", "record.a": "record", "base.view(np.matrix)": "base",
+        "base[1:].view(Plain)": "base",
+    }  # fmt: skip
+    for view, name in views.items():
+        nb.ok(f"v = {view}")
+        made = nb.cell(view)
+        assert type(ns["v"]) is type(made)
+        assert np.shares_memory(np.asarray(ns["v"]), np.asarray(ns[name])), view
+        assert np.array_equal(np.asarray(ns["v"]), np.asarray(made))
+        nb.cell(f"old, view, held = {name}, v, ({name},)")
+        nb.ok(f"{name}.flat[0] = {name}.flat[0]\nnp.asarray({name})[...] = np.asarray({name})[::-1].copy()")
+        assert ns["old"] is ns[name] is ns["held"][0]
+        assert np.shares_memory(np.asarray(ns["view"]), np.asarray(ns[name])), view
+    nb.ok(
+        "masked[0], masked[1] = np.ma.masked, 5\nplain.note = 'm'\nlength.unit = 'km'\nlength[0] = 3\nhard[0] = np.ma.masked"
+    )
+    assert nb.cell("masked.mask[0], masked[1], plain.note, length.unit, length[0], hard.hardmask, hard.fill_value") == (
+        True, 5.0, "m", "km", 3.0, True, 7,
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_views_of_such_arrays_travel_with_them(nb: Notebook) -> None:
+    nb.cell(
+        SUBCLASSES
+        + "rows, flat, part, whole = masked.reshape(3, 4), np.asarray(matrix), owner[2:], np.ma.array([1, 2])"
+    )
+    nb.ok(
+        "rows[0, 0] = 50\nflat[0, 0] = 51\npart[0] = 52\nr = masked[0], matrix[0, 0], owner[2], whole.mask is np.ma.nomask, rows.fill_value"
+    )
+    assert nb.ns["r"] == (50.0, 51.0, 52.0, True, 1e20)
+    assert nb.cell("masked[0], matrix[0, 0], owner[2]") == (50.0, 51.0, 52.0)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_a_view_whose_class_pickles_itself_in_its_own_way_says_that_it_is_a_copy(nb: Notebook) -> None:
+    nb.cell(SUBCLASSES)
+    trip = nb.ok("v, w = length[2:], length")
+    assert nb.ns["w"] is nb.ns["length"]
+    assert (nb.ns["v"].tolist(), nb.ns["v"].unit) == ([2, 3, 4], "m")
+    assert trip.notes == ["`v` came back as a copy: Quantity pickles itself in a way of its own, with its values"]

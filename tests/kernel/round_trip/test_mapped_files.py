@@ -81,3 +81,32 @@ def test_a_file_that_the_node_does_not_see_is_an_error_before_the_cell_runs(
     )
     assert "under the same path, or send its values: np.array(…)" in trip.error
     assert "ran" not in nb.ns
+
+
+TENSORS = """
+import numpy as np, torch
+np.arange(1000.0).tofile("tensors.bin")
+mapped = np.memmap("tensors.bin", dtype="f8", mode="r+", shape=(1000,))
+ours = torch.from_numpy(mapped[3:])
+shared = torch.from_file("tensors.bin", shared=True, size=1000, dtype=torch.float64)
+alone = torch.from_file("tensors.bin", shared=False, size=1000, dtype=torch.float64)
+in_memory = torch.zeros(5).share_memory_()
+"""
+
+
+def test_a_tensor_over_a_file_is_that_file_in_a_gpu_cell(nb: Notebook) -> None:
+    nb.cell(TENSORS)
+    trip = nb.ok(
+        "ours[0], shared[1] = 50, 60\nthere = np.fromfile('tensors.bin')[[1, 3]].tolist()\n"
+        "held, part = [ours], shared[2:]\n"
+        "made = torch.from_file('tensors.bin', shared=True, size=10, dtype=torch.float64)"
+    )
+    assert trip.notes == []
+    assert nb.ns["there"] == [60.0, 50.0]
+    assert [info.bytes < 1000 for info in trip.prepared.sent] == [True] * len(trip.prepared.sent)
+    assert nb.cell("mapped[1], ours[0].item(), shared[3].item()") == (60.0, 50.0, 50.0)
+    assert nb.cell("held[0] is ours, part.data_ptr() == shared[2:].data_ptr()") == (True, True)
+    nb.cell("made[9] = 90")
+    assert nb.cell("mapped[9]") == 90.0
+    nb.ok("alone[0] = 7\nin_memory[0] = 8")
+    assert nb.cell("mapped[0], alone[0].item(), in_memory[0].item()") == (0.0, 7.0, 8.0)
