@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from .. import __version__
 from ..core.config import Deployed, GatewayConfig
 from ..core.messages import decode
-from ..core.node_messages import NodeInfo, RunAsks, RunFollows, RunWaits
+from ..core.node_messages import NodeInfo, RunAsks, RunFollows, RunUnbegun, RunWaits
 from ..errors import ClusterError, GpuReleaseError
 from ..storage.atomic import make_private_folder
 from . import ledger, membership
@@ -102,6 +102,8 @@ class Gateway:
                 self._broker.fetches.asked(record, message.rank)
             elif isinstance(message, RunFollows):
                 self._broker.lifecycle.on_follows(message)
+            elif isinstance(message, RunUnbegun):
+                self._broker.lifecycle.spawn(self._broker.lifecycle.on_unbegun(record, message.reason))
             else:
                 self._broker.lifecycle.on_phase(record, message)
 

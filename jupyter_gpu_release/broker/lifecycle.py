@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -135,7 +136,7 @@ class Lifecycle:
             return
         record.lease = None
         if record.cancelled:
-            await self._free_in_time(record, lease)
+            await self._free_in_time(record, lease, await gangs.members_left(self.nodes, lease, record.run))
             record.outcome = unstarted(RunCancelledError(record.cancelled))
             self._finish(record)
             return
@@ -157,9 +158,7 @@ class Lifecycle:
         return True
 
     async def _may_have_begun(self, record: RunRecord, lease: Lease) -> bool:
-        """Its node's agent knows, which may be restarting just now; of a gang over nodes none knows enough."""
-        if len(lease.slots) > 1 and lease.gpu_ids:
-            return True
+        """The agent of its first node knows, which may be restarting just now."""
         first, deadline = lease.slots[0].node, time.monotonic() + _AGENT_BACK_S
         while not record.cancelled and record.releasing is None:
             try:
@@ -180,9 +179,25 @@ class Lifecycle:
         self.runs.change(record, RunState.QUEUED, reason=reason, granted_at=None, hosts=[])
         self.queue.put_back(record)
         if lease is not None:
-            await self.free(lease)  # the next one has the same name
+            await self._take_back(record, lease)  # the next one has the same name
         await (until() if until is not None else asyncio.sleep(pause_s))
         self.queue.resume(record)
+
+    async def _take_back(self, record: RunRecord, lease: Lease) -> None:
+        """No node goes on with it, nor has heard of its accelerators, before it is granted others."""
+        self.freeing.add(lease)
+        gangs.abandon(self.nodes, lease, record.run)
+        await self.free(lease, await gangs.members_left(self.nodes, lease, record.run))
+
+    async def on_unbegun(self, record: RunRecord, reason: str) -> None:
+        """The leader of a gang has forgotten it, since nothing of it had begun and it lost processes."""
+        lease = record.lease
+        if not record.accepted or lease is None or await self.begin_again(record, reason):
+            return
+        with contextlib.suppress(ClusterError):  # else its node is in trouble, and what becomes of that is seen
+            known = {run.run for run in await self.nodes.runs(lease.slots[0].node)}
+            if record.lease is lease and record.run not in known:  # cancelled, or it has been tried often enough
+                await self.lose(record, reason)
 
     def on_follows(self, message: RunFollows) -> None:
         """A node has begun a call that was promised, on the lease of the run ``after``; repeated words do nothing."""

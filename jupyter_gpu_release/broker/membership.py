@@ -72,6 +72,8 @@ async def _take_up(broker: Broker, node: Node, info: NodeInfo) -> None:
     # of one that this gateway has not heard yet nobody knows which life of its agent this is
     restarted = node.adopted if node.info is None else node.info.incarnation != info.incarnation
     forgotten = await _forgotten(broker, node, restarted=restarted)
+    if restarted:
+        await _tell_leaders(broker, node)
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
     take_in(broker, info)
     _take_back(broker, node)
@@ -116,6 +118,15 @@ async def _lose_members(broker: Broker, node: Node) -> None:
     for record in broker.runs.live():
         lease = record.lease
         if lease is not None and any(slot.node == node.node for slot in lease.slots[1:]):
+            await tell_leader(broker.nodes, lease, record.run, node.node)
+
+
+async def _tell_leaders(broker: Broker, node: Node) -> None:
+    """The leaders of gangs to which the agent's earlier life lent ranks: these may not have reached them yet."""
+    for record in broker.runs.live():
+        lease = record.lease
+        lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
+        if lease is not None and lent and not await broker.nodes.lends(node.node, record.run):
             await tell_leader(broker.nodes, lease, record.run, node.node)
 
 

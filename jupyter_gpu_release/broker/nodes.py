@@ -216,6 +216,14 @@ class NodeTable:
         """Whether a run began there, also in an earlier life of the agent; raises :class:`ClusterError`."""
         return bool(await self.call(node, "has_begun", run))
 
+    async def forget_unbegun(self, node: str, run: str) -> bool:
+        """Have a node forget a run that has not begun; False: it may have; raises :class:`ClusterError`."""
+        return bool(await self.call(node, "forget_unbegun", run))
+
+    async def lends(self, node: str, run: str) -> bool:
+        """Whether a node lends ranks to this gang; raises :class:`ClusterError`."""
+        return bool(await self.call(node, "lends", run))
+
     async def runs(self, node: str) -> list[NodeRun]:
         """What a node's agent knows of runs."""
         return decode(await self.call(node, "runs"), list[NodeRun])

@@ -108,6 +108,8 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
             await broker.lifecycle.lose(record, "the cluster was started anew")
         elif known is None and lease is not None and lease.slots[0].node in silent:
             _await_answer(broker, record, lease)
+        elif known is not None and await _is_taken_back(broker, record, lease, known):
+            await _without_agent(broker, record, lease, unbegun=True)
         elif known is not None:
             await _go_on(broker, record, lease, known, places[record.run])
         else:
@@ -232,12 +234,23 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
         lifecycle.queue.add(record)
 
 
+async def _is_taken_back(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun) -> bool:
+    """A gang over nodes that has not begun: nobody knows whether all of them got their orders, so it starts anew."""
+    if lease is None or len(lease.slots) < 2 or known.phase != "starting" or record.state is not RunState.STARTING:
+        return False
+    try:
+        return await broker.nodes.forget_unbegun(lease.slots[0].node, record.run)
+    except ClusterError as error:
+        log.warning("run %s may have begun: %s", record.run, error.message)
+        return False
+
+
 async def _is_unbegun(broker: Broker, record: RunRecord, lease: Lease, silent: set[str]) -> bool:
     """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it."""
     if _same_agent(broker, lease, silent):
         return True
     first = lease.slots[0].node
-    if first in silent or len(lease.slots) > 1 or record.state is not RunState.STARTING:
+    if first in silent or record.state is not RunState.STARTING:
         return False
     try:
         return not await broker.nodes.has_begun(first, record.run)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..core.messages import Event, decode, encode
-from ..core.node_messages import RunAsks, RunFollows, RunPhase, RunWaits
+from ..core.node_messages import RunAsks, RunFollows, RunPhase, RunUnbegun, RunWaits
 
 #: encoded events kept per run; older ones are read from the run's log
 TAIL_BYTES = 2 << 20
@@ -34,7 +34,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunFollows | RunAsks]
+    messages: list[RawEvents | RunPhase | RunWaits | RunFollows | RunAsks | RunUnbegun]
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,14 @@ class RunFollows(msgspec.Struct, frozen=True, tag="follows"):
     gpu_ids: list[str] = msgspec.field(default_factory=list)
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows | RunAsks
+class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
+    """A gang over nodes lost processes before any of them began: its leader has forgotten it, so it can begin anew."""
+
+    run: str
+    reason: str
+
+
+NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows | RunAsks | RunUnbegun
 
 
 class NodeReport(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import ray
 
 from .. import __version__
 from ..core.messages import Outcome, decode, encode
-from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, RunFollows, StartOrder
+from ..core.node_messages import AgentConfig, GpuInfo, JoinOrder, NodeInfo, RunFollows, RunUnbegun, StartOrder
 from ..errors import ClusterError, GpuReleaseError
 from ..hardware.card_reader import CardReader
 from ..hardware.nvml import Nvml
@@ -112,14 +112,23 @@ class NodeAgent:
         self._grant(run, gpu_ids)
 
     async def abandon(self, run: str) -> None:
-        """The run's lease came to nothing: forget it; if it has begun, it is ended."""
-        self._lease_word.early(run)
+        """The run's lease came to nothing: forget it; if it may have begun, it is ended."""
         self._loans.abandon(run)
+        if not await self.forget_unbegun(run) and run in self._runs:
+            self._runs[run].signal("kill", "lost")
+
+    async def forget_unbegun(self, run: str) -> bool:
+        """Forget a run that no process has been told to begin; False: it may have begun, or is not known."""
+        self._lease_word.early(run)
         found = self._ungranted.pop(run, None)
         if found is not None:
             found.abandon()
-        elif run in self._runs:
-            self._runs[run].signal("kill", "lost")
+            return True
+        granted = self._runs.get(run)
+        if isinstance(granted, RunOnNode) and granted.withdraw():
+            del self._runs[run]
+            return True
+        return False
 
     async def stay(self, run: str) -> None:
         """Another call of the function of ``run`` waits now."""
@@ -158,6 +167,10 @@ class NodeAgent:
             ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
             if ids is not None:
                 loan.grant(ids)
+
+    async def lends(self, run: str) -> bool:
+        """Whether ranks are lent to this gang."""
+        return run in self._loans
 
     async def leave(self, run: str) -> None:
         """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
@@ -280,6 +293,9 @@ class NodeAgent:
         await run.carry_out()
         if self._ungranted.get(run.order.run) is run:  # else it was ordered anew meanwhile
             del self._ungranted[run.order.run]
+        if run.unbegun and self._runs.get(run.order.run) is run:
+            del self._runs[run.order.run]
+            self._reporter.tell(RunUnbegun(run.order.run, run.unbegun))
 
     async def _warm_up(self) -> None:
         """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""

@@ -37,6 +37,10 @@ _LOOK_S = 1.0
 Granted = Callable[[], Awaitable[list[str] | None]]
 
 
+class UnbegunError(Exception):
+    """A gang over nodes lost processes before any was told to begin. Who lent the others must lend them anew."""
+
+
 class Watcher(Protocol):
     """Who is told of what the processes do."""
 
@@ -78,15 +82,21 @@ class GangRun:
         self._signalled: Command | None = None
         self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
         self._waiting_since_s: float | None = None
-        self._is_going = self._is_failing = self._is_cut_off = False
-        #: where the first rank to begin leaves a mark that outlives this agent
-        self._mark = f"{where.marks}/{order.run}" if where.marks and not order.gang.members else ""
+        self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = False
+        #: hosts that the cluster says are gone
+        self._gone: set[str] = set()
+        #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
+        #: them see this node's disk, by the agent before it tells them to
+        self._mark = f"{where.marks}/{order.run}" if where.marks else ""
         #: its process is left, and takes another order
         self.stays = self._is_followed = False
 
     # ------------------------------------------------------------------------------------- start
     async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
-        """From the order to the end of all processes; None when the lease was not granted."""
+        """From the order to the end of all processes; None when the lease was not granted, or is given back.
+
+        Raises :class:`UnbegunError`.
+        """
         server = await servers.get(fresh=self._order.fresh)
         mine = [seat for seat in self._seats if seat.node == 0]
         with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
@@ -96,7 +106,11 @@ class GangRun:
                 gpu_ids = await granted()
                 if gpu_ids is None:
                     return None
-                if not await self._all_joined():
+                complete = await self._all_joined()
+                if self._is_withdrawn:
+                    return None
+                self._check_nobody_left()
+                if not complete:
                     return await self._incomplete()
                 self._go(gpu_ids, ports.nth(len(mine)))
                 outcome = await self._until_ended()
@@ -115,6 +129,12 @@ class GangRun:
         """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
         left = [line.pair for line in self._running() if line.pair is not None and self._is_going]
         await asyncio.gather(*(pair.end(self._order.run, self._watcher.on_stuck) for pair in left))
+
+    def withdraw(self) -> bool:
+        """End what was made ready, without a word; False: the processes have been told to begin."""
+        self._is_withdrawn = not self._is_going
+        self._changed.set()
+        return self._is_withdrawn
 
     @property
     def is_cut_off_early(self) -> bool:
@@ -139,7 +159,8 @@ class GangRun:
         self._changed.set()
 
     def _order_of(self, seat: Seat) -> RankOrder:
-        return gang.rank_order(self._order, self._keep, seat, self._seats, self._mark)
+        mark = "" if self._order.gang.members else self._mark
+        return gang.rank_order(self._order, self._keep, seat, self._seats, mark)
 
     def attach(self, lent: Lent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Take a rank that another node lends; False when it is not wanted (any more)."""
@@ -153,13 +174,23 @@ class GangRun:
 
     async def _all_joined(self) -> bool:
         deadline = time.monotonic() + _JOIN_S
-        while len(self._lines) < len(self._seats) and self._signalled is None:
+        while len(self._lines) < len(self._seats) and self._signalled is None and not self._left():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or self._is_withdrawn:
+                break
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(0.0, deadline - time.monotonic()))
-                continue
-            break
+                await asyncio.wait_for(self._changed.wait(), min(_LOOK_S, left_s))
         return len(self._lines) == len(self._seats)
+
+    def _left(self) -> list[str]:
+        """Hosts whose processes ended without a word, or whose agents are gone."""
+        ended = {line.seat.host for line in self._lines.values() if line.reader.at_eof()}
+        return sorted(ended | self._gone)
+
+    def _check_nobody_left(self) -> None:
+        if self._order.gang.members and self._signalled is None and (left := self._left()):
+            raise UnbegunError(f"ranks on {', '.join(left)} ended before the gang began")
 
     async def _incomplete(self) -> Outcome:
         self._tell_all(Command("kill", "lost"))
@@ -174,6 +205,8 @@ class GangRun:
 
     def _go(self, gpu_ids: list[str], master_port: int) -> None:
         """All or none: nobody begins before everybody is there."""
+        if self._mark and self._order.gang.members:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._is_going = True
         complete = Gang(self._seats, master_port, self._is_gang)
         for line in self._lines.values():
@@ -340,6 +373,8 @@ class GangRun:
     def lose(self, node: str) -> None:
         """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""
         members = self._order.gang.members
+        self._gone |= {member.host for member in members if member.node == node}
+        self._changed.set()
         for line in self._lines.values():
             if line.seat.node and members[line.seat.node - 1].node == node:
                 line.writer.close()

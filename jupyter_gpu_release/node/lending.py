@@ -21,7 +21,7 @@ import msgspec
 from ..core.messages import decode, encode
 from ..core.node_messages import JoinOrder
 from ..errors import GpuReleaseError
-from .fork_servers import ForkServers
+from .fork_servers import ForkServer, ForkServers
 from .frames import HEAD_BYTES, Kind, KindsSeen
 from .pair import Pair
 from .ports import HeldPorts
@@ -38,6 +38,8 @@ _MOST_HELLO_BYTES = 1 << 16
 _AGAIN_S, _TRIES = 0.02, 1500
 #: a loan that is not granted after this never will be
 _GRANT_S = 60.0
+#: of making the processes
+_FORK_TRIES = 3
 
 
 class Lent(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ class Loan:
         self._address = address
         self._granted: asyncio.Future[list[str] | None] = asyncio.get_event_loop().create_future()
         self._ended = asyncio.Event()
+        self._is_abandoned = False
         self._passing: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -113,6 +116,7 @@ class Loan:
 
     def abandon(self) -> None:
         """The lease came to nothing, or the run is over: end the ranks."""
+        self._is_abandoned = True
         if not self._granted.done():
             self._granted.set_result(None)
         for task in self._passing:
@@ -131,19 +135,37 @@ class Loan:
             self._ended.set()
 
     async def _lend(self) -> None:
-        server = await self._servers.get(fresh=self._order.fresh)
-        try:
-            gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
-            if gpu_ids is None:
+        for tries_left in reversed(range(_FORK_TRIES)):
+            server = await self._servers.get(fresh=self._order.fresh)
+            try:
+                gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
+                if gpu_ids is not None:
+                    await self._lend_of(server, gpu_ids)
                 return
-            with HeldPorts(self._address, self._order.ranks) as ports:
-                for local, port in enumerate(ports.numbers):
-                    lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
-                    self._passing.add(asyncio.create_task(self._pass_through(await server.take(), lent)))
-                await asyncio.gather(*self._passing, return_exceptions=True)
-        finally:
-            await asyncio.gather(*self._ending, return_exceptions=True)
-            self._servers.done_with(server)
+            except OSError:  # the fork server died, or could not make a process
+                if not tries_left or self._passing:
+                    raise
+            finally:
+                await asyncio.gather(*self._ending, return_exceptions=True)
+                self._servers.done_with(server)
+
+    async def _lend_of(self, server: ForkServer, gpu_ids: list[str]) -> None:
+        """Raises ``OSError`` when the processes cannot be made: then there are none."""
+        pairs = list[Pair]()
+        with HeldPorts(self._address, self._order.ranks) as ports:
+            try:
+                while len(pairs) < self._order.ranks and not self._is_abandoned:
+                    pairs.append(await server.take())
+            finally:
+                if len(pairs) < self._order.ranks or self._is_abandoned:
+                    for pair in pairs:
+                        pair.close()
+            if self._is_abandoned:
+                return
+            for local, (pair, port) in enumerate(zip(pairs, ports.numbers, strict=True)):
+                lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
+                self._passing.add(asyncio.create_task(self._pass_through(pair, lent)))
+            await asyncio.gather(*self._passing, return_exceptions=True)
 
     async def _pass_through(self, pair: Pair, lent: Lent) -> None:
         to_leader: asyncio.StreamWriter | None = None
@@ -190,6 +212,9 @@ class Loans:
         self._servers = servers
         self._address = address
         self._loans: dict[str, Loan] = {}
+
+    def __contains__(self, run: object) -> bool:
+        return run in self._loans
 
     def begin(self, order: JoinOrder) -> Loan | None:
         """A new loan to be carried out; None when it is known already."""

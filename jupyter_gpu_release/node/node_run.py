@@ -17,7 +17,7 @@ from ..errors import GpuReleaseError
 from ..storage.layout import RunPaths
 from .fork_servers import ForkServers
 from .frames import Command, Output, died_outcome
-from .gang_run import GangRun
+from .gang_run import GangRun, UnbegunError
 from .gpu_use import UseMeter
 from .keeping import Keeping
 from .recorder import Recorder
@@ -59,6 +59,8 @@ class RunOnNode:
         self._where = where
         self.gang = GangRun(order, keeping.order, self, where)
         self._at_s = time.time()
+        #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
+        self.unbegun = ""
         #: how it began, where that was promised
         self.follows: RunFollows | None = None
         #: called when its GPUs are free (one process may be left, idle), before anybody is told
@@ -87,6 +89,10 @@ class RunOnNode:
         """The lease will not be granted: end what was prepared, without a word."""
         if not self._granted.done():
             self._granted.set_result(False)
+
+    def withdraw(self) -> bool:
+        """As :meth:`abandon`, also when it is granted; False: it may have begun, and goes on."""
+        return self.phase == "starting" and self.gang.withdraw()
 
     def signal(self, name: str, status: str) -> None:
         """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
@@ -117,13 +123,16 @@ class RunOnNode:
         self._phase("final", time.time())
 
     async def _until_released(self) -> bool:
-        """Returns False when the run was not granted: then there is nothing to finish."""
+        """Returns False when the run was not granted, or has not begun: then there is nothing to finish."""
         try:
             outcome = await self._until_ended()
         except GpuReleaseError as error:
             outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
             if await self._until_granted() is None:
                 return False
+        except UnbegunError as error:
+            self.unbegun = str(error)
+            return False
         except OSError as error:
             outcome = died_outcome("died", "NodeError", f"the rank could not be started: {error}")
         if outcome is None:
@@ -139,7 +148,9 @@ class RunOnNode:
             outcome: Outcome | None = None
             try:
                 outcome = await self.gang.carry_out(self._servers, self._until_granted)
-            except OSError:  # the fork server died, or could not make a process
+            except OSError as error:  # the fork server died, or could not make a process
+                if self.order.gang.members and not self.gang.has_begun:
+                    raise UnbegunError(f"ranks on {self._host} could not be made: {error}") from error
                 if not tries_left or self.gang.has_begun:
                     raise
             else:

@@ -22,7 +22,7 @@ from jupyter_gpu_release.broker.tokens import Caller
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.core.config import GatewayConfig
 from jupyter_gpu_release.core.messages import CellPayload, Outcome, RunRequest, decode, encode
-from jupyter_gpu_release.core.node_messages import NodeInfo, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.core.node_messages import JoinOrder, NodeInfo, NodeRun, RunPhase, StartOrder
 from jupyter_gpu_release.core.provenance import Environment
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.core.run import new_run_id
@@ -135,6 +135,9 @@ class PretendedAgent:
         self.killed: list[str] = []
         #: runs that have begun, also in an earlier life
         self.marks: set[str] = set()
+        #: gangs to which it lends ranks, and what it was told of those who lend to its own
+        self.lent: set[str] = set()
+        self.lost_members: list[tuple[str, str]] = []
         self.orders: dict[str, StartOrder] = {}
         self.silent = False
         self.faults: dict[str, Exception] = {}
@@ -176,12 +179,32 @@ class PretendedAgent:
             self.phases[found.run] = "starting"
 
     async def do_grant(self, run: str, _ids: list[str]) -> None:
-        self.phases[run] = "starting"
+        if run not in self.lent:
+            self.phases[run] = "starting"
 
     async def do_has_begun(self, run: str) -> bool:
         return run in self.phases or run in self.marks
 
+    async def do_listen(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    async def do_join(self, order: bytes) -> None:
+        self.lent.add(decode(order, JoinOrder).run)
+
+    async def do_lends(self, run: str) -> bool:
+        return run in self.lent
+
+    async def do_leave(self, run: str) -> None:
+        self.lent.discard(run)
+
+    async def do_lose_member(self, run: str, node: str) -> None:
+        self.lost_members.append((run, node))
+
+    async def do_forget_unbegun(self, run: str) -> bool:
+        return run not in self.marks and self.phases.pop(run, None) is not None
+
     async def do_abandon(self, run: str) -> None:
+        self.lent.discard(run)
         if self.phases.pop(run, None):
             self.killed.append(run)
 
@@ -247,6 +270,7 @@ class BrokerBed:
         agent = self.agents[node]
         agent.life += ", the next"
         agent.phases.clear()
+        agent.lent.clear()
 
     async def running(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
         """A run whose cell has begun."""

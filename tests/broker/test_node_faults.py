@@ -12,6 +12,7 @@ from broker_bed import BrokerBed, until
 from jupyter_gpu_release.broker import membership, recovery
 from jupyter_gpu_release.broker.broker import Broker
 from jupyter_gpu_release.broker.nodes import NodeTable
+from jupyter_gpu_release.broker.runs import RunRecord
 from jupyter_gpu_release.core.resources import ResourceAsk
 from jupyter_gpu_release.core.run import RunState
 from jupyter_gpu_release.kernel.follow import describe
@@ -96,6 +97,85 @@ async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(b
             await until(lambda: again.state is RunState.LOST and not bed.ray.groups)
         else:
             await until(lambda: again.state is RunState.STARTING and record.run in bed.agents["b"].phases)
+
+
+_GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
+
+
+async def _starting(bed: BrokerBed, broker: Broker) -> RunRecord:
+    """A gang that both nodes have accepted, and that has not begun."""
+    record = await bed.submitted(broker, ask=_GANG)
+    await until(lambda: record.accepted)
+    return record
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("gateway_too", [True, False])
+async def test_the_leader_of_a_gang_dies(bed: BrokerBed, begun: bool, gateway_too: bool) -> None:
+    """One that has not begun begins after all, when the nodes that lent ranks to it have them back."""
+    async with bed.life() as first:
+        record = await _starting(bed, first)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        assert lender.lent == {record.run}
+        if begun:
+            leader.marks.add(record.run)  # nobody heard of it yet
+        bed.next_agent(leader.node)
+        if not gateway_too:
+            await _look(first, lambda: record.state is RunState.LOST or record.put_back)
+            await _is_judged(bed, record, begun)
+    if gateway_too:
+        async with bed.life() as second:
+            await _is_judged(bed, second.runs.get(record.run), begun)
+
+
+async def _is_judged(bed: BrokerBed, record: RunRecord, begun: bool) -> None:
+    if begun:
+        await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
+        assert not any(agent.lent for agent in bed.agents.values())
+    else:
+        await until(lambda: record.state is RunState.STARTING and record.accepted)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
+        assert len(bed.ray.groups) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_gang_that_its_leader_has_forgotten_begins_anew_and_not_for_ever(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        record = await _starting(bed, broker)
+        for number in range(1, 4):
+            bed.agents[record.lease.slots[0].node].phases.clear()
+            await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+            await until(lambda n=number: record.put_back == n and record.accepted)
+        bed.agents[record.lease.slots[0].node].phases.clear()
+        await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+        await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
+        assert record.view.reason == "ranks on host-b ended before the gang began"
+
+
+@pytest.mark.asyncio
+async def test_a_leader_hears_that_a_lending_agent_died(bed: BrokerBed) -> None:
+    """What it lent may not have reached the leader yet, so that no line's end tells it."""
+    async with bed.life() as broker:
+        record = await _starting(bed, broker)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        bed.next_agent(lender.node)
+        await _look(broker, lambda: leader.lost_members)
+        assert leader.lost_members == [(record.run, lender.node)]
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_restarts_starts_a_gang_anew_that_has_not_begun(bed: BrokerBed) -> None:
+    """It may have died between the orders for the leader and for the others."""
+    async with bed.life() as first:
+        record = await _starting(bed, first)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        lender.lent.clear()
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        await until(lambda: again.state is RunState.STARTING and again.accepted)
+        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
 
 
 @pytest.mark.asyncio

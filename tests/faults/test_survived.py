@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +172,39 @@ def test_the_node_agent_is_killed(module_cluster: Cluster, open_notebook: Open) 
     assert "lost" in shown.traceback.lower() or "agent" in shown.traceback
     module_cluster.assert_nothing_is_held(*pids)
     assert "'again'" in notebook.ok(GPU + "'again'").displays()
+
+
+_SLOW = """
+import pathlib, time
+class Slow:
+    def __init__(self, folder):
+        self.folder = folder
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        here = pathlib.Path(self.folder)
+        (here / str(len(list(here.iterdir())))).touch()
+        while len(list(here.iterdir())) < 2:
+            time.sleep(0.01)
+slow = Slow({folder!r})
+"""
+
+
+def test_a_cell_that_had_not_begun_when_its_agent_was_killed_begins_after_all(
+    module_cluster: Cluster, open_notebook: Open, tmp_path: Path, until: Until
+) -> None:
+    """It is loaded for good the second time only."""
+    tries = tmp_path / "tries"
+    tries.mkdir()
+    notebook = open_notebook(module_cluster)
+    notebook.ok(_SLOW.format(folder=str(tries)))
+    cell = notebook.begin(GPU + "folder = slow.folder\nprint('begun')")
+    until(lambda: list(tries.iterdir()), "a rank that loads")
+    module_cluster.kill("ray::NodeAgent")
+    shown = notebook.end(cell)
+    assert shown.status == "ok", shown.traceback
+    assert shown.lines().count("begun") == 1
+    assert notebook.value("folder") == str(tries)
+    module_cluster.assert_nothing_is_held()
 
 
 def test_the_fork_server_is_killed(module_cluster: Cluster, open_notebook: Open) -> None:

@@ -6,13 +6,20 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import psutil
-from node_bed import Node, Run
+import pytest
+from node_bed import Node, Run, is_running
 
 from jupyter_gpu_release.core.node_messages import GangOrder, JoinOrder, Member
 from jupyter_gpu_release.node import process
+from jupyter_gpu_release.node.fork_servers import ForkServer
 from jupyter_gpu_release.node.lending import Lending, Loans
+from jupyter_gpu_release.node.pair import Pair
+
+Until = Callable[[Callable[[], object], str], None]
 
 _SECRET = "s" * 64
 #: the lent rank's memory is slow to go
@@ -29,23 +36,118 @@ def _pids(run: Run) -> list[int]:
     return [int(found[1]), int(found[2])] if found else []
 
 
-def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node) -> None:
-    gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
-    run = node.start(_CELL, gang=gang)
-    carried: list[asyncio.Task[None]] = []
-    lending: list[Lending] = []
+class Lender:
+    """Lends a rank to ``run``, as the agent of a second node would."""
 
-    async def lend() -> Loans:
-        lending.append(Lending("127.0.0.1", lambda _: run.on_node))
-        address, port = await lending[0].listen()
-        loans = Loans(node.servers, "127.0.0.1")
-        loan = loans.begin(JoinOrder(run.order.run, "second", 1, 1, address, port, _SECRET))
+    def __init__(self, node: Node, run: Run) -> None:
+        self._node = node
+        self._run = run.order.run
+        self._lead = Lending("127.0.0.1", lambda _: run.on_node)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.loans = Loans(node.servers, "127.0.0.1")
+
+    async def lend(self) -> None:
+        address, port = await self._lead.listen()
+        loan = self.loans.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
         assert loan is not None
         loan.grant(["1"])
-        carried.append(node.loop.create_task(loans.carry_out(run.order.run, loan)))
-        return loans
+        self._tasks.append(self._node.loop.create_task(self.loans.carry_out(self._run, loan)))
 
-    loans = node.call(lend())
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
+    """Pairs of processes that fork servers hand out: the leader's first."""
+    pairs, take = list[Pair](), ForkServer.take
+
+    async def note(self: ForkServer) -> Pair:
+        pairs.append(await take(self))
+        return pairs[-1]
+
+    monkeypatch.setattr(ForkServer, "take", note)
+    return pairs
+
+
+def _gang(node: Node, source: str = "print('begun')", **options: Any) -> tuple[Run, Lender]:
+    gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
+    run = node.start(source, gang=gang, **options)
+    return run, Lender(node, run)
+
+
+def _kill_supervisor(pair: Pair) -> None:
+    signal.pidfd_send_signal(pair._supervisor, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", ["leader", "lender"])
+def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
+    node: Node, taken: list[Pair], until: Until, victim: str
+) -> None:
+    """Its leader forgets it without a word to those who follow it, and leaves no mark; no other rank begins."""
+    run, lender = _gang(node, gpu_ids=None)
+    until(lambda: taken, "the leader's rank")
+    node.call(lender.lend())
+    lines = run.on_node.gang._lines
+    until(lambda: len(lines) == 2, "both ranks wait for the word")
+    _kill_supervisor(taken[victim == "lender"])
+    until(lambda: lines[victim == "lender"].reader.at_eof(), "the line's end")
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
+    run.future.result(60)
+    assert "ended before the gang began" in run.on_node.unbegun
+    assert (run.messages, run.on_node.outcome) == ([], None)
+    assert not (node.marks / run.order.run).exists()
+    node.call(lender.loans.leave(run.order.run))
+    until(lambda: all(process.is_gone(pair.pid) for pair in taken), "the ranks")
+
+
+def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(node: Node, taken: list[Pair], until: Until) -> None:
+    run, lender = _gang(node, "import time\ntime.sleep(1000)")
+    until(lambda: taken, "the leader's rank")
+    node.call(lender.lend())
+    run.wait_for(is_running)
+    assert (node.marks / run.order.run).exists()
+    assert not node.call(_withdraw(run))
+    _kill_supervisor(taken[0])
+    assert run.wait().status == "lost"
+    assert run.on_node.unbegun == ""
+
+
+def test_a_gang_whose_lender_is_gone_before_it_joins_can_begin_anew_at_once(node: Node) -> None:
+    """Told by the gateway: there is no line whose end would tell it. A leader that is told to forget it does."""
+    run, _ = _gang(node)
+    node.loop.call_soon_threadsafe(run.on_node.gang.lose, "second")
+    run.future.result(20)
+    assert "second" in run.on_node.unbegun
+    run, _ = _gang(node)
+    assert node.call(_withdraw(run))
+    run.future.result(20)
+    assert (run.on_node.unbegun, run.on_node.outcome, run.messages) == ("", None, [])
+
+
+async def _withdraw(run: Run) -> bool:
+    return run.on_node.withdraw()
+
+
+def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
+    node: Node, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """As when its fork server has just died."""
+    run, lender = _gang(node)
+    until(lambda: taken, "the leader's rank")
+    take, failures = ForkServer.take, iter([True])
+
+    async def fail_once(self: ForkServer) -> Pair:
+        if next(failures, False):
+            raise ConnectionResetError("the fork server has died")
+        return await take(self)
+
+    monkeypatch.setattr(ForkServer, "take", fail_once)
+    node.call(lender.lend())
+    assert run.wait().status == "ok"
+    assert next(failures, None) is None
+
+
+def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node) -> None:
+    run, lender = _gang(node, _CELL)
+    node.call(lender.lend())
     run.wait_for(_pids)
     lent = _pids(run)[1]
 
@@ -56,9 +158,8 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
             await asyncio.sleep(0)
         for _ in range(20):  # the line's end is noticed, and the rank is being ended
             await asyncio.sleep(0)
-        await loans.leave(run.order.run)
+        await lender.loans.leave(run.order.run)
         return process.is_gone(lent)
 
     assert node.call(kill_and_leave())
     assert run.wait().status != "ok"
-    node.loop.call_soon_threadsafe(lending[0].close)
