@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from typing import Any
 
 from ..core.node_messages import GpuInfo
 from .nvml import Nvml
@@ -16,7 +18,8 @@ class CardReader:
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self._asked: queue.SimpleQueue[Future[list[GpuInfo]]] = queue.SimpleQueue()
+        #: who waits, and for what: None is a reading of all cards
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any] | None, Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.last: list[GpuInfo] = []
@@ -26,9 +29,16 @@ class CardReader:
 
     def ask(self) -> Future[list[GpuInfo]]:
         """Ask for a reading that is made from now on; never blocks."""
-        future: Future[list[GpuInfo]] = Future()
+        return self._put(None)
+
+    def ask_users(self, cards: Collection[str]) -> Future[set[int]]:
+        """Ask which processes use one of these cards; never blocks. In a container they may have other numbers."""
+        return self._put(lambda: {pid for card in cards for pid in self._nvml.memory_by_pid(card)})
+
+    def _put(self, question: Callable[[], Any] | None) -> Future[Any]:
+        future: Future[Any] = Future()
         with self._lock:
-            self._asked.put(future)
+            self._asked.put((question, future))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
                 self._thread.start()
@@ -47,8 +57,10 @@ class CardReader:
                 waiting.append(self._asked.get())
             self._asked_s = time.monotonic()
             self.driver = self.driver or self._nvml.driver_version()
-            self.last = self._nvml.gpus()
+            if any(question is None for question, _ in waiting):
+                self.last = self._nvml.gpus()
+            answers = [self.last if question is None else question() for question, _ in waiting]
             self._asked_s = None
-            for future in waiting:
+            for (_, future), answer in zip(waiting, answers, strict=True):
                 if future.set_running_or_notify_cancel():  # else nobody waits for it any more
-                    future.set_result(self.last)
+                    future.set_result(answer)

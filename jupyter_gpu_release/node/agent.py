@@ -71,7 +71,7 @@ class NodeAgent:
         marks.mkdir(mode=0o700, exist_ok=True)
         self._where = Where(address=ray.util.get_node_ip_address(), marks=str(marks))
         self._lending = Lending(self._where.address, self._gang_of)
-        self._loans = Loans(self._servers, self._where.address)
+        self._loans = Loans(self._servers, self._where.address, None if self._config.simulated else self._meter)
         raylet.watch(self._on_raylet_gone)
         self._adopt()
         self._lease_word = LeaseWord(self._config.runtime, self._node, self._on_told)

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..core.messages import decode, encode
-from ..core.node_messages import JoinOrder
+from ..core.node_messages import JoinOrder, StartOrder
 from ..errors import GpuReleaseError
 from .fork_servers import ForkServer, ForkServers
 from .frames import HEAD_BYTES, Kind, KindsSeen
+from .gpu_use import UseMeter
 from .pair import Pair
 from .ports import HeldPorts
 
@@ -38,6 +39,8 @@ _MOST_HELLO_BYTES = 1 << 16
 _AGAIN_S, _TRIES = 0.02, 1500
 #: a loan that is not granted after this never will be
 _GRANT_S = 60.0
+#: for the driver to clear the GPUs: less than the gateway waits for a node that lends
+_CLEAR_S = 3.0
 #: of making the processes
 _FORK_TRIES = 3
 
@@ -99,13 +102,15 @@ class Lending:
 class Loan:
     """Carries out one :class:`JoinOrder`."""
 
-    def __init__(self, order: JoinOrder, servers: ForkServers, address: str) -> None:
+    def __init__(self, order: JoinOrder, servers: ForkServers, address: str, meter: UseMeter | None) -> None:
         self._order = order
         self._servers = servers
+        self._meter = meter
         self._address = address
         self._granted: asyncio.Future[list[str] | None] = asyncio.get_event_loop().create_future()
         self._ended = asyncio.Event()
         self._is_abandoned = False
+        self._using: StartOrder | None = None
         self._passing: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -140,6 +145,7 @@ class Loan:
             try:
                 gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
                 if gpu_ids is not None:
+                    self._watch(gpu_ids)
                     await self._lend_of(server, gpu_ids)
                 return
             except OSError:  # the fork server died, or could not make a process
@@ -148,6 +154,17 @@ class Loan:
             finally:
                 await asyncio.gather(*self._ending, return_exceptions=True)
                 self._servers.done_with(server)
+                await self._until_clear()
+
+    def _watch(self, gpu_ids: list[str]) -> None:
+        self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids)
+        if self._meter is not None:
+            self._meter.begin(self._using)
+
+    async def _until_clear(self) -> None:
+        if self._meter is not None and self._using is not None:
+            await self._meter.until_clear(self._using, _CLEAR_S)
+            await self._meter.end(self._using)
 
     async def _lend_of(self, server: ForkServer, gpu_ids: list[str]) -> None:
         """Raises ``OSError`` when the processes cannot be made: then there are none."""
@@ -206,11 +223,12 @@ class Loan:
 
 
 class Loans:
-    """All that this node lends, by run."""
+    """All that this node lends, by run. ``meter``: of its GPUs, where they are real."""
 
-    def __init__(self, servers: ForkServers, address: str) -> None:
+    def __init__(self, servers: ForkServers, address: str, meter: UseMeter | None = None) -> None:
         self._servers = servers
         self._address = address
+        self._meter = meter
         self._loans: dict[str, Loan] = {}
 
     def __contains__(self, run: object) -> bool:
@@ -220,7 +238,7 @@ class Loans:
         """A new loan to be carried out; None when it is known already."""
         if order.run in self._loans:
             return None
-        loan = self._loans[order.run] = Loan(order, self._servers, self._address)
+        loan = self._loans[order.run] = Loan(order, self._servers, self._address, self._meter)
         return loan
 
     async def carry_out(self, run: str, loan: Loan) -> None:

@@ -137,6 +137,8 @@ class RunOnNode:
             outcome = died_outcome("died", "NodeError", f"the rank could not be started: {error}")
         if outcome is None:
             return False
+        if not self.gang.stays:
+            await self._meter.until_clear(self.order)
         if not self.gang.is_given_up:
             self.on_left(self)
         await self._released(outcome)

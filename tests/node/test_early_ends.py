@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from node_bed import Node, is_running
 
 from jupyter_gpu_release.core.messages import CellPayload, Graph
+from jupyter_gpu_release.core.node_messages import StartOrder
 from jupyter_gpu_release.node import packages, process, stuck, workplace
 from jupyter_gpu_release.node.frames import Go
 from jupyter_gpu_release.storage import codec
@@ -114,6 +117,26 @@ def test_a_fault_of_ours_ends_the_run_and_lets_go(node: Node, monkeypatch: pytes
     assert run.phase("released") is not None
     assert run.phase("final") is not None
     assert any(process.is_gone(pid) for pid in pids) or not pids
+
+
+def test_a_run_is_released_when_the_driver_shows_that_it_has_left_its_gpus(
+    node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, clear = threading.Event(), threading.Event()
+
+    async def until_clear(order: StartOrder) -> None:
+        asked.set()
+        while not clear.is_set():
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(node.meter, "until_clear", until_clear)
+    run = node.start("x = 1", gpus=1)
+    until(asked.is_set, "the question")
+    assert run.phase("ended") is not None
+    assert run.phase("released") is None
+    clear.set()
+    assert run.wait().status == "ok"
+    assert run.phase("released") is not None
 
 
 def test_a_process_that_cannot_be_killed_is_named_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

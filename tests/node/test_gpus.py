@@ -95,6 +95,56 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     assert ask(_TWO, code) == [0.8, 700, 1000, 30, None]
 
 
+def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(ask: Ask) -> None:
+    """Not with the memory of others, nor for ever, nor for a driver that hangs."""
+    code = """
+    import asyncio, subprocess
+    from jupyter_gpu_release.core.node_messages import StartOrder
+    from jupyter_gpu_release.hardware.card_reader import CardReader
+    from jupyter_gpu_release.node import gpu_use
+    child = subprocess.Popen(["true"])
+    child.wait()
+    clear = state.read_text()
+
+    def show(used, *pids):
+        text = f"gpu A100 GPU-1 80000000000 100 40\\ngpu A100 GPU-2 80000000000 {used} 0\\n"
+        part = state.with_suffix(".part")
+        part.write_text(text + "".join(f"process 1 {pid} {used}\\n" for pid in pids))
+        os.replace(part, state)
+
+    async def left_after(*holders, limit_s=3600.0, then=None):
+        gpu_use.CLEAR_S = limit_s
+        show(0)
+        cards = CardReader(nvml)
+        meter = gpu_use.UseMeter(cards)
+        order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
+        meter.begin(order)
+        await asyncio.wrap_future(cards.ask())
+        show(1 << 30, *holders)
+        leaving = asyncio.create_task(meter.until_clear(order))
+        if then is not None:
+            for _ in range(20):
+                await asyncio.wrap_future(cards.ask())
+            assert not leaving.done()
+            then()
+        await leaving
+        return (await meter.end(order)).left_bytes
+
+    async def main():
+        nobody_shown = await left_after(then=lambda: show(0))
+        slow_to_go = await left_after(child.pid, then=lambda: show(0))
+        with_others = await left_after(child.pid, os.getpid(), then=lambda: show(1 << 30, os.getpid()))
+        others = await left_after(os.getpid())
+        too_slow = await left_after(child.pid, limit_s=0.0)
+        hangs = await left_after(child.pid, then=lambda: state.write_text("hang"))
+        state.write_text(clear)
+        return [nobody_shown, slow_to_go, with_others, others, too_slow, hangs]
+
+    answer = asyncio.run(main())
+    """
+    assert ask(_TWO, code) == [0, 0, 1 << 30, 1 << 30, 1 << 30, None]
+
+
 def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
     code = """
     import asyncio

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,12 @@ import psutil
 import pytest
 from node_bed import Node, Run, is_running
 
-from jupyter_gpu_release.core.node_messages import GangOrder, JoinOrder, Member
+from jupyter_gpu_release.core.node_messages import GangOrder, JoinOrder, Member, StartOrder
+from jupyter_gpu_release.hardware.card_reader import CardReader
+from jupyter_gpu_release.hardware.nvml import Nvml
 from jupyter_gpu_release.node import process
 from jupyter_gpu_release.node.fork_servers import ForkServer
+from jupyter_gpu_release.node.gpu_use import UseMeter
 from jupyter_gpu_release.node.lending import Lending, Loans
 from jupyter_gpu_release.node.pair import Pair
 
@@ -143,6 +147,37 @@ def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
     node.call(lender.lend())
     assert run.wait().status == "ok"
     assert next(failures, None) is None
+
+
+class Meter(UseMeter):
+    """Of a driver that shows lent ranks for as long as a test likes."""
+
+    def __init__(self) -> None:
+        super().__init__(CardReader(Nvml()))
+        self.asked, self.clear = threading.Event(), threading.Event()
+        self.gpu_ids: list[str] | None = None
+
+    def begin(self, order: StartOrder) -> None:
+        self.gpu_ids = order.gpu_ids
+
+    async def until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
+        self.asked.set()
+        while not self.clear.is_set():
+            await asyncio.sleep(0.001)
+
+
+def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left_them(node: Node, until: Until) -> None:
+    meter = Meter()
+    run, lender = _gang(node)
+    lender.loans = Loans(node.servers, "127.0.0.1", meter)
+    node.call(lender.lend())
+    assert run.wait().status == "ok"
+    left = asyncio.run_coroutine_threadsafe(lender.loans.leave(run.order.run), node.loop)
+    until(meter.asked.is_set, "the question")
+    assert meter.gpu_ids == ["1"]
+    assert not left.done()
+    meter.clear.set()
+    left.result(60)
 
 
 def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node) -> None:
