@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -46,16 +46,19 @@ class Lender:
     def __init__(self, node: Node, run: Run) -> None:
         self._node = node
         self._run = run.order.run
-        self._lead = Lending("127.0.0.1", lambda _: run.on_node)
+        self.lead = Lending("127.0.0.1", lambda _: run.on_node)
         self._tasks: list[asyncio.Task[None]] = []
         self.loans = Loans(node.servers, "127.0.0.1")
 
     async def lend(self) -> None:
-        address, port = await self._lead.listen()
+        address, port = await self.lead.listen()
         loan = self.loans.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
         assert loan is not None
         loan.grant(["1"])
         self._tasks.append(self._node.loop.create_task(self.loans.carry_out(self._run, loan)))
+
+
+Begin = Callable[..., tuple[Run, Lender]]
 
 
 @pytest.fixture
@@ -71,10 +74,20 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
     return pairs
 
 
-def _gang(node: Node, source: str = "print('begun')", **options: Any) -> tuple[Run, Lender]:
-    gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
-    run = node.start(source, gang=gang, **options)
-    return run, Lender(node, run)
+@pytest.fixture
+def begin(node: Node) -> Iterator[Begin]:
+    """Begins a gang of two ranks: one of this node, and one that the lender lends when it is told to."""
+    lenders: list[Lender] = []
+
+    def make(source: str = "print('begun')", **options: Any) -> tuple[Run, Lender]:
+        gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
+        run = node.start(source, gang=gang, **options)
+        lenders.append(Lender(node, run))
+        return run, lenders[-1]
+
+    yield make
+    for lender in lenders:
+        node.loop.call_soon_threadsafe(lender.lead.close)
 
 
 def _kill_supervisor(pair: Pair) -> None:
@@ -83,10 +96,10 @@ def _kill_supervisor(pair: Pair) -> None:
 
 @pytest.mark.parametrize("victim", ["leader", "lender"])
 def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
-    node: Node, taken: list[Pair], until: Until, victim: str
+    node: Node, begin: Begin, taken: list[Pair], until: Until, victim: str
 ) -> None:
     """Its leader forgets it without a word to those who follow it, and leaves no mark; no other rank begins."""
-    run, lender = _gang(node, gpu_ids=None)
+    run, lender = begin(gpu_ids=None)
     until(lambda: taken, "the leader's rank")
     node.call(lender.lend())
     lines = run.on_node.gang._lines
@@ -102,8 +115,10 @@ def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
     until(lambda: all(process.is_gone(pair.pid) for pair in taken), "the ranks")
 
 
-def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(node: Node, taken: list[Pair], until: Until) -> None:
-    run, lender = _gang(node, "import time\ntime.sleep(1000)")
+def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(
+    node: Node, begin: Begin, taken: list[Pair], until: Until
+) -> None:
+    run, lender = begin("import time\ntime.sleep(1000)")
     until(lambda: taken, "the leader's rank")
     node.call(lender.lend())
     run.wait_for(is_running)
@@ -114,13 +129,13 @@ def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(node: Node, t
     assert run.on_node.unbegun == ""
 
 
-def test_a_gang_whose_lender_is_gone_before_it_joins_can_begin_anew_at_once(node: Node) -> None:
+def test_a_gang_whose_lender_is_gone_before_it_joins_can_begin_anew_at_once(node: Node, begin: Begin) -> None:
     """Told by the gateway: there is no line whose end would tell it. A leader that is told to forget it does."""
-    run, _ = _gang(node)
+    run, _ = begin()
     node.loop.call_soon_threadsafe(run.on_node.gang.lose, "second")
     run.future.result(20)
     assert "second" in run.on_node.unbegun
-    run, _ = _gang(node)
+    run, _ = begin()
     assert node.call(_withdraw(run))
     run.future.result(20)
     assert (run.on_node.unbegun, run.on_node.outcome, run.messages) == ("", None, [])
@@ -131,10 +146,10 @@ async def _withdraw(run: Run) -> bool:
 
 
 def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
-    node: Node, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
+    node: Node, begin: Begin, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     """As when its fork server has just died."""
-    run, lender = _gang(node)
+    run, lender = begin()
     until(lambda: taken, "the leader's rank")
     take, failures = ForkServer.take, iter([True])
 
@@ -166,9 +181,11 @@ class Meter(UseMeter):
             await asyncio.sleep(0.001)
 
 
-def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left_them(node: Node, until: Until) -> None:
+def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left_them(
+    node: Node, begin: Begin, until: Until
+) -> None:
     meter = Meter()
-    run, lender = _gang(node)
+    run, lender = begin()
     lender.loans = Loans(node.servers, "127.0.0.1", meter)
     node.call(lender.lend())
     assert run.wait().status == "ok"
@@ -180,8 +197,8 @@ def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left
     left.result(60)
 
 
-def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node) -> None:
-    run, lender = _gang(node, _CELL)
+def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node, begin: Begin) -> None:
+    run, lender = begin(_CELL)
     node.call(lender.lend())
     run.wait_for(_pids)
     lent = _pids(run)[1]
