@@ -33,6 +33,7 @@ from jupyter_gpu_release.core.node_messages import (
 )
 from jupyter_gpu_release.core.provenance import Environment
 from jupyter_gpu_release.node.reporter import Reporter
+from jupyter_gpu_release.storage.atomic import write_atomic
 from jupyter_gpu_release.storage.events import EventWriter, read_events
 
 
@@ -201,7 +202,7 @@ class StandInAgent:
 
     async def answer(self, run: str, rank: int, body: bytes) -> None:
         if run in self._runs:
-            (Path(self._runs[run].order.folder) / f"answer-{rank}").write_bytes(body)
+            write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
 
     async def runs(self) -> bytes:
         return encode([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])

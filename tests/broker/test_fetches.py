@@ -66,7 +66,7 @@ def test_a_rank_whose_kernel_is_gone_is_told_so(gateway: GatewayBed, until: Call
     session.close()
     answer = _answer(gateway, asked.run, 0)
     until(answer.exists, "the gateway's answer")
-    until(lambda: decode(answer.read_bytes(), Answer) == Answer(error="the notebook's kernel is gone"), "its words")
+    assert decode(answer.read_bytes(), Answer) == Answer(error="the notebook's kernel is gone")
     with gateway.rest() as client:
         until(lambda: client.run(asked.run).finished_at, "the run's end")
 

@@ -95,6 +95,23 @@ def test_the_kernel_is_killed(module_cluster: Cluster, open_notebook: Open, unti
     module_cluster.assert_nothing_is_held(*pids)
 
 
+def test_the_kernel_is_killed_while_its_cell_waits_for_a_name(
+    module_cluster: Cluster, open_notebook: Open, until: Until
+) -> None:
+    notebook = open_notebook(module_cluster)
+    notebook.ok(
+        "%config GpuRelease.implicit_send_max = '1MiB'\nimport numpy as np, time\n"
+        "class Slow:\n    def __reduce__(self):\n        open('asked', 'w').close()\n        time.sleep(1000)\n"
+        "slow = np.empty(200_000, object)\nslow[:] = None\nslow[0] = Slow()"
+    )
+    notebook.begin(GPU + "eval('sl' + 'ow')")
+    until((notebook.folder / "asked").exists, "the question")
+    assert module_cluster.status()["gpus"]["held"] == 2
+    notebook.kill()
+    until(lambda: module_cluster.last_run()["state"] == "cancelled", "the run's end")
+    module_cluster.assert_nothing_is_held()
+
+
 def test_the_gateway_is_killed_and_the_cell_goes_on(module_cluster: Cluster, open_notebook: Open) -> None:
     notebook = open_notebook(module_cluster)
     cell, pids = _begin(notebook)
