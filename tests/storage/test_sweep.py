@@ -159,9 +159,8 @@ def test_collecting_in_a_loop_beside_writers_and_readers(tmp_path: Path, until: 
         before_s = _before_saves_s(tmp_path) - 0.3
         freed += sweep_blobs(tmp_path, footprints(tmp_path), before_s).blobs  # type: ignore[arg-type]
     for writer in writers:
-        assert writer.stdout is not None
-        whole += writer.stdout.read().split()
-        assert writer.wait() == 0
+        whole += writer.communicate(timeout=120)[0].split()
+        assert writer.returncode == 0
     _, problems = reader.communicate("\n".join(whole), timeout=120)
     until(lambda: sweep(tmp_path, grace_s=0.3) == 0 and not _garbage(tmp_path), "all garbage freed")
     assert (reader.returncode, problems) == (0, "")

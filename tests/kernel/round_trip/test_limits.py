@@ -76,6 +76,8 @@ def test_what_cannot_be_sent_is_named_before_queueing(
     assert reason in caught.value.message
     assert "inside the cell" in caught.value.mend
     assert "--skip" in caught.value.mend
+    for name in ("f", "s"):
+        getattr(nb.ns.get(name), "close", lambda: None)()
 
 
 def test_skip_is_the_way_out(nb: Notebook) -> None:
