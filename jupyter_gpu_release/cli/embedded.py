@@ -123,6 +123,7 @@ def stop_embedded(home: HomePaths) -> StopReport:
         ended = _end_cluster(cluster, keeper_pid, runtime)
         processes += ended
         clusters += ended > 0
+    _keepers[:] = [keeper for keeper in _keepers if keeper.poll() is None]
     if connection is None or connection.embedded:
         home.remove_connection()
     return StopReport(clusters, processes)
