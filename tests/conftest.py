@@ -35,6 +35,8 @@ _RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
 os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)
 
 _GONE_WITHIN_S = 90.0
+#: folders of tests whose ResourceWarnings are no errors yet
+_MAY_LEAVE_OPEN = ("cli", "differential", "faults", "gangs", "ui")
 
 
 # how long an example takes says more of the machine than of the code
