@@ -98,6 +98,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where it is not known yet whether all is closed, what is not is no error."""
+    for item in items:
+        if {folder.name for folder in item.path.parents} & set(_MAY_LEAVE_OPEN):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
 def pytest_unconfigure() -> None:
     """Remove this session's folder, unless something was left in it."""
     with contextlib.suppress(OSError):
