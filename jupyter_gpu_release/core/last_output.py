@@ -10,7 +10,7 @@ LIMIT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LastOutput:
-    """One of: the ``name`` of the notebook that holds it, a graph, or ``text`` in its place."""
+    """One of: the ``name`` of the notebook that holds it (or ``name.attribute``), a graph, or ``text`` in its place."""
 
     name: str = ""
     #: package of its class: where that is not imported, nothing is imported for a value that nobody asked for

@@ -139,7 +139,12 @@ class Namespace:
         step, so that its random states are the notebook's.
         """
         sent = SentObjects(prepared, in_turn=in_turn)
-        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find)
+
+        def take(facts: dict[str, Any]) -> None:
+            if prepared is not None:
+                self._settings.take(facts.get("settings", {}))
+
+        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
         for name, why in loaded.facts.get("lost", {}).items():
             loaded.values[name] = Pending(name, Unreturned(why))
         self.deleted_of_last = set(loaded.facts.get("deleted", ()))
@@ -174,8 +179,6 @@ class Namespace:
                 self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm, sent.find))
         if in_turn:
             self._rng_elsewhere = ambient.restore_rng(loaded.facts.get("rng", {}))
-        if prepared is not None:
-            self._settings.take(loaded.facts.get("settings", {}))
         self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
             made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]

@@ -48,7 +48,11 @@ def value_of(last: LastOutput, names: dict[str, Any], realm: Realm, sent: Live) 
     if last.text:
         return NotHere(last.text)
     if last.name:
-        return names.get(last.name, NotHere(f"<`{last.name}` of a GPU cell, which the notebook has not any more>"))
+        name, _, attribute = last.name.partition(".")
+        try:
+            return getattr(names[name], attribute) if attribute else names[name]
+        except (KeyError, AttributeError):
+            return NotHere(f"<`{last.name}` of a GPU cell, which the notebook has not any more>")
     if last.library not in sys.modules:
         return NotHere(f"<a value of {last.library}, which is not imported here; give it a name to have it here>")
     try:

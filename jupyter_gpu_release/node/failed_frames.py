@@ -149,7 +149,7 @@ def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambd
             continue
         seen.add(id(thing))
         looked_at += 1
-        if kind.__module__.partition(".")[0] in ("numpy", "torch") and isinstance(size := _nbytes(thing), int):
+        if kind.__module__.partition(".")[0] in ("numpy", "torch") and isinstance(size := nbytes_of(thing), int):
             found += size
         elif kind in (str, bytes, bytearray):
             found += len(thing)
@@ -164,7 +164,8 @@ def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambd
     return found
 
 
-def _nbytes(thing: Any) -> Any:
+def nbytes_of(thing: Any) -> Any:
+    """What an array says of itself; None: it is none."""
     try:
         return thing.nbytes
     except Exception:  # noqa: BLE001 - foreign code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain, islice
@@ -11,12 +12,16 @@ from ..core.last_output import LIMIT_BYTES, LastOutput
 from ..storage import codec
 from ..storage.rebuild import Realm
 from ..storage.references import Key, KnownInputs
-from .failed_frames import bytes_at_least, text_of
+from .failed_frames import bytes_at_least, nbytes_of, text_of
 from .fingerprint import is_immutable
 
-_PLAIN = frozenset({"builtins", "numpy", "pandas", "torch", "datetime", "decimal", "fractions", "collections"})
+_PLAIN = frozenset({
+    "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions", "ipaddress", "numpy", "pandas",
+    "pathlib", "time", "torch", "types", "uuid", "zoneinfo",
+})  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _MOST_LOOKED_AT = 200
+_DEEPEST = 20
 
 
 def last_output(value: Any, names: Mapping[str, Any], realm: Realm, known: KnownInputs | None = None) -> LastOutput:
@@ -26,7 +31,7 @@ def last_output(value: Any, names: Mapping[str, Any], realm: Realm, known: Known
     """
     if is_immutable(value):
         at_home = None
-    elif name := next((name for name, held in names.items() if held is value), ""):
+    elif name := next((name for name, held in names.items() if held is value), "") or _attribute(names, value):
         return LastOutput(name=name)
     else:
         at_home = _at_home(names, known)
@@ -38,7 +43,20 @@ def last_output(value: Any, names: Mapping[str, Any], realm: Realm, known: Known
             return LastOutput(
                 library=_library(value), stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers]
             )
+        if dump.failed:
+            return LastOutput(text=text_of(value, f"left in a GPU cell ({dump.failed['_']})"))
     return LastOutput(text=text_of(value, "too large for `_`; give it a name to have it here"))
+
+
+def _attribute(names: Mapping[str, Any], value: Any) -> str:
+    """``name.attribute`` of what holds ``value`` (``w.grad``)."""
+    for name, held in names.items():
+        for key, each in getattr(held, "__dict__", {}).items():
+            if each is value and isinstance(key, str):
+                return f"{name}.{key}"
+        if type(held).__module__.startswith("torch") and getattr(held, "grad", None) is value:
+            return f"{name}.grad"
+    return ""
 
 
 def _at_home(names: Mapping[str, Any], known: KnownInputs | None) -> KnownInputs:
@@ -61,11 +79,23 @@ def _library(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
-def _is_usual(value: Any, at_home: KnownInputs | None) -> bool:
+def _is_usual(value: Any, at_home: KnownInputs | None, depth: int = 0) -> bool:
+    """Plain values, those of numpy, pandas and torch, arrays of other libraries, and the user's objects of these."""
     kind = type(value)
     if at_home is not None and at_home.key_of(value) is not None:
         return True
+    if depth > _DEEPEST or any(base.__name__ == "Module" for base in kind.__mro__):
+        return False
+    parts: Iterable[Any] = ()
     if issubclass(kind, _CONTAINERS):
-        parts: Iterable[Any] = chain(value, value.values()) if issubclass(kind, dict) else value
-        return kind.__module__ in _PLAIN and all(_is_usual(part, at_home) for part in islice(parts, _MOST_LOOKED_AT))
-    return _library(value) in _PLAIN and not any(base.__name__ == "Module" for base in kind.__mro__)
+        parts = chain(value, value.values()) if issubclass(kind, dict) else value
+    if kind.__module__ == "__main__" or kind is types.SimpleNamespace:
+        parts = chain(parts, getattr(value, "__dict__", {}).values())
+    elif not (_library(value) in _PLAIN or hasattr(kind, "_fields") or _is_small_array(value)):
+        return False
+    return all(_is_usual(part, at_home, depth + 1) for part in islice(parts, _MOST_LOOKED_AT))
+
+
+def _is_small_array(value: Any) -> bool:
+    size = nbytes_of(value)
+    return isinstance(size, int) and size <= LIMIT_BYTES

@@ -30,7 +30,7 @@ from ..storage.pickler import without_gc
 from ..storage.rebuild import Realm
 from ..storage.references import HeldParts, Key, KnownInputs, Live
 from ..storage.settings import Settings
-from ..storage.views import is_partial_view
+from ..storage.views import writing_order
 from . import frameworks
 from .cell_settings import CellSettings
 from .failed_frames import collect_frames
@@ -258,7 +258,6 @@ class RankValues:
             "imported": self._modules.imported,
             "devices": home,
             "rng": ambient.capture_rng(),
-            "settings": self._changed_settings(notes),
             "failed": self._failed_frames(LIMIT_BYTES),
             "warned": self._warnings.shown,
         }
@@ -273,7 +272,10 @@ class RankValues:
             lost = {name: why for name, why in lost.items() if not is_state(name)}
             return {**facts, "same": same(is_written), "lost": lost}
 
-        dump = codec.dump(_views_last(values), self._realm, facts=further, known=known, failed=failed)
+        # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
+        changed_settings = self._changed_settings(notes)
+        first = {"settings": changed_settings} if changed_settings else None
+        dump = codec.dump(_views_last(values), self._realm, facts=further, first=first, known=known, failed=failed)
         notes += self._left_out(failed, troubles)
         notes += dump.notes("came back")
         results = [
@@ -472,4 +474,4 @@ def _type_name(value: Any) -> str:
 
 def _views_last(values: dict[str, Any]) -> dict[str, Any]:
     """What a view looks at is written before the view, so that it is not copied."""
-    return dict(sorted(values.items(), key=lambda item: is_partial_view(item[1])))
+    return dict(sorted(values.items(), key=lambda item: writing_order(item[1])))

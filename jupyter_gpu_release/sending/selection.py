@@ -20,7 +20,7 @@ from ..errors import CannotSendError, OptionError
 from ..storage import codec
 from ..storage.module_state import is_state, place_of, state_of
 from ..storage.pickler import global_reads
-from ..storage.views import is_partial_view
+from ..storage.views import writing_order
 from .code_reflection import reflection_of
 from .pending import NeedsRunError, Pending
 from .placing import follow_placement, is_device_choice
@@ -136,7 +136,7 @@ class Selection:
         for name in sorted(names & self._namespace.keys()):
             found |= self._with_device_choice(name)
         # what a view looks at comes before the view
-        return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
+        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
 
     def add(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send these, too, whatever the namespace holds."""
@@ -209,7 +209,7 @@ class Selection:
             elif self._may_go(name):
                 self.implicit.add(name)
                 found |= self._with_device_choice(name)
-        return dict(sorted(found.items(), key=lambda item: is_partial_view(item[1])))
+        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
 
     def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
         """What was set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and

@@ -45,7 +45,12 @@ def adopt(old: Any, new: Any) -> bool:
 
 
 def _is_open(kind: type) -> bool:
-    """Whether all that its objects are is in attributes, slots and items."""
+    """Whether all that its objects are is in attributes, slots and items.
+
+    What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one.
+    """
+    if hasattr(kind, "__del__"):
+        return False
     base: Any = kind
     while base.__flags__ & _HEAP_TYPE:
         base = base.__base__
@@ -162,12 +167,11 @@ def _adopt_object(old: Any, new: Any) -> bool:
 
 def _adopt_items(old: Any, new: Any) -> bool:
     if isinstance(old, dict):
-        dict.clear(old)
-        for key, value in dict.items(new):
-            dict.__setitem__(old, key, value)
-        if isinstance(old, collections.OrderedDict):  # which keeps the order of its own
-            for key in dict.keys(new):
-                collections.OrderedDict.move_to_end(old, key)
+        # an OrderedDict keeps an order of its own, which dict's methods do not know
+        base = collections.OrderedDict if isinstance(old, collections.OrderedDict) else dict
+        base.clear(old)
+        for key, value in base.items(new):
+            base.__setitem__(old, key, value)
         if isinstance(old, collections.defaultdict):
             old.default_factory = new.default_factory
     elif isinstance(old, set):

@@ -17,7 +17,7 @@ Rng = dict[str, Any]
 
 
 def capture_rng() -> Rng:
-    """The states of the global generators of ``random``, numpy and torch (CPU)."""
+    """The states of the global generators of ``random``, numpy, torch (CPU) and TensorFlow (if it was seeded)."""
     states: Rng = {"random": random.getstate()}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
@@ -25,7 +25,16 @@ def capture_rng() -> Rng:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
         states["torch"] = bytes(torch.get_rng_state().numpy().data)
+    context = _tensorflow()
+    if context is not None and context._seed is not None:  # else its operations draw from the system
+        states["tensorflow"] = (context._seed, context._rng.getstate())
     return states
+
+
+def _tensorflow() -> Any:
+    """TensorFlow's context, where its operations get their seeds from."""
+    module = sys.modules.get("tensorflow.python.eager.context")
+    return module.context() if module is not None and "tensorflow" in sys.modules else None
 
 
 def restore_rng(states: Rng) -> Rng:
@@ -46,6 +55,10 @@ def _restore_one(name: str, state: Any) -> bool:
     elif name == "torch" and hasattr(sys.modules.get("torch"), "set_rng_state"):
         torch = sys.modules["torch"]
         torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif name == "tensorflow" and (context := _tensorflow()) is not None:
+        seed, drawn = state
+        context._set_global_seed(seed)
+        context._rng.setstate(drawn)
     else:
         return False
     return True

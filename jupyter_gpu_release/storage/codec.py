@@ -94,16 +94,17 @@ def dump(
     rest_bytes: int = 0,
     state: State = lambda _modules, _codes: ({}, {}),
     facts: Facts = lambda _codes, _is_written: {},
+    first: Mapping[str, Any] | None = None,
     known: KnownInputs | None = None,
     failed: dict[str, Exception] | None = None,
 ) -> Dump:
     """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
     of ``rest`` what can be and has room in ``rest_bytes``, and the ``state`` of modules.
 
-    A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``known``: what
-    the receiver has itself.
+    A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``first``:
+    facts that the receiver learns before the values. ``known``: what it has itself.
     """
-    more = _More(follow, home, rest, rest_bytes, state)
+    more = _More(follow, home, rest, rest_bytes, state, dict(first or {}))
     failed = {} if failed is None else failed
     whole: set[Hashable] = set()
     order = LoadOrder()
@@ -136,6 +137,7 @@ class _More:
     rest: Rest
     rest_bytes: int
     state: State
+    first: dict[str, Any]
 
 
 class NoRoomError(Exception):
@@ -190,6 +192,9 @@ class _Writer:
         return self._pickler.torn
 
     def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:
+        if self._more.first:
+            self._pickler.dump(("", ""))
+            self._pickler.dump(self._more.first)
         first = self._first_values(values)
         if first:
             self._pickler.dump(("", "", empty_ones(first), list(first)))
@@ -337,6 +342,7 @@ class _Writer:
         del self._dump.buffers[before[1] :]
         self._pickler.memo = memo
         self._pickler.holders.clear()
+        self._pickler.arrays.clear()
         self._pickler.whole = set(self._whole)
 
 
@@ -386,18 +392,27 @@ class Loaded:
         return sorted(name for name in reads - namespace.keys() - vars(builtins).keys() if not name.startswith("__"))
 
 
-def load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None = None) -> Loaded:
-    """Rebuild all names of a graph; ``live`` finds the receiver's own objects that it refers to.
+def load(
+    stream: bytes,
+    buffers: Sequence[Any],
+    realm: Realm,
+    live: Live | None = None,
+    first: Callable[[dict[str, Any]], None] = lambda _facts: None,
+) -> Loaded:
+    """Rebuild all names of a graph; ``live`` finds the receiver's own objects that it refers to; ``first`` gets facts
+    as soon as they are read, those before the values first.
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
     with without_gc(), without_warnings():
-        return _load(stream, buffers, realm, live)
+        return _load(stream, buffers, realm, live, first)
 
 
-def _load(stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None) -> Loaded:
+def _load(
+    stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None, first: Callable[[dict[str, Any]], None]
+) -> Loaded:
     rebuilder = Rebuilder(realm)
-    reading = _Reading(realm.namespace)
+    reading = _Reading(realm.namespace, first)
     parts = Parts.of(stream)
 
     def reader(kind: Any) -> Any:
@@ -445,8 +460,9 @@ class _Reading:
     name = ""
     is_rest = False
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
+    def __init__(self, namespace: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
         self._namespace = namespace
+        self._tell = tell
         self.early = EarlyNames(namespace)
 
     def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
@@ -470,6 +486,7 @@ class _Reading:
             else:
                 self.is_rest = "rest" in value
                 loaded.facts |= value
+                self._tell(value)
             if reasons:
                 loaded.missing[self.name] = reasons[0]
                 reasons.clear()

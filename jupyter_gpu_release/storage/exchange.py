@@ -31,18 +31,19 @@ class Exchange:
         self._memory = memory_of(replaced.values())
         self._seen: set[int] = set()
         self._left = _MOST_VISITED
-        self._waiting: list[Any] = []
+        self._waiting: collections.deque[Any] = collections.deque()
 
     def names(self, namespace: dict[str, Any], *, but: Iterable[str] = ()) -> None:
-        """All values of these names (less ``but``)."""
+        """All values of these names (less ``but``), those near the names first."""
         left_out = set(but)
+        self._left = _MOST_VISITED
         for name, value in list(namespace.items()):
             if name in left_out or name.startswith("__"):
                 continue
             new = self._new(value)
             if new is not value:
                 namespace[name] = new
-            self._walk()
+        self._walk()
 
     def inside(self, things: Iterable[Any]) -> None:
         """What is in these and in objects that stand for what came back."""
@@ -53,7 +54,7 @@ class Exchange:
 
     def _walk(self) -> None:
         while self._waiting and self._left > 0:
-            value = self._waiting.pop()
+            value = self._waiting.popleft()
             if id(value) not in self._seen:
                 self._seen.add(id(value))
                 self._left -= 1
@@ -132,12 +133,27 @@ class Exchange:
     def _array_view(self, array: Any) -> Any:
         from . import numpy_reducers
 
+        tensor = numpy_reducers.tensor_below(array)
+        if tensor is not None:
+            return self._array_over_tensor(array, tensor)
         root = array if array.base is None else numpy_reducers.memory_root(array)
         new = self._memory.get(id(root)) if root is not None else None
         if new is None or array.dtype.hasobject:
             return array
         offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
         return numpy_reducers.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+    def _array_over_tensor(self, array: Any, tensor: Any) -> Any:
+        from . import torch_reducers
+
+        key = storage_key(tensor)
+        new = self._memory.get(key) if key else None
+        if new is None:
+            return array
+        offset = array.__array_interface__["data"][0] - tensor.untyped_storage().data_ptr()
+        return torch_reducers.array_over_storage(
+            new, array.dtype, array.shape, array.strides, offset, array.flags.writeable
+        )
 
     def _tensor_view(self, tensor: Any) -> None:
         """In place: the tensor stays itself."""
@@ -174,7 +190,9 @@ class Exchange:
                     if not (name.startswith("__") and name.endswith("__")):
                         self._attribute(value, name, part)
             return
-        if not str(kind.__module__).startswith(("numpy", "pandas")):
+        if kind.__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object":
+            self._object_array(value)
+        elif not str(kind.__module__).startswith(("numpy", "pandas")):
             attributes = _attributes(value)
             if attributes:
                 self._waiting.append(attributes)
@@ -186,6 +204,16 @@ class Exchange:
             new = self._new(part)
             if new is not part:
                 put(items, place, new)
+
+    def _object_array(self, array: Any) -> None:
+        """One of subplots, say."""
+        if array.ndim == 0 or array.size > _LONGEST or not array.flags.writeable:
+            return
+        self._left -= array.size
+        for place, part in enumerate(array.flat):
+            new = self._new(part)
+            if new is not part:
+                array.flat[place] = new
 
     def _mapping(self, mapping: Any) -> None:
         for key, part in list(mapping.items()):

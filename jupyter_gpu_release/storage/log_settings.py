@@ -55,6 +55,12 @@ def write(_module: Any, name: str, value: Any) -> None:
         _set(logger, *(value or _usual(logger)))
 
 
+def package_of(name: str) -> str:
+    """The package that may set this logger up, by its name; empty: none does."""
+    logger = name.removeprefix(_LOGGER) if name.startswith(_LOGGER) else "root"
+    return "" if logger == "root" else logger.partition(".")[0]
+
+
 def _loggers() -> Iterator[logging.Logger]:
     yield logging.root
     for name, logger in list(logging.root.manager.loggerDict.items()):

@@ -109,7 +109,12 @@ def reduce_global(pickler: Any, missing: MissingGlobal) -> Any:
 
 def reduce_object(_pickler: Any, missing: MissingObject) -> Any:
     """By recipe, for a receiver that can follow it."""
-    recipe, (items, entries) = missing._recipe, missing._items
+    (maker, *rest), (items, entries) = missing._recipe, missing._items
+    if isinstance(getattr(maker, "__self__", None), Rebuilder):
+        if maker.__name__.startswith("make_"):  # its attributes were set elsewhere
+            raise pickle.PicklingError(f"a {maker.__name__[5:]} that could not be rebuilt here ({missing._reason})")
+        maker = find_global(*next(place for place, name in RECEIVERS.items() if name == maker.__name__))
+    recipe = (maker, *rest)
     return follow_recipe, recipe, missing._state, iter(items) if items else None, iter(entries) if entries else None
 
 

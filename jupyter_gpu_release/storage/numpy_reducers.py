@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
         return NotImplemented
     if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
         pickler.memory_travels(id(array))
+        pickler.arrays[array.__array_interface__["data"][0]] = array
         return NotImplemented
     mapped = mapped_files.reduce_mapped(pickler, array)
     if mapped is not NotImplemented:
@@ -95,6 +97,11 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     referred = pickler.refer(array)
     if referred is not None:
         return referred
+    tensor = tensor_below(array)
+    if tensor is not None:
+        from . import torch_reducers
+
+        return torch_reducers.reduce_over_tensor(pickler, array, tensor)
     root = memory_root(array)
     if root is None:
         return NotImplemented
@@ -137,6 +144,16 @@ def memory_root(array: Any) -> Any:
     if not (flags.c_contiguous or flags.f_contiguous) or base.dtype.hasobject:
         return None
     return base
+
+
+def tensor_below(array: Any) -> Any:
+    """The tensor at whose memory an array looks (``t.numpy()``); None: at none of a tensor."""
+    base = array.base
+    while type(base) is np.ndarray:
+        base = base.base
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(base, torch.Tensor) and base.device.type == "cpu"
+    return base if is_tensor else None
 
 
 def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:

@@ -77,6 +77,8 @@ class GraphPickler(cloudpickle.Pickler):
         self.parts: set[Hashable] = set()
         self.torn: set[Hashable] = set()
         self.holders: dict[tuple[Any, str], Any] = {}
+        #: address → array that is written with that memory of its own
+        self.arrays: dict[int, Any] = {}
         self._reducers: dict[type, Reducer | None] = {
             type(sys.stdout): std_reducers.reduce_stream,
             type(sys.stderr): std_reducers.reduce_stream,

@@ -35,6 +35,11 @@ Key = int | str | tuple[str, int] | PartOf
 Live = Callable[[Key], Any]
 
 
+def _is_closure(thing: Any) -> bool:
+    """A function that has no id of its own."""
+    return isinstance(thing, types.FunctionType) and thing.__closure__ is not None
+
+
 def parts_of(value: Any) -> list[Any]:
     """What a container holds, or an object's attributes, in order."""
     if isinstance(value, list | tuple):
@@ -123,7 +128,7 @@ class References:
         return number
 
     def _note(self, key: Key, thing: Any) -> int | None:
-        return None if isinstance(thing, _NOT_REFERRED) else self._add(key, thing)
+        return None if isinstance(thing, _NOT_REFERRED) and not _is_closure(thing) else self._add(key, thing)
 
     def _note_deep(self, thing: Any) -> int | None:
         large = self._known.large_with(thing)

@@ -122,6 +122,18 @@ def _set_torch(torch: Any, name: str, value: Any) -> None:
         setattr(torch.backends.cudnn if kind == "cudnn" else sys.modules["torch._tensor_str"].PRINT_OPTS, rest, value)
 
 
+_HOOKS = "registered"
+
+
+def _hooks(module: Any) -> Values:
+    """How many hooks were registered: a module's are told apart by the number that each got."""
+    return {_HOOKS: module.RemovableHandle.next_id}
+
+
+def _set_hooks(module: Any, _name: str, value: Any) -> None:
+    module.RemovableHandle.next_id = max(module.RemovableHandle.next_id, value)
+
+
 def _set_sklearn(sklearn: Any, name: str, value: Any) -> None:
     sklearn.set_config(**{name: value})
 
@@ -326,6 +338,7 @@ LIBRARIES = (
     Library("numpy", _numpy, lambda _: _NUMPY_USUAL, _set_numpy),
     Library("pandas", _pandas, _pandas_usual, _set_pandas),
     Library("torch", _torch, lambda _: _TORCH_USUAL, _set_torch),
+    Library("torch.utils.hooks", _hooks, lambda _: {_HOOKS: 0}, _set_hooks),
     Library("sklearn", lambda m: dict(m.get_config()), lambda _: sys.modules["sklearn._config"]._global_config,
             _set_sklearn),
     Library("matplotlib", _matplotlib, _matplotlib_usual, _set_matplotlib),
@@ -338,7 +351,7 @@ _BY_MODULE = {library.module: library for library in LIBRARIES}
 #: packages add a library by an entry point of this group, which names a :class:`Library`
 PLUG_INS = "jupyter_gpu_release.settings"
 #: of no account for what a cell computes
-_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow", "logging"})
+_ONLY_SHOWN = frozenset({"warnings", "IPython", "sys", "mlflow", "logging", "torch.utils.hooks"})
 
 
 @functools.cache
@@ -401,13 +414,14 @@ class ArrivedSettings:
 
     def __init__(self) -> None:
         self.waiting: Settings = {}
+        #: package → levels of its loggers, which it sets itself when it is imported
+        self._again: Settings = {}
 
     def take(self, settings: Settings) -> None:
         """Set ``settings``; what this version of a library does not know is left out."""
         for module, values in settings.items():
             if module in _BY_MODULE:
                 self.waiting.setdefault(module, {}).update(values)
-        self._watch()
         self._settle()
 
     def all(self) -> Settings:
@@ -416,17 +430,31 @@ class ArrivedSettings:
         return {**self.waiting, **capture_settings()}
 
     def _settle(self) -> None:
+        for name, value in self.waiting.get("logging", {}).items():
+            package = log_settings.package_of(name)
+            if package and package not in sys.modules:
+                self._again.setdefault(package, {})[name] = value
         for module in [module for module in self.waiting if module in sys.modules]:
             self.imported(module)
+        self._watch()
 
     def _watch(self) -> None:
         others = [finder for finder in sys.meta_path if not isinstance(finder, _ImportWatch)]
-        if self.waiting or len(others) < len(sys.meta_path):
-            sys.meta_path[:] = [_ImportWatch(self), *others] if self.waiting else others
+        if self._is_waiting or len(others) < len(sys.meta_path):
+            sys.meta_path[:] = [_ImportWatch(self), *others] if self._is_waiting else others
+
+    @property
+    def _is_waiting(self) -> bool:
+        return bool(self.waiting or self._again)
+
+    def waits_for(self, module: str) -> bool:
+        """Whether something is to be set when this one is imported."""
+        return module in self.waiting or module in self._again
 
     def imported(self, module: str) -> None:
         """Called when a library for which settings wait has been imported."""
         _write(module, self.waiting.pop(module, {}))
+        _write("logging", self._again.pop(module, {}))
         self._watch()
 
 
@@ -435,7 +463,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
         self._arrived = arrived
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname not in self._arrived.waiting:
+        if not self._arrived.waits_for(fullname):
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)

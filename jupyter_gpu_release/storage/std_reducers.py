@@ -123,6 +123,18 @@ def _jax(kind: type) -> Any:
     return array_reducers.lookup_jax(kind)
 
 
+def _xgboost(kind: type) -> Any:
+    from . import xgboost_reducers
+
+    return xgboost_reducers.lookup(kind)
+
+
+def _tensorflow(kind: type) -> Any:
+    from . import tensorflow_reducers
+
+    return tensorflow_reducers.lookup(kind)
+
+
 def _cupy(kind: type) -> Any:
     from . import array_reducers
 
@@ -171,7 +183,7 @@ def refuse_future(_pickler: Any, _future: Any) -> Any:
 #: library → the reducer for one of its types; asked only when the library is loaded
 LIBRARIES = {
     "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
-    "pandas": _pandas, "accelerate": _accelerate,
+    "pandas": _pandas, "accelerate": _accelerate, "xgboost": _xgboost, "tensorflow": _tensorflow,
     "tqdm": _tqdm, "concurrent": _concurrent,
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import devices, group_reducers, mapped_files
+from . import devices, group_reducers, mapped_files, numpy_reducers
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
@@ -75,6 +75,30 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     return (rebuild_tensor, arguments, *state)
 
 
+def reduce_over_tensor(pickler: Any, array: Any, tensor: Any) -> Any:
+    """A numpy array that looks at a tensor's memory; a small part of a large one that stays is copied."""
+    if _is_small_view(pickler, array, tensor.untyped_storage()):
+        return NotImplemented
+    storage = tensor.untyped_storage()
+    offset = array.__array_interface__["data"][0] - storage.data_ptr()
+    holder = _StorageHolder.of(pickler, storage, "")
+    return array_over_storage, (holder, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def storage_over_array(array: Any) -> Any:
+    """A torch storage over an array's memory."""
+    flat = (array if array.flags.c_contiguous else array.T).reshape(-1).view("u1")
+    with warnings.catch_warnings():  # one that cannot be written to
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(flat).untyped_storage()
+
+
+def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A numpy array over ``storage``, which is on the CPU."""
+    memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+    return numpy_reducers.rebuild_view(memory, dtype, shape, strides, offset, writeable)
+
+
 def _kept(pickler: Any, thing: Any) -> Any:
     pickler.keep.append(thing)
     return thing
@@ -108,9 +132,11 @@ class _StorageHolder:
     def __graph_reduce__(pickler: Any, holder: _StorageHolder) -> Any:
         return _reduce_mapped(pickler, holder) or _reduce_holder(holder)
 
-    def __init__(self, storage: Any, mark: str) -> None:
+    def __init__(self, storage: Any, mark: str, array: Any) -> None:
         self.storage = storage
         self.mark = mark
+        #: whose memory it is (``torch.from_numpy``)
+        self.array = array
 
     @staticmethod
     def of(pickler: Any, storage: Any, mark: str) -> _StorageHolder:
@@ -118,7 +144,10 @@ class _StorageHolder:
         pickler.memory_travels(key)
         found: _StorageHolder | None = pickler.holders.get(key)
         if found is None:
-            found = pickler.holders[key] = _StorageHolder(storage, mark)
+            array = pickler.arrays.get(key[0]) if not mark and key[1] == "cpu" else None
+            if array is not None and not (array.nbytes == storage.nbytes() and array.flags.forc):
+                array = None
+            found = pickler.holders[key] = _StorageHolder(storage, mark, array)
         return found
 
 
@@ -151,6 +180,8 @@ def _reduce_holder(holder: _StorageHolder) -> Any:
     size = storage.nbytes()
     if size == 0:
         return devices.place_storage, (holder.mark, b"", 0)
+    if holder.array is not None:
+        return storage_over_array, (holder.array,)
     if storage.device.type != "cpu":
         storage = storage.cpu()
     memory: Any = (ctypes.c_char * size).from_address(storage.data_ptr())

@@ -1,12 +1,16 @@
-"""Whether a value shows a part of a larger memory. Looks at types by name: imports no library."""
+"""Which values to write first, as views look at the memory of others. Looks at types by name: imports no library."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def is_partial_view(value: Any) -> bool:
-    """Whether an array or tensor shows only a part of a larger memory (which should be written first)."""
+def writing_order(value: Any) -> int:
+    """Arrays before tensors, which may look at their memory; parts of a larger memory last."""
+    return 2 if _is_partial_view(value) else int(type(value).__module__ == "torch")
+
+
+def _is_partial_view(value: Any) -> bool:
     kind = type(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         base = value.base

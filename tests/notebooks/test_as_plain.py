@@ -197,6 +197,29 @@ def test_the_last_expression_of_a_gpu_cell_is_in_the_notebook(notebook: Notebook
     assert notebook.ok("%%gpu_train --gpus 0\nprint(_, 3)").text().endswith(" 3\n")
 
 
+def test_the_last_output_may_be_of_the_users_own_classes(fresh: Notebook) -> None:
+    fresh.ok(
+        "import dataclasses, functools, pathlib, types\n@dataclasses.dataclass\nclass Point:\n    x: object\n"
+        "seen = [1]\n@functools.lru_cache\ndef ways(n): return n"
+    )
+    fresh.ok(
+        "%%gpu_train --gpus 0\n[Point(Point(seen)), ways.cache_info(), pathlib.Path('a'), types.SimpleNamespace(b=2)]"
+    )
+    assert fresh.value("[_[0].x.x is seen, type(_[0]) is Point, _[1].misses, str(_[2]), _[3].b]") == [
+        True,
+        True,
+        0,
+        "a",
+        2,
+    ]
+    fresh.ok("%%gpu_train --gpus 0\nimport matplotlib.pyplot as plt\nPoint(plt.plot([1]))")
+    assert "give it a name" in fresh.value("repr(_)")
+    fresh.ok("%%gpu_train --gpus 0\npoint = Point([2])\npoint.x")
+    assert fresh.value("_ is point.x") is True
+    fresh.ok("%%gpu_train --gpus 0\n(n for n in seen)")
+    assert "cannot pickle" in fresh.value("repr(_)")
+
+
 def test_what_the_last_output_holds_are_the_objects_of_the_notebook(fresh: Notebook) -> None:
     fresh.ok("import numpy as np\nclass Card: pass\nhand = [Card(), Card()]\ntheta, big = np.ones(3), np.ones(1 << 18)")
     fresh.ok(

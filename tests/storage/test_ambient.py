@@ -86,6 +86,22 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     assert arrived.waiting == {}
 
 
+def test_levels_of_a_librarys_loggers_hold_although_it_sets_them_when_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "chatty.py").write_text("import logging\nlogging.getLogger('chatty.train').setLevel(logging.INFO)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    arrived = settings.ArrivedSettings()
+    arrived.take({"logging": {"logger chatty.train": (logging.ERROR, False, True, ())}})
+    assert logging.getLogger("chatty.train").level == logging.ERROR
+    before = settings.SettingsBefore(dict(arrived.waiting))
+    importlib.import_module("chatty")
+    assert logging.getLogger("chatty.train").level == logging.ERROR
+    assert before.changes()[0].get("logging") is None
+    assert sys.meta_path == finders
+
+
 def test_what_computes_otherwise_travels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     limit, context = sys.getrecursionlimit(), decimal.getcontext().copy()

@@ -189,3 +189,22 @@ def test_a_changed_input_is_one_object_with_what_is_made_of_it(nb: Notebook) -> 
     assert ns["w"].tolist() == [[7, 7]]
     ns["half"][3] = 4
     assert (ns["part"].tolist(), ns["big"][6]) == ([1, 4], 4)
+
+
+def test_arrays_of_subplots_hold_the_parts_of_a_figure_that_a_cell_changed(nb: Notebook) -> None:
+    nb.gpu("import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfig, axes = plt.subplots(1, 2)")
+    nb.gpu("fig.savefig('two.png')")
+    assert [*nb.ns["axes"]] == nb.ns["fig"].axes
+    nb.cell("axes[0].set_title('here')\nassert fig.axes[0].get_title() == 'here'")
+
+
+def test_hooks_of_several_cells_do_not_replace_one_another(nb: Notebook) -> None:
+    nb.cell("import torch\nmodel, heard = torch.nn.Linear(2, 2), []")
+    for name in "ab":
+        nb.gpu(f"handle = model.register_forward_hook(lambda *_: heard.append('{name}'))")
+        nb.ns["handle_" + name] = nb.ns["handle"]
+    nb.cell("model.register_forward_hook(lambda *_: heard.append('c'))\nmodel(torch.ones(2))")
+    assert nb.ns["heard"] == ["a", "b", "c"]
+    nb.gpu("handle_a.remove()\nmodel(torch.ones(2))")
+    assert nb.ns["heard"] == ["a", "b", "c", "b", "c"]
+    nb.cell("handle_b.remove()\nassert len(model._forward_hooks) == 1")

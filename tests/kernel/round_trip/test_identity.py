@@ -339,3 +339,16 @@ def test_a_view_whose_class_pickles_itself_in_its_own_way_says_that_it_is_a_copy
     assert nb.ns["w"] is nb.ns["length"]
     assert (nb.ns["v"].tolist(), nb.ns["v"].unit) == ([2, 3, 4], "m")
     assert trip.notes == ["`v` came back as a copy: Quantity pickles itself in a way of its own, with its values"]
+
+
+def test_a_decorated_function_in_a_result_is_the_notebooks_own(nb: Notebook) -> None:
+    nb.cell(
+        "calls = []\ndef counted(function):\n    seen = []\n    def inner(*args):\n        seen.append(args)\n"
+        "        calls.append(args)\n        return function(*args)\n    inner.seen = seen\n    return inner\n"
+        "@counted\ndef area(w, h):\n    return w * h"
+    )
+    nb.gpu("from functools import partial\ndouble = partial(area, 2)\ntools = {'area': area}")
+    assert nb.ns["double"].func is nb.ns["area"] is nb.ns["tools"]["area"]
+    nb.gpu("triple = partial(area, 3)\ntriple(5)")
+    assert nb.ns["triple"].func is nb.ns["double"].func is nb.ns["area"]
+    assert nb.ns["area"].seen == nb.ns["calls"] == [(3, 5)]

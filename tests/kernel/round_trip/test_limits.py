@@ -245,6 +245,16 @@ def test_values_of_packages_that_the_kernel_lacks(nb: Notebook) -> None:
     assert nb.ns["r"] == (5, True, "Thing")
 
 
+def test_a_package_finds_the_environment_that_the_cell_made_for_it(nb: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "picky.py").write_text("import os\nmode = os.environ['PICKY_MODE']\nclass Thing:\n    pass\n")
+    nb.cell(f"import sys; sys.path.append({str(tmp_path)!r})")
+    trip = nb.ok("import os\nos.environ['PICKY_MODE'] = 'jax'\nimport picky\nthing = picky.Thing()")
+    assert not trip.notes
+    assert sys.modules["picky"].mode == "jax"
+    assert type(nb.ns["thing"]).__name__ == "Thing"
+    nb.cell("import os; del os.environ['PICKY_MODE']; del sys.modules['picky']")
+
+
 # ------------------------------------------------------------------------------------------- weight
 def test_nothing_heavy_is_imported() -> None:
     code = (

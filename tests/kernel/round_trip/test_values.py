@@ -103,3 +103,24 @@ def test_a_set_has_its_order_there_and_back(nb: Notebook) -> None:
     )
     assert nb.ns["there"] == before
     assert nb.ns["orders"] == (list(nb.ns["new"]), list(nb.ns["boxes"][3]))
+
+
+def test_data_sets_of_xgboost_travel(nb: Notebook) -> None:
+    pytest.importorskip("xgboost")
+    nb.gpu(
+        "import numpy as np, xgboost as xgb\nx = np.arange(40.0).reshape(20, 2)\n"
+        "train = xgb.DMatrix(x, label=x[:, 0] > 9, weight=np.ones(20), feature_names=['a', 'b'])\nsame = [train]"
+    )
+    trip = nb.gpu("booster = xgb.train({'objective': 'binary:logistic'}, train, 2)\ntrain.set_label(np.ones(20))")
+    assert not trip.error
+    train = nb.ns["train"]
+    assert nb.ns["same"][0] is train
+    assert (train.num_row(), train.feature_names, train.get_label().mean(), train.get_weight().sum()) == (
+        20,
+        ["a", "b"],
+        1,
+        20,
+    )
+    assert nb.ns["booster"].predict(train).shape == (20,)
+    nb.gpu("booster.update(train, 2)")  # what it was is freed once
+    assert nb.ns["booster"].num_boosted_rounds() == 3

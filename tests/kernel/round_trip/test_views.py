@@ -55,3 +55,16 @@ def test_a_view_and_its_array_in_one_container(nb: Notebook) -> None:
 def test_a_view_whose_array_stays_behind_takes_only_itself(nb: Notebook) -> None:
     nb.cell("import numpy as np\nE = np.zeros((1000, 1000))\nparts = [E[:2], E[4:6]]\ndel E")
     assert nb.collect("parts").total_bytes < 100_000
+
+
+def test_an_array_over_a_tensors_memory_stays_there_although_the_cell_changes_the_tensor(nb: Notebook) -> None:
+    nb.gpu("import torch\nt = torch.arange(6.0)\nfirst = t.numpy()")
+    nb.cell("first[1] = 7.0\nassert t[1] == 7")
+    nb.gpu("array = t.numpy()\nrow = t.view(2, 3).numpy()[1]\narray[0] = -1")
+    nb.cell("row[2] = 9.0")
+    for name in ("t", "array", "first"):
+        assert nb.ns[name].tolist() == [-1.0, 7.0, 2.0, 3.0, 4.0, 9.0], name
+    nb.gpu("first[3] = 5.0")
+    nb.cell("assert t[3] == array[3] == row[0] == 5, (t, array, row)")
+    nb.gpu("import numpy as np\nn = np.arange(3.0)\nu = torch.from_numpy(n)\nu[0] = 4")
+    nb.cell("n[1] = 8.0\nassert u.tolist() == [4.0, 8.0, 2.0], u")

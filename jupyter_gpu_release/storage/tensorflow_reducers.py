@@ -1,0 +1,28 @@
+"""TensorFlow's compiled functions: as the function that they were made from. Loaded only where TensorFlow is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def lookup(kind: type) -> Any:
+    """The reducer for a type, None for TensorFlow's own way."""
+    module = sys.modules.get("tensorflow.python.eager.polymorphic_function.polymorphic_function")
+    return reduce_function if module is not None and kind is module.Function else None
+
+
+def reduce_function(_pickler: Any, function: Any) -> Any:
+    """What ``@tf.function`` made: it is traced anew where it is called."""
+    options = {
+        "input_signature": function.input_signature, "autograph": function._autograph,
+        "jit_compile": function._jit_compile, "reduce_retracing": function._reduce_retracing,
+    }  # fmt: skip
+    return rebuild_function, (function._python_function, options)
+
+
+def rebuild_function(function: Any, options: dict[str, Any]) -> Any:
+    """The same, not traced."""
+    import tensorflow
+
+    return tensorflow.function(function, **options)
