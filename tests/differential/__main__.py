@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,14 +21,17 @@ from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
 
 from .comparing import Difference, differences, documented_sentences
-from .playing import play
+from .playing import Play, play
 from .reading import cells_of, on_a_gpu
 
 
-def compare(path: Path, environment: dict[str, str]) -> list[Difference]:
-    """All differences of one notebook; ``environment`` names the cluster."""
+def compare(
+    path: Path, environment: dict[str, str], looked_at: Callable[[Play], None] = lambda _plain: None
+) -> list[Difference]:
+    """All differences of one notebook; ``environment`` names the cluster. ``looked_at`` gets the plain run."""
     sources = cells_of(path)
     plain = play(sources, path.parent, environment)
+    looked_at(plain)
     gpu = play(sources, path.parent, environment, gpu=on_a_gpu)
     return differences(plain, gpu, lambda: play(sources, path.parent, environment), documented_sentences())
 
@@ -47,6 +50,13 @@ def cluster() -> Iterator[dict[str, str]]:
             stop_embedded(home)
 
 
+def size_of(plain: Play) -> str:
+    """How much there was to compare."""
+    outputs = sum(len(cell.shown) for cell in plain.cells)
+    values = sum(map(len, plain.names.values()))
+    return f"{len(plain.cells)} cells, {outputs} outputs, {len(plain.names)} names ({values} values)"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     parser.add_argument("notebook", nargs="+", type=Path, help=".ipynb, or .py in the percent format")
@@ -55,10 +65,14 @@ def main() -> int:
     with cluster() as environment:
         for path in notebooks:
             began_s = time.monotonic()
-            found = compare(path.resolve(), environment)
+            plays: list[Play] = []
+            found = compare(path.resolve(), environment, plays.append)
             fresh = [each for each in found if not each.documented]
             undocumented += len(fresh)
-            print(f"{path}: {len(found)} differences, {len(fresh)} undocumented ({time.monotonic() - began_s:.0f} s)")
+            print(
+                f"{path}: {size_of(plays[0])}: {len(found)} differences, {len(fresh)} undocumented "
+                f"({time.monotonic() - began_s:.0f} s)"
+            )
             for each in found:
                 print(each, flush=True)
     return int(bool(undocumented))

@@ -12,6 +12,7 @@ _CELL = re.compile(r"^# ?%%((?: .*)?)$", re.MULTILINE)
 _MARKDOWN = re.compile(r"\s*\[(markdown|md|raw)\]")
 #: `# %matplotlib inline` in a script is the magic itself, so that the file stays valid Python
 _MAGIC = re.compile(r"^( *)# ([%!]\S)", re.MULTILINE)
+_OURS = re.compile(r"^%%?gpu_|^%load_ext jupyter_gpu_release", re.MULTILINE)
 
 
 def cells_of(path: Path) -> list[str]:
@@ -30,5 +31,5 @@ def percent_cells(text: str) -> list[str]:
 
 
 def on_a_gpu(source: str) -> str:
-    """The same cell as a GPU cell."""
-    return f"%%gpu_train\n{source}"
+    """The same cell as a GPU cell; our own magics stay what they are."""
+    return source if _OURS.search(source) else f"%%gpu_train\n{source}"

@@ -22,6 +22,10 @@ _HIDDEN = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 _ATOMS = (type(None), bool, int, float, complex, type(Ellipsis), range, slice)
 #: what a class of a library leaves out of its own pickles (sklearn's Bunch)
 _NOT_PICKLED = {"_deprecated_key_to_warnings"}
+#: they know the whole kernel
+_WIDGETS = {"ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
+#: ours, on a tensor that is on a GPU again in the next GPU cell
+_MARK = "_gpu_release_device"
 _ROWS_AT_MOST = 20_000
 Row = tuple[str, str]
 
@@ -80,6 +84,8 @@ class Walk:
             )
         elif isinstance(value, types.ModuleType):
             yield place, f"module {value.__name__}"
+        elif isinstance(value, type) and value.__module__ != "__main__":
+            yield place, f"class {class_name(value)}"
         elif kind in (tuple, frozenset):
             yield place, f"{kind.__name__} of {len(value)}"
             yield from self._items(place, value)
@@ -119,6 +125,8 @@ class Walk:
         elif isinstance(value, partial):
             yield place, "partial"
             yield from self._items(place, (value.func, value.args, value.keywords))
+        elif library in _WIDGETS:
+            yield place, f"instance of {class_name(kind)}"
         elif library == "numpy":
             yield from self._numpy(place, value, kind)
         elif library == "pandas":
@@ -236,7 +244,8 @@ class Walk:
         yield f"{place} (elements)", f"{digest(repr(plain.tolist()).encode())} {plain.flatten()[:8].tolist()}"
         if value.is_leaf and value.grad is not None:
             yield from self._of(f"{place}.grad", value.grad)
-        yield from self._of(f"{place}.__dict__", getattr(value, "__dict__", {}))
+        attributes = {name: each for name, each in vars(value).items() if name != _MARK}
+        yield from self._of(f"{place}.__dict__", attributes)
 
     def _drawn(self, place: str, value: Any, kind: type) -> Iterator[Row]:
         yield place, class_name(kind)
@@ -277,8 +286,9 @@ class Walk:
             yield from self._of(f"{place}[{key!r}]", item)
 
     def _state(self, place: str, state: Any) -> Iterator[Row]:
-        if not isinstance(state, dict):
-            yield from self._of(f"{place} (state)", state)
+        if not isinstance(state, dict):  # of a class of C, which makes it to be pickled
+            rows = list(Walk(self._space)._of("", state))
+            yield f"{place} (state)", digest(repr(rows).encode())
             return
         for name, item in state.items():
             if name not in _NOT_PICKLED:
