@@ -20,6 +20,7 @@ import time
 
 import msgspec
 
+from ..storage import log_settings
 from . import preload, process
 from .rank_process import run_rank
 from .rehearsal import rehearse
@@ -64,6 +65,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
         failed = preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
     _report(config, {"importing": ""})
+    log_settings.watch()
     rehearse()
     gc.collect()
     bad = preload.culprits()

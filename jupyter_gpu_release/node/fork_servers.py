@@ -39,7 +39,7 @@ _NOT_FOR_CELLS = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT",
 #: pairs that stand by: one more than the node has GPUs (that of a run which just ended is replaced in a quiet moment),
 #: at most this
 _MOST_STANDBY = 9
-#: so long after the latest order the next pair is forked, and so long is the pause between two
+#: so long after the latest order or end the next pair is forked, and so long is the pause between two
 _QUIET_S, _PAUSE_S = 0.06, 0.01
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
@@ -59,7 +59,7 @@ class ForkServer:
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
         self._spares: deque[Pair] = deque()
-        self._used_at = self._reused_at = 0.0
+        self._used_at = self._left_at = self._reused_at = 0.0
         self._retired = False
         self._filling: asyncio.Task[None] | None = None
 
@@ -89,6 +89,10 @@ class ForkServer:
             pair.close()
         return await self._connect()
 
+    def note_end(self) -> None:
+        """A run has ended: whoever waits for its GPUs or its names wants the cores now."""
+        self._left_at = time.monotonic()
+
     def put_off(self) -> None:
         """Short calls follow each other in processes that are there: they want the cores, and no pair soon."""
         self._reused_at = time.monotonic()
@@ -109,8 +113,8 @@ class ForkServer:
                     self._spares.append(await self._connect())
 
     def _due_at(self) -> float:
-        used_at = self._used_at + (_QUIET_S if self._spares else _EMPTY_QUIET_S)
-        return max(used_at, self._reused_at + _REUSE_QUIET_S)
+        quiet_at = max(self._used_at, self._left_at) + _QUIET_S if self._spares else self._used_at + _EMPTY_QUIET_S
+        return max(quiet_at, self._reused_at + _REUSE_QUIET_S)
 
     async def _connect(self) -> Pair:
         try:
@@ -272,6 +276,7 @@ class ForkServers:
 
     def done_with(self, server: ForkServer, pairs: Iterable[Pair] = (), *, stays_after: str = "") -> None:
         """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""
+        server.note_end()
         for pair in pairs:
             if stays_after:
                 self.staying.keep(stays_after, pair, server)

@@ -6,6 +6,7 @@ Runs nothing that starts OpenMP, autograd or a thread: it only moves bytes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import sys
 import types
@@ -54,8 +55,7 @@ def _travel() -> None:
     home |= _samples()
     names = [name for name in home if not name.startswith("__")]
     dump = codec.dump({name: home[name] for name in names}, Realm(home, at_home=True))
-    state = {"rng": ambient.capture_rng(), "settings": settings.capture_settings()}
-    payload = CellPayload(source="", ambient=pickle.dumps(state, protocol=5), reevaluate={"device": "str('cpu')"})
+    payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
     space = types.ModuleType("__main__").__dict__
     for stream, buffers in ((b"", []), (dump.stream, [bytes(buffer) for buffer in dump.buffers])):
         values = RankValues(space, payload, stream, buffers, has_gpu=False)
@@ -64,6 +64,12 @@ def _travel() -> None:
         space.setdefault("history", []).append(2.0)
         space["lock_free"] = {"a": 1}
         values.collect()
+
+
+@functools.cache
+def _notebooks_state() -> bytes:
+    """Made once, in the fork server: a rank never looks at all settings, which touches a thousand pages."""
+    return pickle.dumps({"rng": ambient.capture_rng(), "settings": settings.capture_settings()}, protocol=5)
 
 
 def _samples() -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Staying:
 def read(_module: Any) -> dict[str, Any]:
     """What is set, by what it is set for."""
     found: dict[str, Any] = {_DISABLE: logging.root.manager.disable} if logging.root.manager.disable else {}
+    found |= _watch.found if _watch is not None else {}
     for logger in _loggers():
         state = _state(logger)
         if state != _usual(logger):
@@ -63,9 +64,53 @@ def package_of(name: str) -> str:
 
 def _loggers() -> Iterator[logging.Logger]:
     yield logging.root
-    for name, logger in list(logging.root.manager.loggerDict.items()):
+    known = logging.root.manager.loggerDict if _watch is None else _watch.set_since
+    for name, logger in list(known.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] not in _OF_THE_PROCESS:
             yield logger
+
+
+class _Watch:
+    """Libraries have some hundred loggers: in a process that is forked from another each look writes to their pages.
+
+    So they are looked at once, before; after that only those that were set since, and all that are no library's.
+    """
+
+    def __init__(self) -> None:
+        self.set_since: dict[str, logging.Logger] = {}
+        #: of the other loggers
+        self.found: dict[str, Any] = {}
+        for name, logger in list(logging.root.manager.loggerDict.items()):
+            if not isinstance(logger, logging.Logger) or name.partition(".")[0] in _OF_THE_PROCESS:
+                continue
+            if not _is_of_library(logger):
+                self.set_since[name] = logger
+            elif (state := _state(logger)) != _usual(logger):
+                self.found[f"{_LOGGER}{name}"] = state
+
+    def note(self, logger: logging.Logger) -> None:
+        """It is set, or new."""
+        if logger is not logging.root:
+            self.set_since[logger.name] = logger
+            self.found.pop(f"{_LOGGER}{logger.name}", None)
+
+
+_watch: _Watch | None = None
+
+
+def watch() -> None:
+    """Note from now on which loggers are set (of a library's only the level counts, and whether it is disabled)."""
+    global _watch
+    if _watch is not None:
+        return
+    _watch = noted = _Watch()
+
+    def set_and_note(logger: logging.Logger, name: str, value: Any) -> None:
+        object.__setattr__(logger, name, value)
+        if name in ("level", "disabled"):
+            noted.note(logger)
+
+    logging.Logger.__setattr__ = set_and_note  # type: ignore[assignment, method-assign]
 
 
 def _usual(logger: logging.Logger) -> tuple[Any, ...]:
@@ -85,7 +130,8 @@ def _is_of_library(logger: logging.Logger) -> bool:
 
 
 def _set(logger: logging.Logger, level: int, disabled: bool, propagate: bool, handlers: tuple[Handler, ...]) -> None:
-    logger.setLevel(level)
+    if logger.level != level:  # setting it looks at all loggers
+        logger.setLevel(level)
     logger.disabled = disabled
     if _is_of_library(logger):
         return
