@@ -119,9 +119,29 @@ def manifest_of(folder: Path, limit_s: float = 120.0) -> dict[str, Any]:
     raise TimeoutError(f"{folder / 'manifest.json'} does not say that the lease is gone")
 
 
+#: the cluster that all share, while there is one
+_SHARED: list[Bed] = []
+
+
 @contextmanager
-def bed() -> Iterator[Bed]:
-    """A started cluster; stopped and removed on every way out."""
+def shared_bed() -> Iterator[None]:
+    """Every :func:`bed` within is the same cluster: with few repetitions most of the time would go into starts."""
+    with bed() as made:
+        _SHARED.append(made)
+        try:
+            yield
+        finally:
+            _SHARED.clear()
+            os.environ["JUPYTER_GPU_HOME"] = str(made.home)
+
+
+@contextmanager
+def bed(*, own: bool = False) -> Iterator[Bed]:
+    """A started cluster; stopped and removed on every way out. ``own``: never that which all share."""
+    if _SHARED and not own:
+        os.environ["JUPYTER_GPU_HOME"] = str(_SHARED[0].home)
+        yield _SHARED[0]
+        return
     folder = Path(tempfile.mkdtemp(prefix="jgr-bench-"))
     made = Bed(folder)
     try:

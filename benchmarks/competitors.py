@@ -1,4 +1,4 @@
-"""What people write without us, on the same cluster: ``python -m benchmarks.competitors KIND ADDRESS COUNT``."""
+"""What people write without us, on the same cluster: ``python -m benchmarks.competitors KIND[,…] ADDRESS COUNT``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def ray_train(count: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    kind, address, count = sys.argv[1:]
+    names, address, count = sys.argv[1:]
     ray.init(address=address, namespace="bench", log_to_driver=False)
     kinds = (actor, actor_without_torch, standing_actor, short_actors, ray_train)
-    print(json.dumps({made.__name__: made for made in kinds}[kind](int(count))))
+    found = {made.__name__: made for made in kinds}
+    print(json.dumps({name: found[name](int(count)) for name in names.split(",")}))

@@ -46,10 +46,10 @@ def run(*, quick: bool) -> Report:
                 ours = report.add("all_ranks_first_statement", _ranks(notebook, count))
                 report.add("last_rank_to_lease_gone", _gone(cluster, count, "released_s"))
                 report.add("last_statement_to_lease_gone", _gone(cluster, count, "ended_s"))
-            _against_ray_train(cluster, report, ours, 1 if quick else 2)
+            _against_ray_train(cluster, report, ours, (1, 2) if quick else (2, RANKS))
         finally:
             second.kill()
-    _against_accelerate(report, ours, 1 if quick else 3)
+    _against_accelerate(report, ours, (1, 2) if quick else (3, RANKS))
     return report
 
 
@@ -76,20 +76,21 @@ def _gone(cluster: Bed, count: int, since: str) -> list[float]:
     return [(run["gone_at"] - run["outcome"][since]) * 1000 for run in runs]
 
 
-def _against_ray_train(cluster: Bed, report: Report, ours: float, count: int) -> None:
+def _against_ray_train(cluster: Bed, report: Report, ours: float, size: tuple[int, int]) -> None:
+    """``size``: how often, and with how many ranks."""
     environment = {**os.environ, **cluster.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
     address = str(cluster.connection()["ray_address"])
-    theirs = _competitor(report, environment, "ray_train", address, str(count), str(RANKS))
+    theirs = _competitor(report, environment, "ray_train", address, *map(str, size))
     if theirs:
         report.ratios["ray_train"] = report.add("ray_train_first_statement", theirs) / ours
 
 
-def _against_accelerate(report: Report, ours: float, count: int) -> None:
+def _against_accelerate(report: Report, ours: float, size: tuple[int, int]) -> None:
     """``notebook_launcher`` starts its processes on this machine only, and without GPUs on the CPU."""
     if importlib.util.find_spec("accelerate") is None:
         report.notes.append("accelerate.notebook_launcher: skipped, accelerate is not installed here")
         return
-    theirs = _competitor(report, dict(os.environ), "accelerate", "", str(count), str(RANKS))
+    theirs = _competitor(report, dict(os.environ), "accelerate", "", *map(str, size))
     if theirs:
         report.ratios["accelerate"] = report.add("accelerate_first_statement", theirs) / ours
 

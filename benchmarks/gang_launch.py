@@ -61,7 +61,7 @@ def _actors(cluster: Bed, count: int) -> list[tuple[float, float]]:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])]
+    return [tuple(span) for span in json.loads(done.stdout.splitlines()[-1])["short_actors"]]
 
 
 def _busy(spans: list[tuple[float, float]]) -> float:

@@ -38,10 +38,10 @@ def run(*, quick: bool) -> Report:
         _server(Path(name), pids) as (bed, cards),
     ):
         _wait(lambda: len(bed.get("kernels")["kernels"]) == KERNELS, "the kernels to be watched")
-        _add_idle_cost(report, bed, 10 if quick else 60)
+        _add_idle_cost(report, bed, 5 if quick else 60)
         _add_status(report, bed, 100 if quick else 1000)
         _add_own_figures(report, bed)
-        _add_reaction(report, bed, cards, pids, 2 if quick else 10)
+        _add_reaction(report, bed, cards, pids, 1 if quick else 10)
     report.notes.append(f"{KERNELS} sleeping processes as kernels, {GPUS} fake cards, sampled every 2 s")
     report.notes.append(
         "targets: cpu ≤ 3 % of a core, loop ≤ 20 ms, policy pass ≤ 10 ms, status p95 ≤ 15 ms, acted ≤ 3 s"

@@ -60,9 +60,9 @@ def run(*, quick: bool = False) -> Report:
     with sync_playwright() as playwright:
         browser = launch(playwright)
         with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
-            _measure_crowd(report, browser, lab, seconds=8 if quick else 60)
-        _measure_start(report, browser, count=2 if quick else 10)
-        _measure_visible(report, browser, count=3 if quick else 30)
+            _measure_crowd(report, browser, lab, seconds=4 if quick else 60)
+        _measure_start(report, browser, count=1 if quick else 10)
+        _measure_visible(report, browser, count=2 if quick else 30)
         browser.close()
     return report
 

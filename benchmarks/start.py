@@ -50,16 +50,17 @@ def run(*, quick: bool) -> Report:
         seconds, mib = load_cost(1 if quick else 20)
         report.add("load_ext", [value * 1000 for value in seconds])
         report.add("load_ext_memory", mib, "MiB")
-    report.ratios["attached"] = _attached(report, 10 if quick else 60) / ours
+    report.ratios["attached"] = _attached(report, 3 if quick else 60) / ours
     report.add("first_cell_ever", [_first_ever()], "s")
     return report
 
 
 def _peers(cluster: Bed, report: Report, ours: float, count: int) -> None:
     """Measure the ways without us; ``notes`` say what is warm for whom."""
-    for kind in ("actor", "actor_without_torch", "standing_actor", "ray_train"):
-        theirs = report.add(f"{kind}_first_statement", _driver(cluster, kind, count))
-        report.ratios[kind] = theirs / ours
+    for kind, values in _driver(
+        cluster, ("actor", "actor_without_torch", "standing_actor", "ray_train"), count
+    ).items():
+        report.ratios[kind] = report.add(f"{kind}_first_statement", values) / ours
     report.notes += [
         "ours: warm. Processes with torch, pandas and sklearn loaded stand by; nobody holds the GPU before the call",
         "actor, actor_without_torch, ray_train: cold. A new process for each; torch is imported in it (not in"
@@ -124,15 +125,15 @@ def _cuda(notebook: Kernel, cluster: Bed, report: Report) -> None:
     report.add("first_cuda_kernel", found)
 
 
-def _driver(cluster: Bed, kind: str, count: int) -> list[float]:
-    """Run the competitor in a Ray driver of its own on the same cluster."""
+def _driver(cluster: Bed, kinds: tuple[str, ...], count: int) -> dict[str, list[float]]:
+    """Run the competitors, one after the other, in a Ray driver of their own on the same cluster."""
     environment = {**os.environ, **cluster.ray_environment(), "RAY_TRAIN_V2_ENABLED": "1"}
     address = cluster.connection()["ray_address"]
-    command = [sys.executable, "-m", "benchmarks.competitors", kind, address, str(count)]
+    command = [sys.executable, "-m", "benchmarks.competitors", ",".join(kinds), address, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
-        raise RuntimeError(f"{kind}: {done.stderr[-2000:]}")
-    values: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+        raise RuntimeError(f"{', '.join(kinds)}: {done.stderr[-2000:]}")
+    values: dict[str, list[float]] = json.loads(done.stdout.strip().splitlines()[-1])
     return values
 
 

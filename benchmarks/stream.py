@@ -18,7 +18,7 @@ _DISPLAY = (
 def run(*, quick: bool) -> Report:
     """Measure; the output is checked for completeness and order each time."""
     report = Report("stream")
-    rounds = 2 if quick else 7
+    rounds = 1 if quick else 7
     with bed() as cluster, kernel(cluster.work) as notebook:
         notebook.run("%%gpu_train\nprint(1)")
         for metric, code, check in (("lines", _PRINT, _check_lines), ("displays", _DISPLAY, _check_displays)):

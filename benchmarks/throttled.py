@@ -26,7 +26,7 @@ def lease_gone_throttled(report: Report, *, quick: bool) -> None:
     os.sync()  # what earlier parts wrote takes the disk and a core for a while
     os.environ["JUPYTER_GPU_PERSIST_RATE"] = _RATE
     try:
-        with bed() as cluster, kernel(cluster.work) as notebook:
+        with bed(own=True) as cluster, kernel(cluster.work) as notebook:
             notebook.run("%%gpu_train --gpus 1\nimport numpy as np")
             found = [_gone_ms(cluster, notebook) for _ in range(1 if quick else 5)]
     finally:
