@@ -15,8 +15,9 @@ from typing import Any
 from ..core.messages import CellPayload, Outcome, decode, encode
 from ..storage import ambient, codec, settings
 from ..storage.rebuild import Realm
-from .frames import Command, RankOrder
+from .frames import Command, Go, RankOrder
 from .values import RankValues
+from .written_files import WrittenTo
 
 _SOURCE = """
 import collections
@@ -45,7 +46,8 @@ def rehearse() -> None:
 def _speak() -> None:
     """Messages of each kind: their decoders are built once, here."""
     order = RankOrder(run="", payload=encode(CellPayload(source="")), folder="")
-    for message in (order, CellPayload(source=""), Outcome(status="ok"), Command("interrupt"), 0, 0.0):
+    others = (Go([]), WrittenTo([], 0.0, b"", b""), Outcome(status="ok"), Command("interrupt"), 0, 0.0)
+    for message in (order, CellPayload(source=""), *others):
         decode(encode(message), type(message))
 
 
