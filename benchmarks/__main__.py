@@ -19,8 +19,7 @@ from .bed import shared_bed
 from .metrics import check
 from .report import CannotMeasureError, Report, show
 
-#: gang last: it kills a node of its cluster
-NAMES = ("start", "release", "stream", "transfer", "server", "sidebar", "gang")
+NAMES = ("start", "release", "stream", "transfer", "gang", "server", "sidebar")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -125,7 +125,7 @@ _SHARED: list[Bed] = []
 
 @contextmanager
 def shared_bed() -> Iterator[None]:
-    """Every :func:`bed` within is the same cluster: with few repetitions most of the time would go into starts."""
+    """Every :func:`bed` within is the same cluster, but for those of their own: starts would take most of the time."""
     with bed() as made:
         _SHARED.append(made)
         try:

@@ -36,7 +36,7 @@ def run(*, quick: bool) -> Report:
     """Measure; ``quick`` takes few repetitions."""
     report = Report("gang")
     count = 1 if quick else 20
-    with bed() as cluster:
+    with bed(own=True) as cluster:
         gang_launch.add_rows(report, cluster, quick=quick)
         second = SecondNode(Ready(_connection(cluster), started=True), RANKS // 2)
         try:

@@ -140,7 +140,7 @@ def _measure_start(report: Report, browser: Browser, *, count: int) -> None:
 
 def _measure_visible(report: Report, browser: Browser, *, count: int) -> None:
     """From the cluster's own time of grant and of release to the panel's change."""
-    with bed() as cluster, _Notebook.opened(cluster.work) as notebook, tempfile.TemporaryDirectory() as folder:
+    with bed(own=True) as cluster, _Notebook.opened(cluster.work) as notebook, tempfile.TemporaryDirectory() as folder:
         home = {"JUPYTER_GPU_HOME": str(cluster.home)}
         with running_lab(Path(folder), environment=home) as lab:
             page = browser.new_page()
