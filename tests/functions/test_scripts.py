@@ -87,9 +87,11 @@ except ZeroDivisionError as error:
     facts["error"] = [str(error), str(error.__cause__), failed.exception() is not None]
 facts["seeds"] = len({run.result() for run in [launch(random), launch(random)]})
 facts["decorated"] = outer(7)[::2] + [outer.local(1)[2], outer.launch(2).result()[2], outer.__name__]
+os.environ["DB_PASSWORD"] = "s3cret"
 run = launch(peeks)
 facts["held back"] = run.result()
 facts["sent"] = launch(peeks, send="api_token").result()
+facts["exported"] = launch(os.environ.get, "DB_PASSWORD", export="DB_PASSWORD").result()
 big = launch(large, 1 << 20)
 array = big.result()["array"]
 facts["mapped"] = [int(array[-1]), gpu_release.load(big.id)["result"]["array"].shape]
@@ -126,7 +128,9 @@ def test_values_go_there_and_come_back(start: StartScript, tmp_path: Path):
     assert found["decorated"] == [True, 7, 1, 2, "outer"]
     assert found["held back"] is False
     assert "`api_token` looks like a secret and is held back: send='api_token' sends it" in err
-    assert found["sent"] == "s3cret"
+    said = "environment variable DB_PASSWORD looks like a secret and is held back: export='DB_PASSWORD' sends it"
+    assert said in err
+    assert [found["sent"], found["exported"]] == ["s3cret"] * 2
     assert found["ranks"] == [0, 1]
     assert found["chained"] == [25, 3]  # a callback may launch and wait
     assert found["mapped"] == [(1 << 20) - 1, [1 << 20]]
