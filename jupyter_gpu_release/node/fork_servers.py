@@ -1,4 +1,7 @@
-"""The agent's side of its fork servers: start, replace when packages changed, one-off ones for ``--fresh``."""
+"""The agent's side of its fork servers: start, replace when packages changed, one-off ones for ``--fresh``.
+
+They are started by a thread of their own: where Python lies on a filesystem that hangs, that takes as long as this.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +37,8 @@ from .staying import StayingProcesses
 
 log = logging.getLogger(__name__)
 READY_S = 120.0
+#: for its process to be there at all
+START_S = 60.0
 #: a pair that is not there after this will never be
 _PAIR_S = 60.0
 #: Ray sets these for its own workers; cells shall have the machine's cores
@@ -45,6 +53,41 @@ _QUIET_S, _PAUSE_S = 0.06, 0.01
 _EMPTY_QUIET_S = 0.015
 #: and so long after calls were said to follow each other in their processes: no pair is wanted, and each costs 80 ms
 _REUSE_QUIET_S = 0.3
+
+
+_Start = Callable[[], subprocess.Popen[bytes]]
+
+
+class _Starter:
+    """One thread that starts processes. It lives as long as the agent, since they end with who has started them."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[_Start, Future[subprocess.Popen[bytes]]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, start: _Start) -> Future[subprocess.Popen[bytes]]:
+        """Start a process; never blocks."""
+        future: Future[subprocess.Popen[bytes]] = Future()
+        self._asked.put((start, future))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="jgr-starting", daemon=True)
+            self._thread.start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            start, future = self._asked.get()
+            if future.set_running_or_notify_cancel():  # else nobody waits for it any more
+                try:
+                    future.set_result(start())
+                except Exception as error:  # noqa: BLE001 - for who waits; this thread may not end
+                    future.set_exception(error)
+
+
+def _kill_late(started: Future[subprocess.Popen[bytes]]) -> None:
+    """Nobody waits any more for a process that is there only now."""
+    if not started.cancelled() and started.exception() is None:
+        started.result().kill()
 
 
 class ForkServer:
@@ -186,6 +229,8 @@ class ForkServers:
         self._node = node
         self._standby = min(max(gpus, 1) + 1, _MOST_STANDBY)
         self._current: ForkServer | None = None
+        self._starter = _Starter()
+        self._starting: asyncio.Task[ForkServer] | None = None
         self._retired: list[ForkServer] = []
         self._stamp: object = None
         self._digest = ""
@@ -203,16 +248,22 @@ class ForkServers:
         """What the current fork server reported (libraries that left the preload list)."""
         return self._current.notes if self._current else []
 
-    def start(self) -> ForkServer:
-        """Start the current fork server if there is none; returns at once (await its ``ready``)."""
-        if self._current is not None and not self._current.alive:
+    async def start(self) -> ForkServer:
+        """Start the current fork server if there is none; returns when its process is there (await its ``ready``)."""
+        if self._current is not None and self._current.alive:
+            return self._current
+        if self._starting is None or self._starting.done():  # whoever waits for it shares its failure, too
+            self._starting = asyncio.create_task(self._start_current())
+        return await asyncio.shield(self._starting)
+
+    async def _start_current(self) -> ForkServer:
+        if self._current is not None:
             self._current.discard()
             self._current = None
-        if self._current is None:
-            self._stamp, self._digest = preload.folders_stamp(), preload.packages_digest()
-            self._current = self._spawn(self._names)
-            self._current.stand_by(self._standby)
-        return self._current
+        self._stamp, self._digest = preload.folders_stamp(), preload.packages_digest()
+        server = self._current = await self._spawn(self._names)
+        server.stand_by(self._standby)
+        return server
 
     async def working(self) -> ForkServer:
         """The current fork server, ready. One that dies as it preloads is started again, then without what it died of.
@@ -220,7 +271,7 @@ class ForkServers:
         Raises :class:`ClusterError` when none starts even with nothing preloaded.
         """
         while True:
-            server = self.start()
+            server = await self.start()
             try:
                 await server.ready()
             except ClusterError as error:
@@ -247,7 +298,7 @@ class ForkServers:
         """The fork server to use now, ready."""
         self._sweep()
         if fresh:
-            server = self._spawn([])
+            server = await self._spawn([])
             self._retired.append(server)
         else:
             if self._packages_changed() and self._current is not None:
@@ -311,7 +362,8 @@ class ForkServers:
         self._digest = digest
         return changed
 
-    def _spawn(self, names: list[str]) -> ForkServer:
+    async def _spawn(self, names: list[str]) -> ForkServer:
+        """Raises :class:`ClusterError` when no process comes in time, and ``OSError`` when there can be none."""
         path = Path(self._config.runtime) / f"{self._prefix}{secrets.token_hex(3)}.sock"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
@@ -320,14 +372,28 @@ class ForkServers:
         status_read, status_write = os.pipe()
         server_config = ServerConfig(listener.fileno(), status_write, os.getpid(), names, fatal=self._fatal)
         argument = msgspec.json.encode(server_config).decode()
-        with open(path.with_suffix(".log"), "wb", opener=_private) as log:
-            popen = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", argument],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(), cwd="/",
-                pass_fds=(listener.fileno(), status_write), start_new_session=True,
-            )  # fmt: skip
-        os.close(status_write)
-        listener.close()
+        environment = self._environment()
+
+        def start() -> subprocess.Popen[bytes]:
+            with listener, os.fdopen(status_write, "wb"), open(path.with_suffix(".log"), "wb", opener=_private) as log:
+                return subprocess.Popen(
+                    [sys.executable, "-m", "jupyter_gpu_release.node.fork_server", argument],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/",
+                    pass_fds=(listener.fileno(), status_write), start_new_session=True,
+                )  # fmt: skip
+
+        started, popen = self._starter.begin(start), None
+        try:
+            popen = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(started)), START_S)
+        except TimeoutError:
+            raise ClusterError(
+                f"{sys.executable} could not be started within {START_S:g} s",
+                mend="does the filesystem that it lies on answer? `jupyter gpu doctor` looks at the node",
+            ) from None
+        finally:
+            if popen is None:
+                os.close(status_read)
+                started.add_done_callback(_kill_late)
         return ForkServer(path, popen, status_read)
 
     def _environment(self) -> dict[str, str]:

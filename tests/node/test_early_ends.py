@@ -11,6 +11,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -87,6 +88,28 @@ def test_a_fork_server_that_is_gone_leaves_nothing_on_the_disk(node: Node, until
     assert node.run("print(1)").outcome.status == "ok"
     until(lambda: len(list(node.runtime.glob("fs-*.sock"))) == 1, "the living one's only")
     assert len(list(node.runtime.glob("fs-*.log"))) == 1
+
+
+def test_a_fork_server_that_takes_long_to_start_holds_up_nobody(
+    own_node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Python lies on a filesystem that hangs: the node's event loop answers meanwhile."""
+    starting, go, popen = threading.Event(), threading.Event(), subprocess.Popen
+
+    def hang(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        starting.set()
+        assert go.wait(60)
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", hang)
+    os.kill(_server(own_node), signal.SIGKILL)
+    until(lambda: not own_node.servers._current.alive, "it is dead")  # type: ignore[union-attr]
+    run = own_node.start("print(1)")
+    until(starting.is_set, "the next one is being started")
+    own_node.call(asyncio.sleep(0))
+    assert not go.is_set()
+    go.set()
+    assert run.wait().status == "ok"
 
 
 def test_a_library_that_ends_the_process_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ UntilTrue = Callable[[Callable[[], object], str], None]
 
 def _pairs(node: Node) -> dict[int, int]:
     """Ranks that stand by or run, with their supervisors."""
-    server = node.servers.start()
+    server = node.call(node.servers.start())
     return {rank: pid for pid in process.children_of(server.pid) for rank in process.children_of(pid)}
 
 

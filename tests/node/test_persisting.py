@@ -227,7 +227,7 @@ def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
 def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
     run, away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
-    server = own_node.servers.start().pid
+    server = own_node.call(own_node.servers.start()).pid
     if victim == "fork server":
         os.kill(server, signal.SIGKILL)
     else:
