@@ -28,6 +28,8 @@ class Arrival:
         self._originals = originals
         #: id of an object that shall be nowhere any more → (it, what stands in its place)
         self._pairs: dict[int, tuple[Any, Any]] = {}
+        #: names whose object is another one now → the old one
+        self.olds: dict[str, Any] = {}
         #: whether something of the notebook stands in the place of something that arrived
         self._home = False
 
@@ -60,6 +62,7 @@ class Arrival:
             old, new = self._originals[name], values[name]
             if not self._keep(old, new):
                 replaced[id(old)] = (old, new)
+                self.olds[name] = old
         for old, thing in same:
             if id(old) in shared:
                 continue
@@ -77,6 +80,12 @@ class Arrival:
             old = by_number.get(number)
             if type(old) is type(thing) and old is not thing:
                 yield old, thing
+
+    def holders(self, old: Any) -> list[int]:
+        """Ids of what holds an old object here."""
+        found: list[Any] = [self._originals, self._pairs.get(id(old)), self.olds]
+        found += [self._memo.get(id(old)), self._pairs]
+        return [*map(id, found), *self._pairs]
 
     # --------------------------------------------------------- objects of the notebook that stay themselves
     def _keep(self, old: Any, new: Any) -> bool:

@@ -28,6 +28,7 @@ from ..storage.numbered_parts import PartOf, number_parts
 from ..storage.rebuild import Realm
 from ..storage.references import Key, parts_of
 from .arrival import Arrival
+from .left_behind import left_behind, sentences
 from .post_mortem import value_of
 
 _AUTOMATIC = Choice()
@@ -185,6 +186,8 @@ class Namespace:
             self.outward.origins.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
+            names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
+            self._notes += sentences(name for name in names if not is_state(name))
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
@@ -241,6 +244,13 @@ class SentObjects:
         if place >= len(parts):
             raise KeyError(key)
         return parts[place]
+
+    def holders(self, _old: Any) -> list[int]:
+        """Ids of what holds an object here."""
+        if self._prepared is None:
+            return []
+        found = [self._prepared.originals, self._prepared.unsent, self.__dict__.get("_by_number")]
+        return [*map(id, [*found, *self._prepared.buffers, *self._inside.values(), *self._parts.values()])]
 
     def _numbered(self, value: Any, part: PartOf) -> Any:
         if part.name not in self._inside:

@@ -208,3 +208,31 @@ def test_hooks_of_several_cells_do_not_replace_one_another(nb: Notebook) -> None
     nb.gpu("handle_a.remove()\nmodel(torch.ones(2))")
     assert nb.ns["heard"] == ["a", "b", "c", "b", "c"]
     nb.cell("handle_b.remove()\nassert len(model._forward_hooks) == 1")
+
+
+REPLACED = """
+import numpy as np, threading, queue
+x, y, z = np.zeros(4), np.zeros(4), np.zeros(4)
+held, started, go, seen = [x, (y, {"y": y})], threading.Event(), threading.Event(), []
+def work(mine):
+    started.set()
+    go.wait(60)
+    seen.append(mine.shape)
+def gen(mine):
+    while True: yield mine.shape
+"""
+
+
+def test_what_only_a_thread_or_a_generator_holds_of_a_replaced_object_is_said(nb: Notebook) -> None:
+    nb.cell(REPLACED)
+    trip = nb.ok("x.shape = y.shape = (2, 2)")
+    assert trip.notes == []
+    assert nb.cell("held[0] is x, held[1][0] is y, held[1][1]['y'] is y, x.shape") == (True, True, True, (2, 2))
+    nb.cell("g = gen(x); next(g)\nthread = threading.Thread(target=work, args=(y,)); thread.start(); started.wait(60)")
+    try:
+        trip = nb.ok("for each in (x, y, z): each.shape = (4, 1)")
+    finally:
+        nb.cell("go.set(); thread.join()")
+    assert [note.partition(" is another object now")[0] for note in trip.notes] == ["`x`", "`y`"]
+    assert all(note.endswith("still holds the old one") for note in trip.notes)
+    assert nb.cell("next(g), seen[0], z.shape") == ((2, 2), (2, 2), (4, 1))
