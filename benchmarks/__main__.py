@@ -40,7 +40,8 @@ def main() -> int:
             except CannotMeasureError as error:
                 cannot.append(f"benchmark {name} did not run: {error}")
                 print(cannot[-1], file=sys.stderr, flush=True)
-            print(f"({name}: {time.monotonic() - began_s:.0f} s)", file=sys.stderr, flush=True)
+            if len(names) > 1:
+                print(f"({name}: {time.monotonic() - began_s:.0f} s)", file=sys.stderr, flush=True)
     is_checked = not arguments.quick or os.environ.get("CI") == "true"  # CI has what it takes
     return int(bool(cannot) and is_checked)
 
