@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 _AGENT_PATIENCE_S = 10.0
 #: the phase that a run had surely reached when it was stored in this state
 _PHASE_OF = {RunState.RUNNING: 1, RunState.RELEASING: 2, RunState.PERSISTING: 3}
+#: states in which no cell has begun, as far as the ledger knows
+_BEFORE_RUNNING = (RunState.SUBMITTED, RunState.QUEUED, RunState.STARTING)
 
 
 @dataclass
@@ -113,7 +115,7 @@ async def adopt(broker: Broker, remembered: Remembered) -> None:
         elif known is not None:
             await _go_on(broker, record, lease, known, places[record.run])
         else:
-            unbegun = stored is None or (lease is not None and await _is_unbegun(broker, record, lease, silent))
+            unbegun = stored is None or await _is_unbegun(broker, record, stored, silent)
             await _without_agent(broker, record, lease, unbegun=unbegun)
     for stored in remembered.leases.values():
         broker.journal.put(partial(ledger.drop_lease, lease=stored.lease))
@@ -224,11 +226,10 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = broker.lifecycle
     record.lease = lease
-    granted = record.state is RunState.STARTING and unbegun
-    waits = granted or record.state in (RunState.SUBMITTED, RunState.QUEUED)
+    waits = unbegun and record.state in _BEFORE_RUNNING
     if not waits or (record.series and await broker.manifests.may_have_begun(record.run)):
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
-    elif granted:
+    elif lease is not None or record.state is RunState.STARTING:
         lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))
     else:
         lifecycle.queue.add(record)
@@ -245,26 +246,23 @@ async def _is_taken_back(broker: Broker, record: RunRecord, lease: Lease | None,
         return False
 
 
-async def _is_unbegun(broker: Broker, record: RunRecord, lease: Lease, silent: set[str]) -> bool:
-    """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it."""
-    if _same_agent(broker, lease, silent):
-        return True
-    first = lease.slots[0].node
-    if first in silent or record.state is not RunState.STARTING:
+async def _is_unbegun(broker: Broker, record: RunRecord, stored: StoredLease, silent: set[str]) -> bool:
+    """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it.
+
+    The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
+    """
+    placement = decode(stored.placement, Placement)
+    first = placement.slots[0][0]
+    node = broker.nodes.find(first)
+    if first in silent or record.state not in _BEFORE_RUNNING:
         return False
+    if node is not None and node.info is not None and node.info.incarnation == placement.incarnation:
+        return True
     try:
         return not await broker.nodes.has_begun(first, record.run)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False
-
-
-def _same_agent(broker: Broker, lease: Lease, silent: set[str]) -> bool:
-    """Whether the agent that would have started the run still lives (so that it never heard of the run)."""
-    node = broker.nodes.find(lease.slots[0].node)
-    if node is None or node.node in silent or node.info is None:
-        return False
-    return node.info.incarnation == lease.incarnation
 
 
 def unix_user() -> str:

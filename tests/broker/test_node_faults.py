@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from broker_bed import BrokerBed, until
 
-from jupyter_gpu_release.broker import membership, recovery
+from jupyter_gpu_release.broker import ledger, membership, recovery
 from jupyter_gpu_release.broker.broker import Broker
 from jupyter_gpu_release.broker.nodes import NodeTable
 from jupyter_gpu_release.broker.runs import RunRecord
@@ -82,12 +84,18 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("begun", [True, False])
-async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(bed: BrokerBed, begun: bool) -> None:
+@pytest.mark.parametrize("in_ledger", ["starting", "queued"])
+async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(
+    bed: BrokerBed, begun: bool, in_ledger: str
+) -> None:
     """That is committed a little later than it is told; the mark on the node says whether the cell has begun."""
     async with bed.life() as first:
         record = await bed.running(first, 4)
         assert record.state is RunState.RUNNING
         first.journal._later.pop(record.run)
+        if in_ledger == "queued":
+            view = msgspec.structs.replace(record.view, state="queued")
+            first.journal.put(partial(ledger.update_run, view=view, outcome=None))
     bed.next_agent("b")
     if not begun:
         bed.agents["b"].marks.clear()
