@@ -52,7 +52,7 @@ demo: $(STAMP) ## run the example notebook on a cluster of its own; writes examp
 
 test: $(STAMP) bundle ## import contract and all tests
 	$(BIN)/lint-imports --no-cache
-	@$(BIN)/python tests/beds/side_by_side.py
+	@$(BIN)/python tests/harness/side_by_side.py
 
 soak: $(STAMP) ## the heavy suites at full size (make test runs each small): hours
 	JUPYTER_GPU_SOAK=1 $(BIN)/python -m pytest -m soak -o timeout=7200

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jupyter_gpu_release.cli.ray_head import LOOPBACK_ONLY
+from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
 
 from .bed import Bed
 
@@ -47,7 +47,9 @@ def _ray_settings(folder: Path) -> dict[str, str]:
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
-    path = folder / "path"  # as in cli/ray_head.py: spares each process two seconds where JupyterLab is installed
+    path = (
+        folder / "path"
+    )  # as in local_cluster/ray_head.py: spares each process two seconds where JupyterLab is installed
     path.mkdir()
     (path / "rfc3987_syntax.py").write_text("raise ImportError('left out by the benchmark')\n")
     return {

@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
-from jupyter_gpu_release.cli.ray_head import LOOPBACK_ONLY
+from jupyter_gpu_release.local_cluster.ray_head import LOOPBACK_ONLY
 
 
 class Kernel:

@@ -20,7 +20,7 @@ from . import gang_launch
 from .bed import Bed, Kernel, bed, kernel
 from .report import Report
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "beds"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
 from second_node import SecondNode
 
 RANKS = 8

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from jupyter_gpu_release.broker import ledger
-from jupyter_gpu_release.broker.broker import Broker
-from jupyter_gpu_release.broker.recovery import unix_user
-from jupyter_gpu_release.broker.server import build_app, serve
-from jupyter_gpu_release.broker.tokens import TokenBook, embedded_token
-from jupyter_gpu_release.cli import run_commands
-from jupyter_gpu_release.cli.arguments import parse
+from jupyter_gpu_release.cli import runs
+from jupyter_gpu_release.cli.parser import parse
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.core.config import GatewayConfig
-from jupyter_gpu_release.core.messages import ErrorInfo, Graph, Outcome, RunRequest, RunView, ValueInfo
-from jupyter_gpu_release.core.resources import ResourceAsk
+from jupyter_gpu_release.gateway.api.app import build_app, serve
+from jupyter_gpu_release.gateway.auth.tokens import TokenBook, embedded_token
+from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.reconcile.recovery import unix_user
+from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
 
 from .report import Report
 
@@ -54,10 +54,10 @@ def add_listing(report: Report, *, quick: bool) -> None:
 
 def _command_ms(client: GatewayClient) -> float:
     """``jupyter gpu runs --limit 10000``, drawn as a table; without the interpreter's start."""
-    run_commands._gateway = lambda: GatewayClient(client.url, _TOKEN)
+    runs._gateway = lambda: GatewayClient(client.url, _TOKEN)
     began = time.perf_counter()
     with redirect_stdout(io.StringIO()) as drawn:
-        run_commands.runs(parse(["runs", "--limit", str(RUNS)]))
+        runs.runs(parse(["runs", "--limit", str(RUNS)]))
     took = (time.perf_counter() - began) * 1000
     assert drawn.getvalue().count("\n") >= RUNS
     return took
@@ -101,7 +101,7 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
 
 def fill(path: Path, user: str) -> None:
     """Record 10,000 runs as a gateway does: results, errors, every tenth with 100 KiB of inline values."""
-    engine = ledger.open_ledger(path)
+    engine = database.open_ledger(path)
     with engine.begin() as connection:
         for number in range(RUNS):
             run = f"20260101-000000-{number:08x}"
@@ -111,9 +111,9 @@ def fill(path: Path, user: str) -> None:
                 submitted_at=at_s, granted_at=at_s, running_at=at_s, gone_at=at_s + 9, hosts=["gpu-node-1"],
                 gpu_ids=["0"], gpu_name="NVIDIA H100 80GB HBM3", release_ms=12.0,
             )  # fmt: skip
-            ledger.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
+            database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
             over = msgspec.structs.replace(view, state="succeeded" if number % 7 else "failed", finished_at=at_s + 9)
-            ledger.update_run(connection, over, _outcome(number))
+            database.update_run(connection, over, _outcome(number))
     engine.dispose()
 
 

@@ -23,7 +23,7 @@ import psutil
 
 from .report import Report
 
-_BEDS = Path(__file__).parents[1] / "tests" / "beds"
+_BEDS = Path(__file__).parents[1] / "tests" / "harness"
 KERNELS, GPUS = 200, 64
 _API = "/jupyter-gpu-release/api"
 

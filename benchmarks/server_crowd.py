@@ -12,9 +12,8 @@ from types import SimpleNamespace
 from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
-from jupyter_gpu_release.server.conversation import Conversation
-from jupyter_gpu_release.server.holding import KernelProcess
-from jupyter_gpu_release.server.watching import Watches
+from jupyter_gpu_release.server_extension.monitoring.attribution import KernelProcess
+from jupyter_gpu_release.server_extension.monitoring.kernels import Conversation, Watches
 
 _TICK_S = 0.01
 _delays: list[float] = []

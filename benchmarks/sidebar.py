@@ -17,7 +17,7 @@ from typing import Any
 from .bed import Kernel, bed
 from .report import CannotMeasureError, Report
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "beds"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
 
 import gpu_scenes
 from gpu_api import GpuApi

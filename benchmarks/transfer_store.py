@@ -17,13 +17,13 @@ import cloudpickle
 import numpy as np
 import torch
 
-from jupyter_gpu_release.core.run import new_run_id
-from jupyter_gpu_release.storage import codec
-from jupyter_gpu_release.storage.blobs import BlobStore
-from jupyter_gpu_release.storage.digests import digest_of
-from jupyter_gpu_release.storage.graph_file import open_graph, write_graph
-from jupyter_gpu_release.storage.layout import RunPaths, blobs_folder
-from jupyter_gpu_release.storage.runs import create_run_folder
+from jupyter_gpu_release.protocol.states import new_run_id
+from jupyter_gpu_release.serialization import codec, rebuild
+from jupyter_gpu_release.store.blobs import BlobStore
+from jupyter_gpu_release.store.digests import digest_of
+from jupyter_gpu_release.store.graph_file import open_graph, write_graph
+from jupyter_gpu_release.store.layout import RunPaths, blobs_folder
+from jupyter_gpu_release.store.run_folders import create_run_folder
 
 from .report import Report
 
@@ -51,14 +51,14 @@ def folder() -> Iterator[Path]:
 def put_in(store: Path, values: dict[str, Any]) -> tuple[RunPaths, str]:
     """As a cell's inputs go: pickled, large buffers to blobs, durable."""
     paths = create_run_folder(store, new_run_id())
-    dump = codec.dump(values, codec.Realm({}, at_home=True))
+    dump = codec.dump(values, rebuild.Realm({}, at_home=True))
     return paths, write_graph(paths.inputs, dump.stream, dump.buffers, name_durable=False)
 
 
 def take_out(path: Path, digest: str) -> dict[str, Any]:
     """As results are bound in the notebook."""
     opened = open_graph(path, digest)
-    return codec.load(opened.stream, opened.buffers, codec.Realm({}, at_home=True)).values
+    return codec.load(opened.stream, opened.buffers, rebuild.Realm({}, at_home=True)).values
 
 
 def saved(path: Path, write: Callable[[Any], Any]) -> None:

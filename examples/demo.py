@@ -16,10 +16,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
-from jupyter_gpu_release.cli.processes import cluster_processes
 from jupyter_gpu_release.client.home import Connection, HomePaths
 from jupyter_gpu_release.errors import GpuReleaseError
+from jupyter_gpu_release.local_cluster.processes import cluster_processes
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from .client.results import Results
     from .functions.api import gpu as gpu
     from .functions.api import launch as launch
-
-__version__ = "0.1.0"
 
 run_dir: Path
 
@@ -47,7 +47,7 @@ def load(run: str) -> Results:
     StoreError
         The store cannot be seen, or what lies there is damaged.
     """
-    from .client.loading import load_results
+    from .client.load import load_results
 
     return load_results(run)
 
@@ -59,7 +59,7 @@ def publish(**values: Any) -> None:
     of its cells runs. Call it as often as you like: only the latest counts, and at most a few a second are sent.
     Never fails the cell. With several ranks the first one publishes. Outside of a GPU cell it does nothing.
     """
-    from .core.surroundings import current
+    from .cell_api.context import current
 
     around = current()
     if around is not None:
@@ -102,7 +102,7 @@ def __getattr__(name: str) -> object:
             raise AttributeError("run_dir exists inside a GPU cell only (%%gpu_train)")
         return Path(folder)
     if name == "track":
-        from .storage.tracking import track
+        from .cell_api.tracked_files import track
 
         return track
     if name in ("launch", "gpu"):
@@ -110,7 +110,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(api, name)
     if name == "ranks":
-        from .core.ranks import ranks
+        from .cell_api.ranks import ranks
 
         return ranks
     if name in _LATER:
@@ -134,6 +134,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 def _jupyter_server_extension_points() -> list[dict[str, object]]:
     """Where the Jupyter server finds its extension (enabled by ``jupyter_server_config.d``)."""
-    from .server.app import GpuReleaseExtension
+    from .server_extension.app import GpuReleaseExtension
 
-    return [{"module": "jupyter_gpu_release.server.app", "app": GpuReleaseExtension}]
+    return [{"module": "jupyter_gpu_release.server_extension.app", "app": GpuReleaseExtension}]

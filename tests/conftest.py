@@ -19,10 +19,10 @@ import pytest
 from outcomes import OPTION, OutcomesPlugin
 from skips import SkipsFail
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
-from jupyter_gpu_release.cli.processes import is_alive, marker_of
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.processes import is_alive, marker_of
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 _SESSION_VARIABLE = "JUPYTER_GPU_TEST_SESSION"
 _SESSION = secrets.token_hex(8)
@@ -84,7 +84,7 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--outcomes FILE``: for ``tests/beds/side_by_side.py``, which runs once more what failed."""
+    """``--outcomes FILE``: for ``tests/harness/side_by_side.py``, which runs once more what failed."""
     parser.addoption(OPTION, type=Path, help="write what passed and what failed into this file")
 
 

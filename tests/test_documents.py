@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyter_gpu_release.cli.arguments import parse
-from jupyter_gpu_release.core.choices import build_options
-from jupyter_gpu_release.core.options import split_line
-from jupyter_gpu_release.server.culler import GpuCuller
-from jupyter_gpu_release.server.settings import GpuRelease
+from jupyter_gpu_release.cli.parser import parse
+from jupyter_gpu_release.options.run_options import build_options
+from jupyter_gpu_release.options.table import split_line
+from jupyter_gpu_release.server_extension.config import GpuRelease
+from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[1]
 TRAITS = {kind.__name__: set(kind.class_own_traits(config=True)) for kind in (GpuCuller, GpuRelease)}

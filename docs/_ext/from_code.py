@@ -14,10 +14,10 @@ from typing import Any
 from traitlets.config import Configurable
 
 from jupyter_gpu_release import errors
-from jupyter_gpu_release.cli.arguments import command_helps
-from jupyter_gpu_release.client.settings import GpuRelease
-from jupyter_gpu_release.core.options import OPTIONS
-from jupyter_gpu_release.server.culler import GpuCuller
+from jupyter_gpu_release.cli.parser import command_helps
+from jupyter_gpu_release.client.config import GpuRelease
+from jupyter_gpu_release.options.table import OPTIONS
+from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[2]
 MADE = REPOSITORY / "docs" / "_made"

@@ -9,15 +9,14 @@ import time
 from pathlib import Path
 
 from ..client.discovery import Target, find_gateway
-from ..core.resources import counted, format_bytes
-from ..core.run import RunState, is_run_id
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
-from ..storage.bundle import BundleReader, write_bundle
-from ..storage.layout import RunPaths
-from ..storage.runs import read_manifest, require_store
-from ..storage.store_identity import expect_store
-from ..storage.unbundle import unpack
-from .gateway import open_gateway
+from ..protocol.states import RunState, is_run_id
+from ..store.bundle import BundleReader, unpack, write_bundle
+from ..store.identity import expect_store
+from ..store.layout import RunPaths
+from ..store.run_folders import read_manifest, require_store
+from ..units import counted, format_bytes
+from .connect import open_gateway
 
 #: how long the manifest on the store may come after the gateway's word that a run is over
 _SETTLING_S, _LOOK_S = 10.0, 0.05

@@ -7,17 +7,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import __version__
+from .._version import __version__
 from ..client.discovery import Target, find_gateway
 from ..client.home import Connection, HomePaths
 from ..client.rest import GatewayClient
-from ..core.documents import NodeCheck, NodeChecks, StatusDocument
-from ..core.session_messages import PROTOCOL
 from ..errors import GpuReleaseError
-from .embedded import running_connection
+from ..local_cluster.start import running_connection
+from ..protocol.rest import NodeCheck, NodeChecks, StatusDocument
+from ..protocol.session import PROTOCOL
+from .checks import check_gpus, check_home, check_leftovers, check_store, check_versions
 from .findings import BROKEN, Finding, Report, broken, note, ok
-from .machine_checks import check_gpus, check_home, check_leftovers, check_store, check_versions
-from .run_commands import print_json
+from .runs import print_json
 from .tables import output_console, print_findings
 
 #: a store that hangs shall be found, not waited for without end (each node has 20 s)

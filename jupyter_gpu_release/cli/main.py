@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ..errors import GpuReleaseError, OptionError
-from .arguments import parse, print_help
+from .parser import parse, print_help
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -36,28 +36,28 @@ def main(words: Sequence[str] | None = None) -> int:
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     # imported when asked for: `jupyter gpu --help` must not wait for an HTTP client
     if name in ("start", "stop"):
-        from . import cluster_commands
+        from . import cluster
 
-        return {"start": cluster_commands.start, "stop": cluster_commands.stop}[name]
+        return {"start": cluster.start, "stop": cluster.stop}[name]
     if name == "doctor":
         from . import doctor
 
         return doctor.run
     if name == "token":
-        from . import token_commands
+        from . import tokens
 
-        return token_commands.token
+        return tokens.token
     if name == "gc":
-        from . import collect
+        from . import gc
 
-        return collect.run
+        return gc.run
     if name == "attach":
-        from . import follow_run
+        from . import runs
 
-        return follow_run.attach
-    from . import run_commands
+        return runs.attach
+    from . import runs
 
-    return {"status": run_commands.status, "runs": run_commands.runs, "cancel": run_commands.cancel}[name]
+    return {"status": runs.status, "runs": runs.runs, "cancel": runs.cancel}[name]
 
 
 def _explain(error: GpuReleaseError, status: int) -> int:

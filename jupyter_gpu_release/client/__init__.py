@@ -1,1 +1,1 @@
-"""The gateway client that kernel, server and command line share."""
+"""The gateway client that kernel, server extension and command line share."""

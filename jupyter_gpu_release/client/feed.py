@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..core.messages import RunRequest, RunView
-from ..core.run import RunState
-from ..core.session_messages import Accepted, Events, Refused, Update
 from ..errors import GpuReleaseError
+from ..protocol.runs import RunRequest, RunView
+from ..protocol.session import Accepted, Events, Refused, Update
+from ..protocol.states import RunState
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import AuthenticationError, GatewayUnavailableError
-from ..storage.atomic import make_private_folder, write_atomic
+from ..store.files import make_private_folder, write_atomic
 
 _DEFAULT = "~/.local/state/jupyter-gpu"
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from ..core.messages import Graph, decode
-from ..core.publication import Publication
 from ..errors import StoreError
-from ..storage import codec
-from ..storage.layout import RunPaths
-from ..storage.rebuild import Realm
+from ..protocol.cell import Graph
+from ..protocol.events import Publication
+from ..protocol.wire import decode
+from ..serialization import codec
+from ..serialization.rebuild import Realm
+from ..store.layout import RunPaths
 
 
 class ReplacedError(Exception):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import surroundings
-from ..core.publication import Publication, publication_of
-from ..core.run import is_run_id
+from ..cell_api import context
 from ..errors import GatewayUnavailableError, NoSuchRunError, NothingPublishedError, StoreError
-from .loading import here, store_of
+from ..protocol.events import Publication, publication_of
+from ..protocol.states import is_run_id
+from .load import here, store_of
 from .publications import ReplacedError, value_of
 from .rest import GatewayClient
 
@@ -32,7 +32,7 @@ def latest_published(name: str, run: str | None) -> Any:
     return _from_gateway(name, run, around)
 
 
-def _from_gateway(name: str, run: str, around: surroundings.Surroundings) -> Any:
+def _from_gateway(name: str, run: str, around: context.Surroundings) -> Any:
     target = around.find_target() if around.find_target is not None else None
     if target is None:
         raise GatewayUnavailableError("what another run has published cannot be read here: there is no gateway")

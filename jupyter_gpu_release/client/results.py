@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.messages import Graph, RunView, ValueInfo
-from ..core.resources import format_bytes
-from ..core.run import RunState
 from ..errors import StoreError
+from ..protocol.cell import Graph
+from ..protocol.runs import RunView, ValueInfo
+from ..protocol.states import RunState
+from ..units import format_bytes
 
 
 class Results(Mapping[str, Any]):
@@ -72,8 +73,8 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
     """
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
-    from ..storage.graph_file import open_graph
-    from ..storage.layout import RunPaths
+    from ..store.graph_file import open_graph
+    from ..store.layout import RunPaths
 
     if Path(graph.file).name != graph.file:
         raise StoreError(f"{graph.file!r} is no file name of a run folder")

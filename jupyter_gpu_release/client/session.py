@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .. import __version__
-from ..core.messages import RunRequest, encode
-from ..core.session_messages import (
+from .._version import __version__
+from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from ..protocol.runs import RunRequest
+from ..protocol.session import (
     PROTOCOL,
     Accepted,
     Bye,
@@ -33,15 +34,11 @@ from ..core.session_messages import (
     Update,
     Welcome,
 )
-from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
-from . import leaving
-from .discovery import Target
+from ..protocol.wire import encode
+from . import transport
+from .discovery import Target, WrongAddressError, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
-from .link import open_link, own_end, receive, send
-from .outbox import Outbox
-from .together import Together
-from .unheard import Unheard
-from .unreachable import WrongAddressError, unreachable
+from .transport import Outbox, Together, Unheard, open_link, own_end, receive, send
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -77,7 +74,7 @@ class GatewaySession:
         self._lost_at: float | None = None
         self._fatal = False
         self._closed = False
-        leaving.end_with_process(self)
+        transport.end_with_process(self)
 
     # ------------------------------------------------------------------------------- the caller's side
     @property

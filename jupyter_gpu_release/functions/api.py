@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from ..core import surroundings
+from ..cell_api import context
 from ..errors import OptionError, WrongCallError
-from .call import Call
-from .keywords import as_written, divide, hint_to_gpu, hint_to_launch
-from .launched import Launched
+from .arguments import Call, as_written, divide, hint_to_gpu, hint_to_launch
+from .future import Launched
 
 if TYPE_CHECKING:
-    from .launcher import Launcher
+    from .executor import Launcher
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -172,7 +171,7 @@ def _decorated(function: Callable[P, T], *, options: Mapping[str, Any]) -> GpuFu
 
 
 def _is_in_run() -> bool:
-    around = surroundings.current()
+    around = context.current()
     return around is not None and around.in_run
 
 
@@ -182,7 +181,7 @@ _of_script: tuple[int, Launcher] | None = None
 def _launcher() -> Launcher:
     """This process's; a child that it forked has its own."""
     global _of_script
-    around = surroundings.current()
+    around = context.current()
     if around is not None and around.in_run:
         raise OptionError(
             "launch() inside of a GPU cell or a launched function: it holds its GPUs already",

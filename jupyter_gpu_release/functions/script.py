@@ -12,23 +12,22 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from ..analysis.sources import OF_FILE, SOURCES_LIMIT_BYTES
 from ..client.autostart import start_local_cluster
-from ..client.discovery import Target, is_alive
+from ..client.config import GpuRelease, find_target, load_settings
+from ..client.discovery import Target, is_alive, is_refused
 from ..client.session import GatewaySession
-from ..client.settings import GpuRelease, find_target, load_settings
-from ..client.unreachable import is_refused
-from ..core.choices import RunOptions, build_options
-from ..core.messages import CellSource, Event
-from ..core.options import Written, from_mapping, overlay
-from ..core.plain_output import is_stderr, text_of
-from ..core.sources import OF_FILE, SOURCES_LIMIT_BYTES
 from ..errors import GatewayUnavailableError
-from ..sending.collecting import Collector, Prepared
-from ..sending.history import DeviceHistory
-from ..sending.place import Place
-from ..storage.rebuild import Realm
-from .hearing import Show
-from .launcher import Launcher
+from ..options.run_options import RunOptions, build_options
+from ..options.table import Written, from_mapping, overlay
+from ..presentation.plain_text import is_stderr, text_of
+from ..protocol.cell import CellSource
+from ..protocol.events import Event
+from ..serialization.rebuild import Realm
+from ..submission.capture import Collector, Prepared
+from ..submission.device_history import DeviceHistory
+from ..submission.location import Place
+from .executor import Launcher, Show
 
 _CONNECT_S = 15.0
 #: a port of this machine at which nobody listens: a gateway that restarts is back by then

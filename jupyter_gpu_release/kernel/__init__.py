@@ -1,1 +1,1 @@
-"""The notebook side: magics, what travels, live output, receipt."""
+"""The notebook side of the product."""

@@ -7,15 +7,14 @@ import secrets
 import time
 from typing import Any
 
-from ..client.discovery import Target, is_alive
+from ..client.config import GpuRelease, find_target
+from ..client.discovery import Target, WrongAddressError, is_alive, is_refused
 from ..client.session import GatewaySession
-from ..client.settings import GpuRelease, find_target
-from ..client.unreachable import WrongAddressError, is_refused
-from ..core.session_messages import Welcome
 from ..errors import GatewayUnavailableError
-from .cell_output import CellOutput
-from .receipt import boxed, bundle_of
-from .status_line import StatusLine
+from ..protocol.session import Welcome
+from .output.cell_output import CellOutput
+from .output.receipt import boxed, bundle_of
+from .output.status_line import StatusLine
 
 CONNECT_S = 15.0
 #: a port of this machine at which nobody listens: a gateway that restarts is back by then

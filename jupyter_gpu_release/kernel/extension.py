@@ -7,11 +7,11 @@ import contextlib
 import os
 from typing import Any
 
-from ..client.failures import end_tracebacks_at_users_line, show_whole_tracebacks
-from ..core.surroundings import Surroundings, enter
-from .figures import forget_figures, show_figures
-from .late_interrupts import LateInterrupts
-from .magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
+from ..cell_api.context import Surroundings, enter
+from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
+from .interrupts import LateInterrupts
+from .magics.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
+from .output.figures import forget_figures, show_figures
 
 _loaded: dict[int, GpuMagics] = {}
 _late: dict[int, LateInterrupts] = {}

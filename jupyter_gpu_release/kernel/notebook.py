@@ -6,20 +6,20 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..client.settings import GpuRelease, NotebookDefaults, load_settings
-from ..core.choices import RunOptions, build_options
-from ..core.options import Written, from_mapping, overlay
-from .background import Background
+from ..client.config import GpuRelease, NotebookDefaults, load_settings
+from ..options.run_options import RunOptions, build_options
+from ..options.table import Written, from_mapping, overlay
 from .connection import ClusterLink
-from .detached import DetachedResults
-from .lost_values import LostValues
-from .namespace import Namespace
-from .published import PublishedValues
-from .short_cells import ShortCells
+from .namespace.detached import DetachedResults
+from .namespace.namespace import Namespace
+from .namespace.published import PublishedValues
+from .namespace.unreadable import LostValues
+from .output.short_cells import ShortCells
+from .runs.background import Background
 
 if TYPE_CHECKING:
-    from .launching import NotebookLauncher
-    from .post_mortem import FailedCell
+    from .namespace.post_mortem import FailedCell
+    from .runs.functions import NotebookLauncher
 
 
 class Notebook:
@@ -57,7 +57,7 @@ class Notebook:
     @cached_property
     def launcher(self) -> NotebookLauncher:
         """Sends functions to the cluster."""
-        from .launching import NotebookLauncher
+        from .runs.functions import NotebookLauncher
 
         return NotebookLauncher(self)
 

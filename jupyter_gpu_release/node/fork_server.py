@@ -20,12 +20,13 @@ import time
 
 import msgspec
 
-from ..storage import log_settings
-from . import preload, process
-from .rank_process import run_rank
-from .rehearsal import rehearse
-from .shell import RankShell, build_shell
-from .standby import supervise
+from ..host import process_control
+from ..serialization.process_state import log_settings
+from . import preload as node_preload
+from .rank.process import run_rank
+from .rank.shell import RankShell, build_shell
+from .rank.warmup import rehearse
+from .supervisor.prefork import supervise
 
 
 class ServerConfig(msgspec.Struct, frozen=True):
@@ -43,8 +44,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
 def main() -> None:
     """Preload, prove by canary, report readiness, then fork on order until the agent is gone."""
     config = msgspec.json.decode(sys.argv[1], type=ServerConfig)
-    process.die_with_parent(config.agent_pid, signal.SIGKILL)
-    process.become_subreaper()
+    process_control.die_with_parent(config.agent_pid, signal.SIGKILL)
+    process_control.become_subreaper()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # -m put the working directory first; ranks get the notebook's folder there
@@ -63,12 +64,12 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     ]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
-        failed = preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
+        failed = node_preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
     _report(config, {"importing": ""})
     log_settings.watch()
     rehearse()
     gc.collect()
-    bad = preload.culprits()
+    bad = node_preload.culprits()
     if bad:  # an import cannot be undone: start over without them
         again = msgspec.structs.replace(config, exclude=[*config.exclude, *bad])
         arguments = [sys.executable, "-m", __spec__.name if __spec__ else __name__, msgspec.json.encode(again).decode()]
@@ -77,7 +78,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
         os.execv(sys.executable, arguments)
     _forget_exit_handlers()
     gc.freeze()
-    preload.use_huge_pages()
+    node_preload.use_huge_pages()
     notes = [f"{name} could not be preloaded: {why}" for name, why in failed.items()]
     notes += [f"{name} does not work after a fork and was not preloaded" for name in config.exclude]
     notes += [f"{name} was not preloaded: the process ended while it was being imported" for name in config.fatal]
@@ -101,7 +102,7 @@ def _report(config: ServerConfig, status: dict[str, object]) -> None:
 class _Server:
     """Accepts connections and forks a pair of supervisor and rank for each.
 
-    The agent connects ahead of time (see :mod:`.fork_servers`), so that a pair stands by when an order comes.
+    The agent connects ahead of time (see :mod:`.agent.fork_servers`), so that a pair stands by when an order comes.
     """
 
     def __init__(self, listener: socket.socket, shell: RankShell) -> None:
@@ -148,7 +149,7 @@ class _Server:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-            process.die_with_parent(me, signal.SIGTERM)
+            process_control.die_with_parent(me, signal.SIGTERM)
             self._listener.close()
             supervise(connection, lambda lines, journal: run_rank(lines, journal, self._shell))
         finally:
@@ -164,8 +165,8 @@ class _Server:
             if not pid:
                 break
             self._supervisors.discard(pid)
-        strangers = [pid for pid in process.children_of(os.getpid()) if pid not in self._supervisors]
-        process.kill_each(pid for pid in strangers if not process.is_persister(pid))
+        strangers = [pid for pid in process_control.children_of(os.getpid()) if pid not in self._supervisors]
+        process_control.kill_each(pid for pid in strangers if not process_control.is_persister(pid))
 
 
 if __name__ == "__main__":

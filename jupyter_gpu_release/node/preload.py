@@ -1,4 +1,4 @@
-"""What the fork server imports before it forks, and the canary that proves a fork can use it.
+"""Libraries imported ahead, canary after fork.
 
 Key of a fork server: interpreter + installed packages. It must never *run* OpenMP, autograd, CUDA or a Python
 thread: after any OpenMP use in the parent, torch, autograd and KMeans hang in the child (measured).
@@ -7,17 +7,13 @@ thread: after any OpenMP use in the parent, torch, autograd and KMeans hang in t
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import importlib.util
 import os
 import signal
-import site
 import sys
-import sysconfig
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 # torch._dynamo: the first optimiser that a cell makes imports it (1.3 s here)
@@ -119,33 +115,3 @@ def use_huge_pages() -> int:
         if mode == "rw-p" and (len(rest) < 4 or rest[3] == "[heap]") and end > start:
             done += libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_COLLAPSE) == 0
     return done
-
-
-@cache
-def _possible_folders() -> list[str]:
-    """Where packages may lie; it is asked before each cell, and sysconfig takes a while."""
-    paths = sysconfig.get_paths()
-    folders = {paths["purelib"], paths["platlib"], *site.getsitepackages()}
-    if site.ENABLE_USER_SITE:
-        folders.add(site.getusersitepackages())
-    return sorted(folders)
-
-
-def package_folders() -> list[str]:
-    """Those of them that are there."""
-    return [folder for folder in _possible_folders() if os.path.isdir(folder)]
-
-
-def folders_stamp() -> tuple[tuple[str, int], ...]:
-    """Cheap: modification times of the package folders; unchanged means nothing was installed or removed."""
-    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in package_folders())
-
-
-def packages_digest() -> str:
-    """Digest of interpreter and installed distributions (names, versions, times of their metadata folders)."""
-    digest = hashlib.blake2b(sys.executable.encode(), digest_size=16)
-    for folder in package_folders():
-        for entry in sorted(Path(folder).iterdir()):
-            if entry.suffix in (".dist-info", ".egg-info", ".pth"):
-                digest.update(f"{entry.name}:{entry.stat().st_mtime_ns};".encode())
-    return digest.hexdigest()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .feasible import impossible
-from .filters import suits
+from .constraints import impossible, suits
 from .snapshot import NodeState, QueuedRun
 
 

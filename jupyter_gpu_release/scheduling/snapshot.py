@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from ..core.resources import ResourceAsk
+from ..protocol.runs import ResourceAsk
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
-import { Grouping, Sorting } from './arrange';
-import { cardTarget } from './deeds';
+import { Grouping, Sorting } from './model/sorting';
+import { cardTarget } from './model/actions';
 import { gpuIcon, releaseIcon } from './icons';
 import { PANEL_ID } from './panel';
 import { refreshIcon } from '@jupyterlab/ui-components';
 import { GROUPINGS, SORTINGS } from './preferences';
-import { ICard } from './hosts';
+import { ICard } from './model/gpu-cards';
 import { CommandIDs, IGpus } from './tokens';
 
 type Settings = Promise<ISettingRegistry.ISettings> | null;

@@ -1,5 +1,5 @@
 import { LabIcon } from '@jupyterlab/ui-components';
-import { CardState, RunState } from './documents';
+import { CardState, RunState } from './model/types';
 
 function icon(name: string, shapes: string): LabIcon {
   return new LabIcon({

@@ -8,21 +8,21 @@ import {
 } from '@jupyterlab/ui-components';
 import { type AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
-import { IArrangement } from './arrange';
-import type { Deeds } from './deeds';
+import { IArrangement } from './model/sorting';
+import type { Deeds } from './model/actions';
 import { gpuIcon } from './icons';
-import { GpuModel } from './model';
-import { ISnapshot } from './snapshot';
+import { GpuModel } from './model/model';
+import { ISnapshot } from './model/snapshot';
 import { Filter } from './view/filter';
 import { cardHeight } from './view/gpu-items';
 import { Gpus } from './view/gpus';
-import * as heights from './view/heights';
+import * as heights from './view/row-heights';
 import { Kernels } from './view/kernels';
 import { LiveView, ViewState } from './view/live';
 import { Queue } from './view/queue';
 import { Runs } from './view/runs';
-import { shareOut } from './view/share';
-import { SituationView } from './view/situation';
+import { shareOut } from './view/panel-share';
+import { SituationView } from './view/empty-states';
 import { Summary } from './view/summary';
 import { Usage } from './view/usage';
 

@@ -1,5 +1,5 @@
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { Grouping, IArrangement, Sorting } from './arrange';
+import { Grouping, IArrangement, Sorting } from './model/sorting';
 
 /** The settings, as `schema/plugin.json` describes them. */
 export interface IPreferences extends IArrangement {

@@ -1,10 +1,10 @@
 import { Token } from '@lumino/coreutils';
 import type { ISignal } from '@lumino/signaling';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { IApi } from './api';
-import type { ICullEvent } from './documents';
-import type { Deeds, INavigator } from './deeds';
-import type { GpuModel } from './model';
+import type { IApi } from './model/api';
+import type { ICullEvent } from './model/types';
+import type { Deeds, INavigator } from './model/actions';
+import type { GpuModel } from './model/model';
 import type { IPreferences } from './preferences';
 
 /** What the parts of this extension share. */

@@ -1,5 +1,5 @@
-import { shareOut } from '../src/view/share';
-import { positions, windowOf } from '../src/view/window';
+import { shareOut } from '../src/view/panel-share';
+import { positions, windowOf } from '../src/view/virtual-list';
 
 describe('window', () => {
   it('holds what is seen, and no more than a few rows around it', () => {

@@ -1,6 +1,6 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { refusal } from '../src/api';
-import { cullOf } from '../src/events';
+import { refusal } from '../src/model/api';
+import { cullOf } from '../src/model/events';
 import { warningText } from '../src/plugins/notifications';
 
 describe('events', () => {

@@ -1,6 +1,6 @@
-import { ApiError } from '../src/api';
-import { IServerStatus } from '../src/documents';
-import { GpuModel } from '../src/model';
+import { ApiError } from '../src/model/api';
+import { IServerStatus } from '../src/model/types';
+import { GpuModel } from '../src/model/model';
 import { active, FakeApi, gpu, run, status } from './samples';
 
 describe('GpuModel', () => {

@@ -1,4 +1,4 @@
-import { IApi } from '../src/api';
+import { IApi } from '../src/model/api';
 import {
   IActiveRow,
   IGpuRow,
@@ -7,7 +7,7 @@ import {
   IRunRow,
   IRunsDocument,
   IServerStatus
-} from '../src/documents';
+} from '../src/model/types';
 
 export const GIB = 2 ** 30;
 

@@ -1,4 +1,4 @@
-import { takeSnapshot } from '../src/snapshot';
+import { takeSnapshot } from '../src/model/snapshot';
 import { active, GIB, gpu, kernel, run, status } from './samples';
 
 const NOW = 10_000;

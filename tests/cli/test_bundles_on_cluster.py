@@ -14,13 +14,13 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.discovery import find_gateway
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.messages import CellPayload, RunRequest, encode
-from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.core.run import new_run_id
-from jupyter_gpu_release.storage.bundle import BundleReader
-from jupyter_gpu_release.storage.layout import RunPaths
-from jupyter_gpu_release.storage.runs import read_manifest, write_manifest
-from jupyter_gpu_release.storage.unbundle import incoming_folder, unpack
+from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.states import new_run_id
+from jupyter_gpu_release.protocol.wire import encode
+from jupyter_gpu_release.store.bundle import BundleReader, incoming_folder, unpack
+from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
 
 _CELL = (
     "import os\nbig = bytearray(3 << 20)\nopen(os.environ['GPU_RUN_DIR'] + '/log.txt', 'w').write('hi')\nprint('said')"

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpu_release.cli.embedded import stop_embedded
+from jupyter_gpu_release.cli.checks import check_home, check_leftovers, check_store, compare_cuda
 from jupyter_gpu_release.cli.findings import BROKEN, NOTE, OK, Finding
-from jupyter_gpu_release.cli.hardware import Hardware
-from jupyter_gpu_release.cli.machine_checks import check_home, check_leftovers, check_store, compare_cuda
 from jupyter_gpu_release.cli.main import main
-from jupyter_gpu_release.cli.plan import KeeperPlan, make_runtime_folder
-from jupyter_gpu_release.cli.store import begin_store
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.local_cluster.gpus import Hardware
+from jupyter_gpu_release.local_cluster.launch_spec import KeeperPlan, make_runtime_folder
+from jupyter_gpu_release.local_cluster.preflight import begin_store
+from jupyter_gpu_release.local_cluster.start import stop_embedded
 
 
 def _doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[Finding]]:

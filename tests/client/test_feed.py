@@ -10,9 +10,9 @@ import time
 import pytest
 
 from jupyter_gpu_release.client.feed import RunFeed
-from jupyter_gpu_release.core.messages import Event, RunRequest, RunView
-from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.core.session_messages import Accepted, Events, Refused, Update
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.session import Accepted, Events, Refused, Update
 
 RUN = "20260101-000000-00000000"
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.core.messages import RunRequest
-from jupyter_gpu_release.core.resources import ResourceAsk
-from jupyter_gpu_release.sending.submission import Submission
-from jupyter_gpu_release.storage.footprint import measure
-from jupyter_gpu_release.storage.graph_file import write_graph
-from jupyter_gpu_release.storage.runs import create_run_folder
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.store.graph_file import write_graph
+from jupyter_gpu_release.store.run_contents import measure
+from jupyter_gpu_release.store.run_folders import create_run_folder
+from jupyter_gpu_release.submission.request import Submission
 
 RUN = "20260101-000000-00000001"
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "beds"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 from .comparing import Difference, differences, documented_sentences
 from .playing import Play, play

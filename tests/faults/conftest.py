@@ -10,8 +10,8 @@ from fault_bed import Cluster
 from kernel_bed import Notebook
 from kernel_pool import KernelPool
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from embedded_bed import named
 from fault_bed import Cluster
 from kernel_bed import Notebook
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.errors import GatewayUnavailableError
-from jupyter_gpu_release.node.process import PERSISTER
+from jupyter_gpu_release.host.process_control import PERSISTER
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 Open = Callable[[Cluster], Notebook]
 Until = Callable[[Callable[[], object], str], None]

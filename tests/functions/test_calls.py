@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.core.choices import build_options
 from jupyter_gpu_release.errors import CannotSendError, OptionError, WrongCallError
 from jupyter_gpu_release.functions.api import gpu, launch
-from jupyter_gpu_release.functions.call import Call
-from jupyter_gpu_release.functions.keywords import as_written, divide, hint_to_launch
+from jupyter_gpu_release.functions.arguments import Call, as_written, divide, hint_to_launch
+from jupyter_gpu_release.options.run_options import build_options
 
 
 def train(data: Any, epochs: int = 1, *, name: str = "net") -> None:

@@ -15,9 +15,9 @@ from fault_bed import Cluster
 from kernel_bed import Notebook, Shown
 from second_node import SecondNode
 
-from jupyter_gpu_release.cli.embedded import start_embedded, stop_embedded
 from jupyter_gpu_release.client.home import HomePaths
-from jupyter_gpu_release.node.process import kill_each
+from jupyter_gpu_release.host.process_control import kill_each
+from jupyter_gpu_release.local_cluster.start import start_embedded, stop_embedded
 
 pytestmark = pytest.mark.timeout(480)  # the cluster of its own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]

@@ -12,8 +12,9 @@ from kernel_outputs import Kernel
 from kernel_pool import KernelPool
 from script_gateway import TOKEN, FakeGateway
 
-from jupyter_gpu_release.kernel import connection, follow
-from jupyter_gpu_release.storage.runs import make_store
+from jupyter_gpu_release.kernel import connection
+from jupyter_gpu_release.kernel.runs import follow
+from jupyter_gpu_release.store.run_folders import make_store
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def hush() -> Iterator[Callable[[Kernel], None]]:
 
 
 _QUIET = """
-from jupyter_gpu_release.kernel import connection, follow
+from jupyter_gpu_release.kernel import connection; from jupyter_gpu_release.kernel.runs import follow
 connection._QUIET_S, follow._QUIET_S, follow._QUIET_WAITING_S = {}, {}, {}
 del connection, follow
 """

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
-from jupyter_gpu_release.core.session_messages import Refused
+from jupyter_gpu_release.protocol.session import Refused
 
 if TYPE_CHECKING:
     from kernel_outputs import Kernel

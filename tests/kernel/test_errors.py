@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpu_release.core import raised
-from jupyter_gpu_release.core.messages import ErrorInfo
-from jupyter_gpu_release.core.session_messages import Refused
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.storage.graph_file import blobs_of
+from jupyter_gpu_release.protocol.runs import ErrorInfo
+from jupyter_gpu_release.protocol.session import Refused
+from jupyter_gpu_release.serialization import exceptions
+from jupyter_gpu_release.store.graph_file import blobs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def failing(run: FakeRun, error: Exception, **facts: Any) -> None:
     lines = ["-----", f"Cell In[1], line 2: {error}"]
-    pickled = raised.pack(error)
+    pickled = exceptions.pack(error)
     run.fail(ErrorInfo(type(error).__name__, str(error), lines, pickled=pickled), **facts)
 
 

@@ -6,7 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_release.core.messages import ErrorInfo, Graph
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,7 +199,7 @@ def test_an_interrupt_does_not_break_an_import(
     )
     outputs = kernel.run("%gpu_status")
     assert outputs.reply["ename"] == "KeyboardInterrupt"
-    assert kernel.value("'jupyter_gpu_release.kernel.run_commands' in sys.modules") == "True"
+    assert kernel.value("'jupyter_gpu_release.kernel.magics.runs' in sys.modules") == "True"
 
 
 def test_an_interrupt_that_comes_too_late_does_not_cost_the_reply(kernel: Kernel):

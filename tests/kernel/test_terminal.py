@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_release.core.messages import ErrorInfo
+from jupyter_gpu_release.protocol.runs import ErrorInfo
 
 if TYPE_CHECKING:
     from script_gateway import FakeGateway, FakeRun
@@ -26,7 +26,7 @@ for cell in {cells!r}:
 
 #: stages of any length pass without a word, which a busy machine makes long
 _QUIET = """
-from jupyter_gpu_release.kernel import connection, follow
+from jupyter_gpu_release.kernel import connection; from jupyter_gpu_release.kernel.runs import follow
 connection._QUIET_S = follow._QUIET_S = follow._QUIET_WAITING_S = 3600
 """
 

@@ -9,7 +9,7 @@ import pytest
 from node_bed import Node
 from vanishing_store import is_of
 
-from jupyter_gpu_release.node import process
+from jupyter_gpu_release.host import process_control
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     made = Node(tmp_path_factory.mktemp("store"), [])
     yield made
     made.close()
-    assert process.end_marked(process.CLUSTER_MARKER, made.marker) == 0  # all were waited for
+    assert process_control.end_marked(process_control.CLUSTER_MARKER, made.marker) == 0  # all were waited for
     assert not made.runtime.exists()
 
 
@@ -28,4 +28,4 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path / "store", ["numpy"])
     yield made
     made.close()
-    process.kill_each(pid for pid in process.persisters() if is_of(made, pid))
+    process_control.kill_each(pid for pid in process_control.persisters() if is_of(made, pid))

@@ -9,9 +9,9 @@ import pytest
 from hanging_fs import HangingStore, hanging_store
 from node_bed import Node, Run
 
-from jupyter_gpu_release.core.node_messages import RunWaits
-from jupyter_gpu_release.storage.events import read_events
-from jupyter_gpu_release.storage.layout import RunPaths
+from jupyter_gpu_release.protocol.node import RunWaits
+from jupyter_gpu_release.store.event_log import read_events
+from jupyter_gpu_release.store.layout import RunPaths
 
 Until = Callable[[Callable[[], object], str], None]
 _CELL = """

@@ -43,7 +43,7 @@ class TestKernelProtocol(jupyter_kernel_test.KernelTests):
         super().setUpClass()
         cls.kc.execute_interactive("%load_ext jupyter_gpu_release", timeout=60, output_hook=lambda _: None)
         # an error is all that its cell shows, if the run does not wait so long that this is said
-        waits = "import jupyter_gpu_release.kernel.follow as steps\nsteps._QUIET_WAITING_S = steps._QUIET_S = 3600"
+        waits = "import jupyter_gpu_release.kernel.runs.follow as steps\nsteps._QUIET_WAITING_S = steps._QUIET_S = 3600"
         cls.kc.execute_interactive(waits, timeout=60, output_hook=lambda _: None)
         cls.kc.execute_interactive(GPU + "1", timeout=120, output_hook=lambda _: None)
 

@@ -21,7 +21,7 @@ from sidebar_bed import CONFIG, LOOK, Team, open_sidebar, opened, row
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.core.access_documents import TokenRequest
+from jupyter_gpu_release.protocol.admin import TokenRequest
 
 BUNDLE = Path(__file__).parents[2] / "jupyter_gpu_release" / "labextension" / "package.json"
 

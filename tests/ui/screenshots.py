@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "beds"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 
 import gpu_scenes
 from gpu_api import GpuApi

@@ -2,8 +2,8 @@ import { Dialog, ReactWidget, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { HTMLSelect, InputGroup } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { IChoices } from '../documents';
-import { ISnapshot } from '../snapshot';
+import { IChoices } from '../model/types';
+import { ISnapshot } from '../model/snapshot';
 import { IMagicLine, IMagicOptions, writeMagic } from './magic';
 
 /** What the form offers: the cluster's real choices. */

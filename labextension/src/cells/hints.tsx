@@ -4,13 +4,13 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout } from '@lumino/widgets';
 import * as React from 'react';
-import { Deeds, runTarget } from '../deeds';
-import { IRunRow, isTerminal, waits } from '../documents';
+import { Deeds, runTarget } from '../model/actions';
+import { IRunRow, isTerminal, waits } from '../model/types';
 import { RUN_ICONS } from '../icons';
-import { GpuModel } from '../model';
-import { runActions } from '../permitted';
-import { Age, Button, Feedback, Icon } from '../view/parts';
-import { runWord } from '../words';
+import { GpuModel } from '../model/model';
+import { runActions } from '../model/permissions';
+import { Age, Button, Feedback, Icon } from '../view/widgets';
+import { runWord } from '../labels';
 
 interface IHintParts {
   model: GpuModel;

@@ -5,7 +5,7 @@ import {
   NotebookActions,
   NotebookPanel
 } from '@jupyterlab/notebook';
-import type { INavigator } from '../deeds';
+import type { INavigator } from '../model/actions';
 import { serverPath } from './paths';
 
 /** Opens notebooks at their cells. */

@@ -4,8 +4,8 @@ import {
 } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { KEEP_S } from '../deeds';
-import { ICullEvent, IRunRow } from '../documents';
+import { KEEP_S } from '../model/actions';
+import { ICullEvent, IRunRow } from '../model/types';
 import { baseName, errorText, formatClock, formatDuration } from '../format';
 import { IGpus } from '../tokens';
 

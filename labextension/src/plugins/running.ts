@@ -4,12 +4,12 @@ import {
 } from '@jupyterlab/application';
 import { IRunningSessionManagers, IRunningSessions } from '@jupyterlab/running';
 import { Signal } from '@lumino/signaling';
-import { runTarget } from '../deeds';
-import { IRunRow, isTerminal } from '../documents';
+import { runTarget } from '../model/actions';
+import { IRunRow, isTerminal } from '../model/types';
 import { baseName } from '../format';
 import { RUN_ICONS } from '../icons';
 import { IGpus } from '../tokens';
-import { runWord } from '../words';
+import { runWord } from '../labels';
 
 function liveRuns(gpus: IGpus): IRunRow[] {
   return gpus.model.snapshot.runs.filter(run => !isTerminal(run.state));

@@ -1,18 +1,18 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { IGroup } from '../arrange';
+import { IGroup } from '../model/sorting';
 import {
   baseName,
   formatDuration,
   formatPercent,
   formatShare
 } from '../format';
-import { ICard } from '../hosts';
-import { IFeedback } from '../model';
-import { cardActions } from '../permitted';
-import { ISnapshot } from '../snapshot';
-import { cardWord } from '../words';
-import { Fact, factsHeight, feedbackHeight } from './facts';
-import * as heights from './heights';
+import { ICard } from '../model/gpu-cards';
+import { IFeedback } from '../model/model';
+import { cardActions } from '../model/permissions';
+import { ISnapshot } from '../model/snapshot';
+import { cardWord } from '../labels';
+import { Fact, factsHeight, feedbackHeight } from './details';
+import * as heights from './row-heights';
 import { ITreeItem } from './tree';
 
 export interface IGroupItem extends ITreeItem {

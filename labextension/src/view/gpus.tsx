@@ -1,15 +1,15 @@
 import { caretDownIcon, caretRightIcon } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { arrange, IArrangement } from '../arrange';
-import { cardTarget, Deeds } from '../deeds';
+import { arrange, IArrangement } from '../model/sorting';
+import { cardTarget, Deeds } from '../model/actions';
 import { formatPercent, formatShare } from '../format';
-import { ICard } from '../hosts';
+import { ICard } from '../model/gpu-cards';
 import { CARD_ICONS } from '../icons';
-import { GpuModel } from '../model';
-import { cardActions } from '../permitted';
-import { cardHint, cardWord } from '../words';
-import { Facts, IconActions, Outcome } from './facts';
+import { GpuModel } from '../model/model';
+import { cardActions } from '../model/permissions';
+import { cardHint, cardWord } from '../labels';
+import { Facts, IconActions, Outcome } from './details';
 import {
   factsOf,
   hasMeters,
@@ -20,8 +20,8 @@ import {
   spoken,
   summary
 } from './gpu-items';
-import { useToggled } from './opened';
-import { Age, Bar, Countdown, Icon, Sparkline } from './parts';
+import { useToggled } from './open-rows';
+import { Age, Bar, Countdown, Icon, Sparkline } from './widgets';
 import { Tree } from './tree';
 
 interface IGpusProps {

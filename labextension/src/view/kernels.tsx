@@ -1,15 +1,15 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { kernelIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { Deeds, kernelTarget } from '../deeds';
-import { IKernelRow } from '../documents';
+import { Deeds, kernelTarget } from '../model/actions';
+import { IKernelRow } from '../model/types';
 import { baseName, formatBytes, formatDuration } from '../format';
-import { GpuModel, IFeedback } from '../model';
-import { kernelActions } from '../permitted';
-import { ISnapshot } from '../snapshot';
-import { feedbackHeight, IconActions, Outcome } from './facts';
-import { Icon } from './parts';
-import * as heights from './heights';
+import { GpuModel, IFeedback } from '../model/model';
+import { kernelActions } from '../model/permissions';
+import { ISnapshot } from '../model/snapshot';
+import { feedbackHeight, IconActions, Outcome } from './details';
+import { Icon } from './widgets';
+import * as heights from './row-heights';
 import { ITreeItem, Tree } from './tree';
 
 interface IKernelItem extends ITreeItem {

@@ -1,8 +1,8 @@
 import { ReactWidget } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
-import { IArrangement } from '../arrange';
-import { GpuModel } from '../model';
+import { IArrangement } from '../model/sorting';
+import { GpuModel } from '../model/model';
 
 /** How the panel is arranged and filtered; the sections look here. */
 export class ViewState {

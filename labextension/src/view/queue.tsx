@@ -1,14 +1,14 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { matches } from '../arrange';
-import { Deeds } from '../deeds';
-import { IQueueRow } from '../documents';
+import { matches } from '../model/sorting';
+import { Deeds } from '../model/actions';
+import { IQueueRow } from '../model/types';
 import { formatEstimate } from '../format';
-import { GpuModel, IFeedback } from '../model';
-import { queueActions } from '../permitted';
-import { ISnapshot } from '../snapshot';
-import { feedbackHeight, IconActions, Outcome } from './facts';
-import * as heights from './heights';
+import { GpuModel, IFeedback } from '../model/model';
+import { queueActions } from '../model/permissions';
+import { ISnapshot } from '../model/snapshot';
+import { feedbackHeight, IconActions, Outcome } from './details';
+import * as heights from './row-heights';
 import { ITreeItem, Tree } from './tree';
 
 interface IQueueItem extends ITreeItem {

@@ -1,14 +1,14 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { matches } from '../arrange';
-import { Deeds, runTarget } from '../deeds';
-import { IRunRow, isTerminal, waits } from '../documents';
+import { matches } from '../model/sorting';
+import { Deeds, runTarget } from '../model/actions';
+import { IRunRow, isTerminal, waits } from '../model/types';
 import { baseName, errorText, formatBytes, formatDuration } from '../format';
 import { RUN_ICONS } from '../icons';
-import { GpuModel, IFeedback } from '../model';
-import { Action, runActions } from '../permitted';
-import { ISnapshot } from '../snapshot';
-import { runWord } from '../words';
+import { GpuModel, IFeedback } from '../model/model';
+import { Action, runActions } from '../model/permissions';
+import { ISnapshot } from '../model/snapshot';
+import { runWord } from '../labels';
 import {
   Fact,
   Facts,
@@ -16,10 +16,10 @@ import {
   feedbackHeight,
   IconActions,
   Outcome
-} from './facts';
-import * as heights from './heights';
-import { useToggled } from './opened';
-import { Age, Icon } from './parts';
+} from './details';
+import * as heights from './row-heights';
+import { useToggled } from './open-rows';
+import { Age, Icon } from './widgets';
 import { ITreeItem, Tree } from './tree';
 
 const RESULTS_SHOWN = 6;

@@ -1,8 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { CARD_STATES, CardState } from '../documents';
-import { ISnapshot } from '../snapshot';
-import { cardWord } from '../words';
+import { CARD_STATES, CardState } from '../model/types';
+import { ISnapshot } from '../model/snapshot';
+import { cardWord } from '../labels';
 
 interface ISummaryProps {
   snapshot: ISnapshot;

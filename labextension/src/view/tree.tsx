@@ -1,5 +1,5 @@
 import * as React from 'react';
-import { positions, windowOf } from './window';
+import { positions, windowOf } from './virtual-list';
 
 /** One row of a tree. Heights are known before anything is drawn, so only what is seen is drawn. */
 export interface ITreeItem {

@@ -1,6 +1,6 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { IUsage } from '../documents';
+import { IUsage } from '../model/types';
 import { formatGpuHours } from '../format';
 
 interface IUsageProps {

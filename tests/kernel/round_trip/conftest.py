@@ -1,4 +1,4 @@
-"""A notebook's names and one rank without cluster: see ``beds/round_trip.py``."""
+"""A notebook's names and one rank without cluster: see ``harness/round_trip.py``."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import dataclasses
 
 from round_trip import Notebook
 
-from jupyter_gpu_release.storage import codec
-from jupyter_gpu_release.storage.rebuild import Realm
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import Realm
 
 # ----------------------------------------------------------------------------------------- classes
 CLASSES = """

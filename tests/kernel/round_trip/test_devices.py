@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from round_trip import Notebook
 
-from jupyter_gpu_release.storage import devices
+from jupyter_gpu_release.serialization import device_marks
 
 # ----------------------------------------------------------------------------------------- devices
 DEVICE = 'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'
@@ -65,8 +65,8 @@ def test_a_device_that_comes_home_is_a_cpu_one_and_goes_back(nb: Notebook) -> No
     assert ns["t"].device.type == "cpu"
     assert any("`device` is cuda:1 in GPU cells and cpu in the notebook" in note for note in trip.notes)
     assert any("`dev` is cuda in GPU cells" in note for note in trip.notes)
-    assert devices.torch_device_mark(ns["dev"]) == "cuda"
-    assert devices.torch_device_mark(ns["t"].device) == "cuda:0"
+    assert device_marks.torch_device_mark(ns["dev"]) == "cuda"
+    assert device_marks.torch_device_mark(ns["t"].device) == "cuda:0"
     assert nb.collect("print(device)").reevaluate == {"device": "'cuda:1'"}
     nb.cell("device = 'cpu'")
     assert nb.collect("print(device)").reevaluate == {}
@@ -79,27 +79,27 @@ def test_what_was_put_on_a_chosen_device_is_marked_for_the_gpu_cell(nb: Notebook
     )
     nb.collect("model(x) + y + other.weight[0, 0]")
     ns = nb.ns
-    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {"cuda"}
-    assert devices.tensor_mark(ns["x"]) == "cuda"
-    assert devices.tensor_mark(ns["y"]) == ""
-    assert devices.tensor_mark(ns["other"].weight) == ""
+    assert {device_marks.tensor_mark(p) for p in ns["model"].parameters()} == {"cuda"}
+    assert device_marks.tensor_mark(ns["x"]) == "cuda"
+    assert device_marks.tensor_mark(ns["y"]) == ""
+    assert device_marks.tensor_mark(ns["other"].weight) == ""
     nb.ok("z = model(x)")  # no GPU there: the marks come back
-    assert devices.tensor_mark(ns["x"]) == "cuda"
+    assert device_marks.tensor_mark(ns["x"]) == "cuda"
     nb.cell("model.cpu()\nx = x.to('cpu')")
     nb.collect("model(x)")
-    assert {devices.tensor_mark(p) for p in ns["model"].parameters()} == {""}
+    assert {device_marks.tensor_mark(p) for p in ns["model"].parameters()} == {""}
 
 
 def test_marks_travel_through_copies_and_cells(nb: Notebook) -> None:
     nb.cell("import torch\nmodel = torch.nn.Linear(2, 2)")
     for parameter in nb.ns["model"].parameters():
-        devices.mark_tensor(parameter, "cuda:0")
+        device_marks.mark_tensor(parameter, "cuda:0")
     nb.cell("state = model.state_dict()\nbare = torch.ones(1)")
     nb.ok("model.bias.data[0] = 1\nmore = bare + 1")
     ns = nb.ns
-    assert {devices.tensor_mark(t) for t in ns["model"].parameters()} == {"cuda:0"}
-    assert devices.tensor_mark(ns["state"]["bias"]) == "cuda:0"
-    assert devices.tensor_mark(ns["more"]) == ""
+    assert {device_marks.tensor_mark(t) for t in ns["model"].parameters()} == {"cuda:0"}
+    assert device_marks.tensor_mark(ns["state"]["bias"]) == "cuda:0"
+    assert device_marks.tensor_mark(ns["more"]) == ""
 
 
 # ------------------------------------------------------------------------------------- random states

@@ -10,8 +10,8 @@ import pytest
 import torch
 from round_trip import Notebook
 
-from jupyter_gpu_release.storage import codec
-from jupyter_gpu_release.storage.rebuild import Realm
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import Realm
 
 
 @pytest.mark.parametrize("through_files", [False, True])
@@ -193,12 +193,12 @@ def test_frames_that_share_memory_go_on_copying_before_they_write(nb: Notebook) 
 
 def test_a_view_that_stands_for_one_on_a_gpu_knows_it(nb: Notebook) -> None:
     nb.cell(
-        "import torch\nfrom jupyter_gpu_release.storage import devices\nx = torch.arange(12.)\ndevices.mark_tensor(x, 'cuda:0')"
+        "import torch\nfrom jupyter_gpu_release.serialization import device_marks as devices\nx = torch.arange(12.)\ndevices.mark_tensor(x, 'cuda:0')"
     )
     nb.ok("v = x[3:]")
-    from jupyter_gpu_release.storage import devices
+    from jupyter_gpu_release.serialization import device_marks
 
-    assert devices.tensor_mark(nb.ns["v"]) == "cuda:0"
+    assert device_marks.tensor_mark(nb.ns["v"]) == "cuda:0"
     assert _shares(nb.ns["x"], nb.ns["v"])
 
 

@@ -258,7 +258,7 @@ def test_a_package_finds_the_environment_that_the_cell_made_for_it(nb: Notebook,
 # ------------------------------------------------------------------------------------------- weight
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys\nimport jupyter_gpu_release.kernel.namespace\n"
+        "import sys\nimport jupyter_gpu_release.kernel.namespace.namespace\n"
         "heavy = {'numpy', 'torch', 'pandas', 'ray', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
     )
     subprocess.run(
@@ -271,10 +271,10 @@ def test_nothing_heavy_is_imported() -> None:
 
 def test_a_plain_value_imports_nothing_heavy_either(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom round_trip import make_shell\nfrom jupyter_gpu_release.kernel.namespace import Namespace\n"
+        "import sys\nfrom round_trip import make_shell\nfrom jupyter_gpu_release.kernel.namespace.namespace import Namespace\n"
         "shell = make_shell()\nshell.run_cell('a = [1]', store_history=True)\nprepared = Namespace(shell).collect('a')\n"
         "assert [i.name for i in prepared.sent] == ['a']\n"
         "heavy = {'numpy', 'torch', 'pandas', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
     )
-    path = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parents[2] / "beds")])
+    path = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parents[2] / "harness")])
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})

@@ -9,7 +9,7 @@ import pytest
 from round_trip import Notebook
 
 from jupyter_gpu_release.errors import CannotSendError
-from jupyter_gpu_release.sending.pending import NeedsRunError
+from jupyter_gpu_release.submission.placeholders import NeedsRunError
 
 
 # ------------------------------------------------------------------------------- what goes in and out

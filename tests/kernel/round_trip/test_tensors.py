@@ -10,7 +10,7 @@ import pytest
 import torch
 from round_trip import Notebook
 
-from jupyter_gpu_release.storage.blobs import BlobStore
+from jupyter_gpu_release.store.blobs import BlobStore
 
 TRAINING = """
 import torch

@@ -1,0 +1,1 @@
+"""Reads the code of cells: names, data flow, cache keys."""

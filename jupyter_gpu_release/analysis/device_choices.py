@@ -1,0 +1,224 @@
+"""Device choices that the notebook has made: ``device = "cuda" if torch.cuda.is_available() else "cpu"``.
+
+Evaluated on a CPU kernel they say "cpu"; the rank evaluates them again. Found in the source of the cells that were
+executed, in order. Nothing is executed here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .scopes import dotted, stored_names
+
+_CONSULTING = (
+    "torch.cuda.is_available", "torch.cuda.device_count", "torch.cuda.current_device", "torch.cuda.get_device",
+    "torch.cuda.is_bf16_supported", "torch.accelerator.", "torch.backends.mps.", "torch.xpu.",
+    "torch.get_default_device",
+    "jax.devices", "jax.local_devices", "jax.device_count", "jax.local_device_count", "jax.default_backend",
+    "tensorflow.config.list_physical_devices", "tensorflow.config.list_logical_devices",
+    "tensorflow.config.get_visible_devices", "tensorflow.config.experimental.list_physical_devices",
+    "tensorflow.test.is_gpu_available", "cupy.cuda.is_available", "cupy.cuda.runtime.getDeviceCount",
+    "cupy.is_available",
+)  # fmt: skip
+#: calls that a device expression may contain besides those that consult
+_HARMLESS = frozenset({"torch.device", "str", "int", "bool", "len", "min", "max", "list", "dict", "type"})
+_HARMLESS_NODES = (
+    ast.Constant, ast.Name, ast.Attribute, ast.IfExp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.BinOp, ast.Dict,
+    ast.List, ast.Tuple, ast.Subscript, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.keyword,
+    ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop,
+)  # fmt: skip
+#: words of which one is in every cell that matters
+_WORDS = ("cuda", "accelerator", "mps", "jax", "physical_devices", "logical_devices", "xpu", "device", "cpu")
+
+#: name at the root of a chain → what it stands for (``tf`` → ``tensorflow``)
+Resolve = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``expression`` gives a device choice; it needs the names in ``needs`` (device choices too) before."""
+
+    expression: str
+    needs: tuple[str, ...] = ()
+    #: all names that it reads
+    reads: frozenset[str] = frozenset()
+    #: found through a function of the notebook that consults the hardware: only taken for values like "cpu"
+    through_function: bool = False
+
+
+@dataclass
+class DeviceLedger:
+    """Follows the executed cells; knows each name's last device choice and what was put on a device by it."""
+
+    resolve: Resolve = lambda name: name
+    #: whether a name is a notebook function that consults the hardware
+    consults_inside: Callable[[str], bool] = lambda name: False
+    choices: dict[str, Assignment] = field(default_factory=dict)
+    #: name → put on a chosen device (True) or on the host on purpose (False), last
+    placed: dict[str, bool] = field(default_factory=dict)
+    _constants: dict[str, str] = field(default_factory=dict)
+
+    def add(self, source: str) -> None:
+        """Take in the (transformed) source of one executed cell."""
+        known = [*self.choices, *self.placed, *self._constants]
+        if not any(word in source for word in (*_WORDS, *known)):
+            return
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            return
+        self._block(tree.body)
+
+    def wanted(self, names: Iterable[str]) -> dict[str, Assignment]:
+        """The choices among ``names`` and those they are made of, in the order of evaluation."""
+        found: dict[str, Assignment] = {}
+
+        def add(name: str) -> None:
+            choice = self.choices.get(name)
+            if choice is not None and name not in found:
+                for need in choice.needs:
+                    add(need)
+                found[name] = choice
+
+        for name in names:
+            add(name)
+        return found
+
+    # ------------------------------------------------------------------------------ statements
+    def _block(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            match statement:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self._assign(target, value)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._assign(target, value)
+                case ast.If():
+                    self._if(statement)
+                case ast.Expr(value=ast.Call() as call):
+                    self._call(call)
+                case ast.With() | ast.AsyncWith() | ast.Try():
+                    self._forget(stored_names(statement))
+                    self._block(statement.body)
+                case _:
+                    self._forget(stored_names(statement))
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.choices.pop(name, None)
+            self.placed.pop(name, None)
+            self._constants.pop(name, None)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            pairs = zip(target.elts, values, strict=True) if len(values) == len(target.elts) else ()
+            alike = [(part, value) for part in target.elts] if not values else pairs
+            for part, part_value in alike:
+                self._assign(part, part_value)
+            return
+        if not isinstance(target, ast.Name):
+            return
+        name, choice, place = target.id, self._choice(value), self._place(value)
+        self._forget([name])
+        if choice is not None:
+            self.choices[name] = choice
+        elif isinstance(value, ast.Constant):
+            self._constants[name] = ast.unparse(value)
+        if place is not None:
+            self.placed[name] = place
+
+    def _if(self, node: ast.If) -> None:
+        """``if torch.cuda.is_available(): device = "cuda"`` (and its else) as a conditional expression."""
+        before = {name: choice.expression for name, choice in self.choices.items()} | self._constants
+        names = stored_names(node)
+        test = self._choice(node.test)
+        made: dict[str, Assignment] = {}
+        for name in names if test is not None else ():
+            yes, no = _last_value(node.body, name), _last_value(node.orelse, name)
+            parts = [ast.unparse(part) if part is not None else before.get(name) for part in (yes, no)]
+            if None in parts:
+                continue
+            text = f"({parts[0]}) if ({ast.unparse(node.test)}) else ({parts[1]})"
+            choice = self._choice(ast.parse(text, mode="eval").body)
+            if choice is not None:
+                made[name] = choice
+        self._forget(names)
+        self.choices |= made
+
+    def _call(self, call: ast.Call) -> None:
+        """``model.to(device)``, ``model.cuda()``, and cells inside a cell magic."""
+        if not isinstance(call.func, ast.Attribute):
+            return
+        texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        if call.func.attr in ("run_cell_magic", "run_line_magic") and len(texts) > 1:
+            if texts[0] in ("gpu_train", "time", "capture"):
+                self.add(texts[-1])
+            return
+        place = self._place(call)
+        if place is not None and isinstance(call.func.value, ast.Name):
+            self.placed[call.func.value.id] = place
+
+    # ----------------------------------------------------------------------------- expressions
+    def _full_name(self, node: ast.AST) -> str:
+        chain = dotted(node)
+        root, dot, rest = chain.partition(".")
+        return f"{self.resolve(root)}{dot}{rest}" if chain else ""
+
+    def _choice(self, value: ast.expr) -> Assignment | None:
+        """Whether ``value`` consults the hardware, itself or through other choices, and does nothing else."""
+        consults = through = False
+        needs: list[str] = []
+        for node in ast.walk(value):
+            if isinstance(node, ast.Call):
+                name = self._full_name(node.func)
+                if name.startswith(_CONSULTING):
+                    consults = True
+                elif isinstance(node.func, ast.Name) and self.consults_inside(node.func.id):
+                    consults = through = True
+                elif name not in _HARMLESS:
+                    return None
+            elif isinstance(node, ast.Name) and node.id in self.choices:
+                consults = True
+                through = through or self.choices[node.id].through_function
+                needs.append(node.id)
+            elif not isinstance(node, _HARMLESS_NODES):
+                return None
+        if not consults:
+            return None
+        reads = frozenset(node.id for node in ast.walk(value) if isinstance(node, ast.Name))
+        return Assignment(ast.unparse(value), tuple(dict.fromkeys(needs)), reads, through)
+
+    def _place(self, value: ast.expr) -> bool | None:
+        """True: ``value`` puts something on a chosen device; False: on the host; None: neither."""
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            told = [*value.args, *(keyword.value for keyword in value.keywords)]
+            if value.func.attr == "cpu" or (value.func.attr == "to" and any(_says_cpu(part) for part in told)):
+                return False
+        return True if any(self._puts(node) for node in ast.walk(value)) else None
+
+    def _puts(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        told = [keyword.value for keyword in node.keywords if keyword.arg in ("device", None)]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+            told += node.args
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+            return True
+        return any(self._choice(part) is not None for part in told)
+
+
+def _says_cpu(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and node.args:
+        return _says_cpu(node.args[0])
+    return isinstance(node, ast.Constant) and node.value == "cpu"
+
+
+def _last_value(statements: list[ast.stmt], name: str) -> ast.expr | None:
+    found: ast.expr | None = None
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and [dotted(target) for target in statement.targets] == [name]:
+            found = statement.value
+    return found

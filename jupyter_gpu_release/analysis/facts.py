@@ -1,0 +1,72 @@
+"""CellFacts and parsing of a cell."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .reflection import Reflection
+
+#: from source as typed (with ``%magic`` and ``!command``) to Python
+Transform = Callable[[str], str]
+
+
+@dataclass
+class CellFacts:
+    """Names are top-level names of the notebook.
+
+    ``reads``: read before the cell itself has bound them. ``hints``: perhaps read (bound on some paths only, named
+    in the text of a magic, a command or a query). ``bound``: perhaps bound, ``deleted``: perhaps unbound.
+    """
+
+    reads: set[str] = field(default_factory=set)
+    hints: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
+    #: top-level packages that the cell cannot do without
+    imports: set[str] = field(default_factory=set)
+    #: all modules that it imports anywhere, full names
+    modules: set[str] = field(default_factory=set)
+    #: attribute chains that start at a name (``concurrent.futures.Future``)
+    chains: set[str] = field(default_factory=set)
+    asks_input: bool = False
+    #: joins a process group of torch.distributed
+    joins_group: bool = False
+    #: installs packages itself (``%pip install``)
+    installs: bool = False
+    #: what it binds cannot be told from its tree alone (``exec``, ``globals()``)
+    opaque: bool = False
+    #: what it reaches through its namespace or by text, looked for when ``reflects``
+    reflection: Reflection = field(default_factory=Reflection)
+    reflects: bool = False
+    #: names that its tree does not show (``import *``, magics)
+    binds_more: bool = False
+
+
+def parse_cell(
+    body: str, transform: Transform, *, line_offset: int = 0, filename: str = "<cell>", always_transform: bool = False
+) -> ast.Module:
+    """Parse and compile the cell (top-level await allowed); raises SyntaxError with line numbers of the whole cell.
+
+    What is Python already is not transformed (that takes longer than all the rest), unless ``always_transform``.
+    """
+    shift = "\n" * line_offset
+    if not always_transform:
+        with contextlib.suppress(SyntaxError):
+            return _compiled(shift + body, filename)
+    return _compiled(shift + transform(body), filename)
+
+
+def _compiled(source: str, filename: str) -> ast.Module:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree: ast.Module = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    compile(tree, filename, "exec", flags, dont_inherit=True)  # finds a `return` outside of a function
+    return tree
+
+
+def postpones_annotations(compiler_flags: int) -> bool:
+    """Whether a shell's compiler makes texts of annotations."""
+    return bool(compiler_flags & __future__.annotations.compiler_flag)

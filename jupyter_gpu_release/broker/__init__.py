@@ -1,1 +1,0 @@
-"""Gateway and broker: one detached Ray actor on the cluster head. Queue, leases, ledger, tokens, API."""

@@ -1,0 +1,1 @@
+"""What code in a cell may ask: ranks, tracked files, where it runs."""

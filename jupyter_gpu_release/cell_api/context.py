@@ -1,0 +1,51 @@
+"""Where code runs that uses ``load``, ``publish`` and ``published``: a notebook's kernel, a GPU cell, a plain script.
+
+The kernel's extension and the rank say so here; nobody did: it is a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+def _not_published(_values: Mapping[str, Any]) -> None:
+    """Outside of a GPU cell nobody listens."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Each field is asked when it is needed."""
+
+    #: the :class:`.Realm` in which results are rebuilt
+    realm: Callable[[], Any]
+    #: the gateway's ``Target``, or None; where no gateway can be had at all: None instead of the function
+    find_target: Callable[[], Any] | None
+    #: root of the store, where it is known without a gateway
+    store: Callable[[], str] = lambda: ""
+    #: the kernel's session with the gateway: what it loads is not collected while it is there
+    session: Callable[[], str] = lambda: ""
+    #: (run, values) were loaded: what links runs to those whose results they use
+    loaded: Callable[[str, Mapping[str, Any]], None] = lambda _run, _values: None
+    publish: Callable[[Mapping[str, Any]], None] = _not_published
+    #: (name, run or None) → the latest value, or None for "not known here"
+    published: Callable[[str, str | None], tuple[Any] | None] = lambda _name, _run: None
+    #: sends functions to the cluster (:class:`.Launcher`); None: as a plain script does
+    launcher: Callable[[], Any] | None = None
+    #: this is a process of a run: it holds what it asked for
+    in_run: bool = False
+
+
+_current: Surroundings | None = None
+
+
+def enter(surroundings: Surroundings | None) -> None:
+    """Say where this process's code runs from now on (None: nowhere special)."""
+    global _current
+    _current = surroundings
+
+
+def current() -> Surroundings | None:
+    """What was said, or None in a plain script."""
+    return _current

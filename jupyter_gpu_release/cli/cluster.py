@@ -1,0 +1,125 @@
+"""``start`` and ``stop``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import msgspec
+from rich.console import Console
+
+from ..client.autostart import Failed, Progress, Ready
+from ..client.home import HomePaths
+from ..errors import GpuReleaseError
+from ..local_cluster.existing_ray import attach, detach
+from ..local_cluster.start import Say, readable_connection, start_embedded, stop_embedded
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu start``."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    if arguments.progress_json:
+        return _start_for_program(arguments)
+    home = HomePaths.from_environment()
+    with _progress() as say:
+        ready = _start(arguments, home, say)
+    _print_ready(ready, home)
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu stop``; says what it ended, and that there was nothing when there was nothing."""
+    home = HomePaths.from_environment()
+    began = time.monotonic()
+    connection = readable_connection(home)
+    if connection is not None and not connection.embedded:
+        with _progress() as say:
+            detach(home, connection, say)
+        _out(f"The gateway is gone from the Ray cluster at {connection.ray_address}; the cluster itself runs on.")
+    report = stop_embedded(home)
+    if report.processes:
+        took = time.monotonic() - began
+        _out(f"Stopped the cluster: {report.processes} processes ended in {took:.1f} s, its files are removed.")
+    elif connection is None:
+        _out("No cluster was running.")
+    elif connection.embedded:
+        _out("The cluster was gone already; its connection file is removed.")
+    return 0
+
+
+def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
+    if arguments.address:
+        return attach(
+            arguments.address, home=home, store=arguments.store, host=arguments.host, port=arguments.port, progress=say
+        )
+    return start_embedded(
+        gpus=arguments.gpus,
+        simulated=arguments.simulated_gpus,
+        store=arguments.store,
+        host=arguments.host,
+        port=arguments.port,
+        home=home,
+        progress=say,
+    )
+
+
+def _start_for_program(arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
+
+    def send(line: msgspec.Struct) -> None:
+        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+        sys.stdout.flush()
+
+    try:
+        send(_start(arguments, HomePaths.from_environment(), lambda text: send(Progress(text, _since(began)))))
+    except GpuReleaseError as error:
+        send(Failed(type(error).code, error.message, error.mend))
+        return 1
+    return 0
+
+
+def _print_ready(ready: Ready, home: HomePaths) -> None:
+    connection = ready.connection
+    if not connection.embedded:
+        what = f"The gateway on the Ray cluster at {connection.ray_address}"
+    else:
+        what = "This machine's own cluster"
+    gpus = f" with {ready.gpus} {'simulated ' if connection.simulated else ''}GPU{'' if ready.gpus == 1 else 's'}"
+    if ready.started:
+        _out(f"{what} is ready{gpus if ready.gpus else ''} ({ready.elapsed_s:.1f} s).")
+    else:
+        _out(f"{what} runs already; it is used as it is.")
+    if connection.simulated:
+        _out("  Its GPUs are simulated: everything behaves the same, nothing is computed faster.")
+    _out(f"  gateway  {connection.url}\n  token    {connection.token_file}\n  store    {connection.store}")
+    _out("In a notebook of this machine: %load_ext jupyter_gpu_release, then begin a cell with %%gpu_train.")
+    _out(f"It ends with `jupyter gpu stop`; its state is in {home.root}.")
+
+
+@contextmanager
+def _progress() -> Iterator[Say]:
+    """Where progress goes: a spinner on a terminal, else one line a step, always on standard error."""
+    console = Console(stderr=True)
+    began = time.monotonic()
+    if not console.is_terminal:
+        yield lambda text: console.print(f"[{_since(began):5.1f} s] {text}", markup=False, highlight=False)
+        return
+    with console.status("…") as status:
+        yield lambda text: status.update(f"{text} …")
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
+
+
+def _out(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,30 @@
+"""The gateway that a command talks to."""
+
+from __future__ import annotations
+
+from ..client.discovery import Target, find_gateway
+from ..client.home import HomePaths
+from ..client.rest import GatewayClient
+from ..errors import GatewayUnavailableError
+from ..local_cluster.start import running_connection
+
+
+def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
+    """A client for :func:`reachable_gateway`."""
+    return GatewayClient.of(reachable_gateway(), timeout_s=timeout_s)
+
+
+def reachable_gateway() -> Target:
+    """The gateway that is configured, or this machine's own; says so at once when its cluster is gone."""
+    target = find_gateway()
+    if target is None:
+        raise GatewayUnavailableError(
+            "no cluster is running on this machine, and no gateway is configured",
+            mend="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
+        )
+    if target.embedded and running_connection(HomePaths.from_environment()) is None:
+        raise GatewayUnavailableError(
+            "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
+            mend="`jupyter gpu start` clears it away and starts a new one",
+        )
+    return target

@@ -1,0 +1,237 @@
+"""Grammar, "did you mean"."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from .._version import __version__
+from ..errors import OptionError
+
+Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
+
+
+def add_token_commands(parser: Parser) -> dict[str, Parser]:
+    """Add the three commands to ``token``; returns their parsers by their full names."""
+    group = parser.add_subparsers(dest="action", metavar="create|list|revoke", required=True, parser_class=type(parser))
+    commands: dict[str, Parser] = {}
+    for name, text in (
+        ("create", "make a token; it is shown once, or written into a file"),
+        ("list", "the tokens: whose, since when, until when, last used"),
+        ("revoke", "refuse a token from now on and close what it opened"),
+    ):
+        commands[f"token {name}"] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
+    _add_create(commands["token create"])
+    commands["token list"].add_argument("--json", action="store_true", help="print one JSON document")
+    revoke = commands["token revoke"].add_mutually_exclusive_group(required=True)
+    revoke.add_argument("id", nargs="?", metavar="ID", help="the token's id, as `token list` shows it")
+    revoke.add_argument("--user", metavar="U", help="all tokens of this user")
+    return commands
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--user", required=True, metavar="U", help="whose token it is; runs belong to this name")
+    parser.add_argument("--role", default="user", metavar="ROLE", help="user (own runs) or admin (everything) (user)")
+    parser.add_argument("--expires", default="30d", metavar="TIME", help="such as 12h or 30d, or `never` (30d)")
+    parser.add_argument("--label", default="", metavar="L", help="a note for `token list`")
+    parser.add_argument("--out", metavar="FILE", help="write the token into this new file (0600), show nothing")
+
+
+#: commands and options whose names are fixed already and whose capability comes later
+_LATER_COMMANDS = {
+    "nodes": "draining nodes",
+    "report": "the report of GPU-hours",
+    "simulate": "simulating a trace",
+    "reindex": "rebuilding the index of runs",
+}
+_LATER_OPTIONS = {
+    "--tls-cert": "TLS",
+    "--tls-key": "TLS",
+    "--queues": "queues with weights and quotas",
+}
+_RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
+
+_EPILOG = """\
+exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
+understood · 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises :class:`OptionError` instead of printing usage and exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message, mend=f"see `{self.prog} --help`")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the words after ``jupyter gpu``; raises :class:`OptionError` for what is wrong with them."""
+    parser, commands = _build()
+    _check_command(words, commands)
+    arguments, rest = parser.parse_known_args(list(words))
+    if arguments.command == "runs":
+        rest = _fill(arguments, rest)
+    if rest:
+        command, action = arguments.command or "", getattr(arguments, "action", "")
+        _refuse_rest(rest, commands.get(f"{command} {action}") or commands.get(command, parser))
+    return arguments
+
+
+def _fill(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """``runs import --trust FILE``: argparse takes all words that may be missing before the first option."""
+    left = list(rest)
+    for name in ("run", "file"):
+        if getattr(arguments, name) is None and left and not left[0].startswith("-"):
+            setattr(arguments, name, left.pop(0))
+    return left
+
+
+def print_help() -> None:
+    """Print the overview (``jupyter gpu`` without a command)."""
+    _build()[0].print_help()
+
+
+def command_helps() -> dict[str, str]:
+    """What ``--help`` prints behind each command (for the documentation)."""
+    return {name: parser.format_help() for name, parser in _build()[1].items()}
+
+
+def _build() -> tuple[_Parser, dict[str, _Parser]]:
+    parser = _Parser(
+        prog="jupyter gpu",
+        description="The cluster that %%gpu_train cells run on: start and stop it, see who holds what.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jupyter_gpu_release {__version__}")
+    group = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands: dict[str, _Parser] = {}
+
+    def add(name: str, text: str) -> _Parser:
+        commands[name] = group.add_parser(name, help=text, description=text, allow_abbrev=False)
+        return commands[name]
+
+    _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
+    add("stop", "end the cluster of this machine and every process that it started")
+    _add_json(add("status", "who holds which GPU, who waits and why"))
+    _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
+    add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
+        "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
+    )
+    commands |= add_token_commands(add("token", "tokens of the gateway's users: make, list, revoke (for admins)"))
+    _add_gc(add("gc", "remove old results from the store, and what nothing refers to any more"))
+    add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
+        "run", metavar="RUN", help="its id, or `last`: the newest"
+    )
+    _add_json(add("doctor", "check everything and say what to do about what is wrong"))
+    return parser, commands
+
+
+def _add_start(parser: _Parser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--gpus", type=_count("--gpus"), metavar="N", help="use N real GPUs (all)")
+    kind.add_argument(
+        "--simulated-gpus",
+        type=_count("--simulated-gpus"),
+        metavar="N",
+        help="N simulated GPUs (4 where there is no real)",
+    )
+    kind.add_argument("--address", type=_address, metavar="HOST:PORT", help="GCS of a Ray cluster that runs already")
+    parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
+    parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
+    parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_json(parser: _Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document (schema_version 1)")
+
+
+def _add_runs(parser: _Parser) -> None:
+    _add_json(parser)
+    parser.add_argument("--limit", type=_count("--limit"), default=20, metavar="N", help="at most N runs (20)")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        type=_runs_action,
+        metavar="ACTION",
+        help="show one run; pin it (its results are never collected), or unpin it; export it to FILE; import FILE",
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="which run: its id, or `last` (import: the file)")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="export to it (RUN.jgr.tar)")
+    parser.add_argument(
+        "--trust", action="store_true", help="import what was not exported here: loading it runs its code"
+    )
+    parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
+
+
+def _add_gc(parser: _Parser) -> None:
+    _add_json(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go, and why")
+    parser.add_argument("--older-than", metavar="TIME", help="results that were not used for so long, such as 30d")
+    parser.add_argument("--keep", type=_count("--keep"), metavar="N", help="all but the newest N runs of a notebook")
+    parser.add_argument(
+        "--quota", metavar="SIZE", help="the least recently used of who has more than SIZE, such as 50GiB"
+    )
+
+
+def _runs_action(word: str) -> str:
+    if word not in _RUNS_ACTIONS:
+        close = difflib.get_close_matches(word, list(_RUNS_ACTIONS), n=1)
+        example = f"runs {close[0]} RUN" if close else f"runs show {word}"
+        raise OptionError(f"runs {word}: no such command", mend=f"did you mean `jupyter gpu {example}`?")
+    return word
+
+
+def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
+    command = words[0] if words else ""
+    if not command or command.startswith("-") or command in commands:
+        return
+    if command in _LATER_COMMANDS:
+        raise _not_built(command, _LATER_COMMANDS[command])
+    close = difflib.get_close_matches(command, [*commands, *_LATER_COMMANDS], n=1)
+    known = ", ".join(name for name in commands if " " not in name)
+    mend = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
+    raise OptionError(f"{command}: no such command", mend=mend)
+
+
+def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
+    word = rest[0].split("=")[0]
+    if word in _LATER_OPTIONS:
+        raise _not_built(word, _LATER_OPTIONS[word])
+    if not word.startswith("-"):
+        raise OptionError(f"{word}: not expected here", mend=f"see `{parser.prog} --help`")
+    known = [option for action in parser._actions for option in action.option_strings]
+    close = difflib.get_close_matches(word, known, n=1)
+    mend = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
+    raise OptionError(f"{word}: no such option of `{parser.prog}`", mend=mend)
+
+
+def _not_built(name: str, capability: str) -> OptionError:
+    return OptionError(f"{name} is not built yet ({capability})", mend="leave it out; CHANGELOG.md says what is there")
+
+
+def _count(option: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
+            raise OptionError(f"{option} {text}: not a number of at least 1", mend=f"write a whole number: {option} 2")
+        return int(text)
+
+    return read
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
+        raise OptionError(f"--port {text}: not a port", mend="write a number from 1 to 65535, or 0 for a free one")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or "://" in text or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise OptionError(f"--address {text}: not HOST:PORT", mend="write it like 10.0.0.5:6379 (Ray's GCS)")
+    return text

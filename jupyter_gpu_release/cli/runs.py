@@ -1,0 +1,206 @@
+"""``status``, ``runs``, ``cancel``, ``attach``."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ..client.discovery import Target, find_gateway
+from ..client.feed import ConnectionLost, RunFeed
+from ..client.rest import GatewayClient
+from ..client.session import GatewaySession
+from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
+from ..presentation.plain_text import is_stderr, text_of
+from ..presentation.terminal import Folding
+from ..protocol.events import Event
+from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
+from ..protocol.runs import RunView
+from ..protocol.session import Accepted, Events, Refused, Update
+from ..protocol.states import RunState, is_run_id
+from ..units import format_seconds
+from .connect import open_gateway as _gateway
+from .connect import reachable_gateway
+from .lineage import lineage_document, print_lineage
+from .tables import output_console, print_run, print_runs, print_status
+
+#: in place of an id, as in the magics
+_LAST = "last"
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu status``; exit status 1 when no gateway answers (the JSON document says ``up: false``)."""
+    try:
+        with _gateway() as gateway:
+            document = gateway.status()
+    except GatewayUnavailableError:
+        if not arguments.json:
+            raise
+        target = find_gateway()
+        print_json(_down(target.url if target else ""))
+        return 1
+    if arguments.json:
+        print_json(document)
+    else:
+        print_status(output_console(), document)
+    return 0
+
+
+def runs(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu runs``, and ``runs show|pin|unpin|export|import``."""
+    if arguments.action:
+        if not arguments.run:
+            raise OptionError(f"runs {arguments.action}: which run?", mend=f"jupyter gpu runs {arguments.action} RUN")
+        if arguments.action == "show":
+            return _show(arguments.run, as_json=arguments.json)
+        if arguments.action in ("export", "import"):
+            from . import bundles
+
+            return (bundles.export_run if arguments.action == "export" else bundles.import_run)(arguments)
+        return _pin(arguments.run, pinned=arguments.action == "pin")
+    with _gateway() as gateway:
+        document = gateway.runs(arguments.limit, mine=arguments.mine, brief=not arguments.json)
+    if arguments.json:
+        print_json(document)
+    else:
+        print_runs(output_console(), document.runs)
+    return 0
+
+
+def cancel(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu cancel RUN``."""
+    _check_named(arguments.run)
+    with _gateway() as gateway:
+        before = gateway.newest(live=True) if arguments.run == _LAST else gateway.run(arguments.run)
+        run = before.run
+        if RunState.of(before.state).is_terminal:
+            sys.stdout.write(f"{run} is over already: {before.state}.\n")
+            return 0
+        after = gateway.cancel(run)
+    if before.state == RunState.PERSISTING.word:
+        sys.stdout.write(f"{run}: {after.reason or 'its results are being given up'}.\n")
+    elif after.granted_at is None:
+        sys.stdout.write(f"{run} is taken out of the queue: it had not begun.\n")
+    else:
+        sys.stdout.write(f"{run} is being ended: its cell is interrupted, what it made so far comes back.\n")
+    return 0
+
+
+def print_json(document: msgspec.Struct | dict[str, Any]) -> None:
+    """One document on standard output."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
+def _show(run: str, *, as_json: bool) -> int:
+    _check_named(run)
+    with _gateway() as gateway:
+        row = gateway.newest() if run == _LAST else gateway.run(run)
+        lineage = gateway.lineage(row.run)
+    if as_json:
+        print_json(lineage_document(row, lineage))
+    else:
+        console = output_console()
+        print_run(console, row)
+        print_lineage(console, row, lineage)
+    return 0
+
+
+def _pin(run: str, *, pinned: bool) -> int:
+    _check_named(run)
+    with _gateway() as gateway:
+        row = gateway.pin(gateway.newest().run if run == _LAST else run, pinned=pinned)
+    what = "is pinned: its results are never collected" if row.pinned else "is not pinned: its results may be collected"
+    sys.stdout.write(f"{row.run} {what}.\n")
+    return 0
+
+
+def _check_named(run: str) -> None:
+    if run != _LAST and not is_run_id(run):
+        raise NoSuchRunError(
+            f"{run} is not the id of a run", mend=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
+        )
+
+
+def resolve(gateway: GatewayClient, run: str) -> str:
+    """The id that was named; ``last`` is the newest run."""
+    _check_named(run)
+    return (gateway.newest() if run == _LAST else gateway.run(run)).run
+
+
+def _down(url: str) -> StatusDocument:
+    facts = GatewayFacts(url=url, version="", up=False)
+    counts = GpuCounts(total=0, held=0, free=0, external=0)
+    return StatusDocument(DOCUMENT_VERSION, simulated=False, gateway=facts, gpus=counts, nodes=[], queue=[], runs=[])
+
+
+_TICK_S = 0.5
+_EXIT_INTERRUPTED = 130
+
+
+def attach(arguments: argparse.Namespace) -> int:
+    """Exit status: 0 for a run that succeeded, 1 for any other end, 130 when it was left (it goes on)."""
+    target = reachable_gateway()
+    with GatewayClient.of(target) as gateway:
+        run = resolve(gateway, arguments.run)
+    session = GatewaySession(target, f"terminal-{secrets.token_hex(6)}")
+    try:
+        session.connect(10.0)
+        return _follow(session.follow(run), target)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{run} goes on; `jupyter gpu attach {run}` shows it again\n")
+        return _EXIT_INTERRUPTED
+    finally:
+        session.close()
+
+
+def _follow(feed: RunFeed, target: Target) -> int:
+    folding: Folding | None = Folding()
+    said = ""
+    while True:
+        item = feed.get(_TICK_S)
+        if isinstance(item, Events):
+            _print(item.events if folding is None else folding.feed(item.events))
+        elif isinstance(item, Refused):
+            raise from_code(item.code, item.message, item.mend)
+        elif isinstance(item, ConnectionLost):
+            if item.final:
+                raise item.error
+            sys.stderr.write(f"connection to {target.url} lost, the run goes on; reconnecting …\n")
+        elif isinstance(item, Accepted | Update):
+            if folding is not None:  # what was recorded comes before the first view
+                _print(folding.rest())
+                folding = None
+            if RunState.of(item.view.state).is_terminal:
+                return _end(item.view)
+            said = _say_waiting(item.view, said)
+
+
+def _print(events: Iterable[Event]) -> None:
+    for event in events:
+        stream = sys.stderr if is_stderr(event) else sys.stdout
+        stream.write(text_of(event))
+        stream.flush()
+
+
+def _say_waiting(view: RunView, said: str) -> str:
+    """A line for each change, while there is nothing else to see."""
+    if view.granted_at is not None:
+        return said
+    position = f", position {view.position}" if view.position else ""
+    text = f"{view.run}: {view.state}{position}{f' ({view.reason})' if view.reason else ''}\n"
+    if text != said:
+        sys.stderr.write(text)
+    return text
+
+
+def _end(view: RunView) -> int:
+    reason = f": {view.reason}" if view.reason else ""
+    held = ""
+    if view.granted_at is not None and view.gone_at is not None:
+        held = f", held {format_seconds(max(0.0, view.gone_at - view.granted_at))}"
+    sys.stderr.write(f"[{view.run} {view.state}{reason}{held}]\n")
+    return 0 if RunState.of(view.state) is RunState.SUCCEEDED else 1

@@ -1,0 +1,160 @@
+"""``c.GpuRelease.…``: what configuration files say; the environment variables win over them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from traitlets import Any as AnyTrait
+from traitlets import Bool, Dict, Enum, List, Unicode
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
+
+from ..errors import GpuReleaseError, OptionError
+from ..options.run_options import build_options
+from ..options.table import Written, from_mapping, overlay, parse_settings
+from ..units import parse_bytes
+from .discovery import Target, find_gateway
+
+FILE_NAME = "jupyter_gpu_release_config"
+
+
+class GpuRelease(Configurable):
+    """Settings of ``%%gpu_train`` in this kernel.
+
+    Read from ``jupyter_gpu_release_config.py`` or ``.json`` in Jupyter's configuration folders
+    (``jupyter --paths``), then from IPython's own configuration (``ipython_config.py``,
+    ``ipython_kernel_config.py``), the latter winning.
+    """
+
+    url = Unicode(
+        "",
+        help="Address of the team's gateway, such as https://gpu.example.org:8265. Empty: this machine's own cluster. "
+        "JUPYTER_GPU_URL wins.",
+    ).tag(config=True)
+    token_file = Unicode(
+        "",
+        help="File (mode 0600) with your token for the gateway. Empty: the one of this machine's own cluster. "
+        "JUPYTER_GPU_TOKEN wins.",
+    ).tag(config=True)
+    store = Unicode(
+        "",
+        help="Root of the shared filesystem as this kernel sees it. Empty: the path that the gateway names. "
+        "JUPYTER_GPU_STORE wins.",
+    ).tag(config=True)
+    auto_start = Enum(
+        ["local", "never"],
+        "local",
+        help="What to do when no gateway is configured and none runs on this machine: `local` starts this machine's "
+        "own cluster (it goes on until `jupyter gpu stop`), `never` refuses. A gateway that is configured but down "
+        "is never replaced by the local one.",
+    ).tag(config=True)
+    start_options = List(
+        Unicode(),
+        help="Options of `jupyter gpu start` for that start, such as ['--simulated-gpus', '2']. Empty: all GPUs of "
+        "this machine, or 4 simulated ones where it has none.",
+    ).tag(config=True)
+    defaults = Dict(
+        help="Default options of %%gpu_train, by name: {'gpus': 2, 'memory': '8GiB', 'env': ['A=1', 'B=2']}. "
+        "%gpu_config and the cell's own options win.",
+    ).tag(config=True)
+    implicit_send_max = Unicode(
+        "64MiB",
+        help="How much of the notebook goes along with a cell that looks names up by a text which is known only when "
+        "it runs (`eval(text)`, `globals()[name]`), beside the names that it is seen to read.",
+    ).tag(config=True)
+    automatic = Bool(
+        True,
+        help="Whether Jupyter kernels load the magics when they start, without %load_ext. Read from IPython's own "
+        "configuration, and by the Jupyter server for the kernels that it starts; JUPYTER_GPU_AUTOMATIC=0 switches it "
+        "off, too.",
+    ).tag(config=True)
+    user_tokens = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+    poll_interval = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+    max_backoff = AnyTrait(help="For the Jupyter server, which reads the same file.").tag(config=True)
+
+
+def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> GpuRelease:
+    """Read the configuration files for ``shell``; raises :class:`OptionError` naming a file that is faulty."""
+    config = Config()
+    for folder in reversed(_jupyter_folders() if folders is None else folders):
+        for loader in (
+            JSONFileConfigLoader(f"{FILE_NAME}.json", path=str(folder)),
+            PyFileConfigLoader(f"{FILE_NAME}.py", path=str(folder)),
+        ):
+            config.merge(_read(loader))
+    own = getattr(shell, "config", None)
+    if own is not None:
+        config.merge(own)
+    try:
+        settings = GpuRelease(config=config)
+        build_options(from_mapping(settings.defaults))
+    except GpuReleaseError as error:
+        raise OptionError(f"c.GpuRelease.defaults: {error.message}", mend=error.mend) from error
+    except Exception as error:
+        raise OptionError(f"c.GpuRelease: {error}", mend="mend Jupyter's configuration file") from error
+    parse_bytes(settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
+    return settings
+
+
+def find_target(settings: GpuRelease) -> Target | None:
+    """Where the environment, else the configuration files, else the connection file of this machine point."""
+    return find_gateway(
+        url=_unless("JUPYTER_GPU_URL", settings.url),
+        token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
+        store=_unless("JUPYTER_GPU_STORE", settings.store),
+    )
+
+
+def _unless(variable: str, setting: str | None) -> str | None:
+    """A file's setting, unless the environment says otherwise."""
+    return None if os.environ.get(variable) else setting or None
+
+
+def _jupyter_folders() -> Sequence[str | Path]:
+    from jupyter_core.paths import jupyter_config_path
+
+    return list(jupyter_config_path())
+
+
+def _read(loader: JSONFileConfigLoader | PyFileConfigLoader) -> Config:
+    try:
+        return loader.load_config()
+    except ConfigFileNotFound:
+        return Config()
+    except Exception as error:
+        raise OptionError(
+            f"{loader.full_filename} cannot be read: {type(error).__name__}: {error}", mend="mend or remove that file"
+        ) from error
+
+
+class NotebookDefaults:
+    """The defaults of this notebook: the files' below, ``%gpu_config``'s above them."""
+
+    def __init__(self) -> None:
+        self._own: Written = {}
+
+    def change(self, line: str, below: Written) -> None:
+        """Take over ``gpus=2 memory=8GiB``; an empty value takes one back. Nothing changes when one is wrong."""
+        given = parse_settings(line)
+        wanted = dict(self._own)
+        for name, values in given.items():
+            if values == [""]:
+                wanted.pop(name, None)
+            else:
+                wanted[name] = from_mapping({name: values}).get(name, [])
+                if not wanted[name]:
+                    del wanted[name]
+        build_options(overlay(below, wanted))
+        self._own = wanted
+
+    def reset(self) -> None:
+        """Forget what ``%gpu_config`` set."""
+        self._own = {}
+
+    @property
+    def own(self) -> Written:
+        """What ``%gpu_config`` set."""
+        return dict(self._own)

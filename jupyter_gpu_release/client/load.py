@@ -1,0 +1,244 @@
+"""``gpu_release.load(run)``: the results of a run by reference, in a notebook, a GPU cell or a script."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..cell_api import context
+from ..cell_api.context import Surroundings
+from ..errors import (
+    ForbiddenError,
+    GatewayUnavailableError,
+    NoSuchRunError,
+    RunFailedError,
+    StillTrainingError,
+    StoreError,
+)
+from ..presentation.wording import sentence
+from ..protocol.cell import Graph
+from ..protocol.runs import RunView, ValueInfo
+from ..protocol.states import RunState, is_run_id
+from ..serialization import codec
+from ..serialization.rebuild import Realm
+from ..store.layout import VALUES_FILE, RunPaths
+from ..store.run_folders import read_manifest
+from .discovery import Target, find_gateway
+from .home import HomePaths
+from .rest import GatewayClient
+from .results import Results, open_values, say_lacking
+
+#: how a run ended that has little to write is known (and in its manifest) so soon after its GPUs are free; it is
+#: looked for so often
+_END_TOLD_S, _LOOK_S = 5.0, 0.02
+_BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
+
+
+def here() -> Surroundings:
+    """Where this code runs."""
+    return context.current() or Surroundings(
+        realm=lambda: Realm(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
+    )
+
+
+def load_results(run: str) -> Results:
+    """Find the run's results through the gateway (which knows their digest), else in the store itself.
+
+    Raises
+    ------
+    NoSuchRunError
+        No such run, or another user's.
+    StillTrainingError
+        It is not over.
+    RunFailedError
+        It left no results.
+    StoreError
+        The store cannot be seen, or what lies there is damaged.
+    """
+    results = _find(run)
+    if results.lacking:
+        text = say_lacking(results.run, results.lacking, in_run=here().in_run)
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return results
+
+
+def _find(run: str) -> Results:
+    if run != "last" and not is_run_id(str(run)):
+        raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
+    around = here()
+    if around.find_target is None:
+        return _from_store(run, Path(around.store()), around)
+    try:
+        target = around.find_target()
+        if target is None:
+            raise GatewayUnavailableError(
+                "no cluster is running here and no gateway is configured", mend="JUPYTER_GPU_URL names the team's"
+            )
+        with GatewayClient.of(target) as gateway:
+            named = gateway.newest().run if run == "last" else run
+            view = _known_end(gateway, gateway.view(named, session=around.session()))
+    except GatewayUnavailableError as error:
+        return _without_gateway(run, around, error)
+    return _from_view(view, target, around)
+
+
+# -------------------------------------------------------------------------------------- by the gateway
+def _known_end(gateway: GatewayClient, view: RunView) -> RunView:
+    """The end of a run whose results are in its view is known in a moment: how it ended is to be said right."""
+    until_s = time.monotonic() + _END_TOLD_S
+    while _is_ending(view) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+        view = gateway.view(view.run)
+    return view
+
+
+def _is_ending(view: RunView) -> bool:
+    if view.state != RunState.PERSISTING.word or view.outcome is None:
+        return False
+    is_held_up = view.waits_for is not None and bool(view.waits_for.reason)
+    return not is_held_up and (view.outcome.values is None or not view.outcome.values.file)
+
+
+def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
+    outcome = view.outcome
+    graph = outcome.values if outcome is not None else None
+    if not RunState.of(view.state).is_terminal and (graph is None or graph.file):
+        raise _unfinished(view.run, view.state, sentence(view.waits_for) if view.waits_for is not None else "")
+    if outcome is None:
+        raise NoSuchRunError(f"run {view.run} belongs to {view.user}, and so do its results")
+    if graph is None:
+        _refuse_empty(view.run, view.state, view.reason, outcome.results)
+        return Results(view.run, view.state, {})
+    store = _store_with(view.run, target) if graph.file else Path()
+    stream, buffers = open_values(view.run, graph, lambda: store, "the store of the cluster")
+    return _rebuilt(view.run, view.state, stream, buffers, outcome.results, around)
+
+
+def _store_with(run: str, target: Target) -> Path:
+    """The store, in which the manifest of ``run`` (when it is there already) is that of this run and undamaged."""
+    store = store_of(target)
+    paths = RunPaths.of(store, run)
+    if os.path.lexists(paths.manifest) and read_manifest(paths).get("run") != run:
+        raise _not_its_own(paths, run)
+    return store
+
+
+def _not_its_own(paths: RunPaths, run: str) -> StoreError:
+    return StoreError(f"{paths.manifest} is not that of run {run}: not loaded", mend="run the cell again")
+
+
+def store_of(target: Target) -> Path:
+    """The store's root as it is seen here."""
+    if target.store:
+        return Path(target.store).expanduser()
+    with GatewayClient.of(target) as gateway:
+        return Path(gateway.health().store)
+
+
+# -------------------------------------------------------------------------------------- by the store alone
+def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableError) -> Results:
+    named = around.store() or os.environ.get("JUPYTER_GPU_STORE", "")
+    own = HomePaths.from_environment().store
+    store = Path(named).expanduser() if named else own
+    if not store.is_dir():
+        raise error
+    found = _from_store(run, store, around)
+    warnings.warn(
+        f"{error.message}: run {run} was read by the manifest in the store {store} alone", UserWarning, stacklevel=5
+    )
+    return found
+
+
+def _from_store(run: str, store: Path, around: Surroundings) -> Results:
+    """Only what nobody but this user can have written: results are unpickled, and that runs code."""
+    if run == "last":
+        raise NoSuchRunError("only the gateway knows which run is the last, and it is not asked here", mend=_BY_ID)
+    paths = RunPaths.of(store, run)
+    if not os.path.lexists(paths.folder):
+        raise NoSuchRunError(f"there is no run {run} in the store {store}")
+    _refuse_foreign(paths.folder, stat.S_ISDIR)
+    manifest = _last_manifest(paths)
+    if manifest.get("run") != run:
+        raise _not_its_own(paths, run)
+    state, outcome = str(manifest.get("state", "")), manifest.get("outcome") or {}
+    if not _is_over(state):
+        raise _unfinished(run, state)
+    results = [ValueInfo(str(each["name"]), str(each["type"]), each.get("bytes", 0)) for each in _listed(outcome)]
+    values = outcome.get("values")
+    if not isinstance(values, dict):
+        _refuse_empty(run, state, str(manifest.get("reason", "")), results)
+        return Results(run, state, {})
+    graph = Graph(file=str(values.get("file", VALUES_FILE)), digest=str(values.get("digest", "")))
+    _refuse_foreign(paths.folder / Path(graph.file).name, stat.S_ISREG)
+    stream, buffers = open_values(run, graph, lambda: store, str(store))
+    return _rebuilt(run, state, stream, buffers, results, around)
+
+
+def _last_manifest(paths: RunPaths) -> dict[str, Any]:
+    """A cell whose results are used at once has ended, whatever the manifest says (or not yet) in that moment."""
+    until_s = time.monotonic() + _END_TOLD_S
+    while not _tells_of_end(paths) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    return _own_manifest(paths)
+
+
+def _tells_of_end(paths: RunPaths) -> bool:
+    return os.path.lexists(paths.manifest) and _is_over(str(_own_manifest(paths).get("state", "")))
+
+
+def _own_manifest(paths: RunPaths) -> dict[str, Any]:
+    _refuse_foreign(paths.manifest, stat.S_ISREG)
+    return read_manifest(paths)
+
+
+def _is_over(state: str) -> bool:
+    try:
+        return RunState.of(state).is_terminal
+    except KeyError:
+        return False
+
+
+def _listed(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in outcome.get("results", ()) if isinstance(each, dict) and {"name", "type"} <= each.keys()]
+
+
+def _refuse_foreign(path: Path, is_kind: Any) -> None:
+    try:
+        facts = path.lstat()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    if not is_kind(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise ForbiddenError(
+            f"{path} does not belong to you alone, so it is not loaded (loading runs code)",
+            mend="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
+        )
+
+
+# ------------------------------------------------------------------------------------------------- shared
+def _rebuilt(
+    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: Surroundings
+) -> Results:
+    realm = around.realm()
+    loaded = codec.load(stream, buffers, realm)
+    notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+    around.loaded(run, loaded.values)
+    return Results(run, state, loaded.values, facts, notes, loaded.lacking(realm.namespace))
+
+
+def _unfinished(run: str, state: str, waits: str = "") -> StillTrainingError:
+    why = f"is not over ({state}): it has no results yet"
+    if state == RunState.PERSISTING.word:
+        why = f"has ended, and its results are still being written{f': {waits}' if waits else ''}"
+    return StillTrainingError(f"run {run} {why}", mend=f"%gpu_attach {run} waits for them")
+
+
+def _refuse_empty(run: str, state: str, reason: str, results: list[ValueInfo]) -> None:
+    if results:
+        raise StoreError(f"the results of run {run} are not kept any more", mend="run the cell again")
+    if state != RunState.SUCCEEDED.word:
+        raise RunFailedError(f"run {run} {state} and left no results{f': {reason}' if reason else ''}")

@@ -1,0 +1,168 @@
+"""How a run failed, as an exception here: our own as message and mend, the cell's as the user's exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError, from_code
+from ..presentation.tracebacks import drop_own_causes, without_own
+
+if TYPE_CHECKING:
+    from ..protocol.runs import ErrorInfo, Outcome, RunView
+    from ..serialization.exceptions import Raised
+
+E = TypeVar("E", bound=BaseException)
+#: IPython calls a method of this name instead of formatting the traceback itself
+_RENDER = "_render_traceback_"
+#: IPython shows these in its own way and would show our frames instead of the cell's, or nothing
+_SHOWN_SPECIALLY = (SyntaxError, BaseExceptionGroup, SystemExit)
+
+
+def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
+    """Make IPython show exactly ``lines`` for ``error`` (its ``_render_traceback_`` protocol)."""
+    shown = list(lines)
+    render: Callable[[], list[str]] = lambda: shown  # noqa: E731
+    BaseException.__setattr__(error, _RENDER, render)  # the user's class may forbid new attributes
+    return error
+
+
+def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
+    """Our own errors show what is wrong and what mends it, no frames of ours; ``below`` are further lines."""
+    lines = [f"\x1b[31m{type(error).__name__}\x1b[39m: {error.message}"]
+    if error.mend:
+        lines.append(f"  → {error.mend}")
+    return with_traceback_lines(error, [*lines, *below])
+
+
+def end_tracebacks_at_users_line(shell: Any) -> None:
+    """Where the user's code meets one of our errors (``load``, a placeholder) show that line and none of ours."""
+
+    def render(error: GpuReleaseError) -> list[str]:
+        drop_own_causes(error)
+        shown: list[str] = shell.InteractiveTB.structured_traceback(
+            type(error), error, without_own(error.__traceback__)
+        )
+        return shown
+
+    setattr(GpuReleaseError, _RENDER, render)
+
+
+def show_whole_tracebacks() -> None:
+    """Take :func:`end_tracebacks_at_users_line` back."""
+    if _RENDER in vars(GpuReleaseError):
+        delattr(GpuReleaseError, _RENDER)
+
+
+def syntax_error(error: SyntaxError, shell: Any) -> BaseException:
+    """The cell's syntax error as IPython itself shows one (raised from a magic it would show the magic's frames)."""
+    lines = shell.SyntaxTB.structured_traceback(type(error), error, [])
+    return with_traceback_lines(_named(type(error).__name__)(str(error)), lines)
+
+
+def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseException:
+    """The exception to raise here for what the cell raised there; ``below`` are lines under its traceback.
+
+    ``to_catch``: its class counts more than how IPython would show it.
+    """
+    if info.code:
+        return without_traceback(from_code(info.code, info.evalue, info.mend), *below)
+    lines = info.traceback or [f"{info.ename}: {info.evalue}"]
+    from ..serialization import exceptions  # not while the extension is being loaded
+
+    avoided = (SystemExit,) if to_catch else _SHOWN_SPECIALLY
+    try:
+        error = _rebuilt(exceptions.unpack(info.pickled), info.ename, info.evalue, avoided)
+        return with_traceback_lines(error, [*lines, *below])
+    except Exception:  # noqa: BLE001 - foreign code: a class can be odd in any way it likes
+        return with_traceback_lines(_named(info.ename)(info.evalue), [*lines, *below])
+
+
+def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseException], ...] = ()) -> BaseException:
+    """The user's exception, of its own class or else of the nearest of its bases that can be had here."""
+    from ..serialization import exceptions
+
+    for place, (module, qualname) in enumerate(found.classes):
+        cls = exceptions.class_named(module, qualname)
+        if cls is None or issubclass(cls, avoided):
+            continue
+        if place:
+            cls = _named(name, cls if issubclass(cls, Exception) else Exception, text)
+        return exceptions.rebuild(found, cls, [_member(*member) for member in found.group])
+    raise LookupError(name)
+
+
+def _member(text: str, found: Raised) -> BaseException:
+    name = found.classes[0][1].rpartition(".")[2]
+    try:
+        return _rebuilt(found, name, text)
+    except Exception:  # noqa: BLE001 - foreign code, as above
+        return _named(name)(text)
+
+
+def _named(name: str, base: type[Exception] = Exception, text: str | None = None) -> type[Exception]:
+    """A stand-in for an exception class that cannot be had here; ``text``: what it says."""
+    space: dict[str, Any] = {"__module__": "jupyter_gpu_release"}
+    if text is not None:
+        space["__str__"] = lambda _error: text
+    return type(name if name.isidentifier() else "RemoteError", (base,), space)
+
+
+def in_our_words(error: BaseException) -> BaseException:
+    """``error`` as the notebook shall show it: what has no rendering yet gets one without frames of ours."""
+    if isinstance(error, GpuReleaseError):
+        return error if _RENDER in vars(error) else without_traceback(error)
+    if hasattr(error, _RENDER):
+        return error
+    return with_traceback_lines(error, [f"\x1b[31m{type(error).__name__}\x1b[39m: {error}".rstrip(": ")])
+
+
+def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:
+    """The KeyboardInterrupt that ends an interrupted cell, without frames of ours."""
+    return with_traceback_lines(KeyboardInterrupt(text), [*lines] or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}"])
+
+
+def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: bool = False) -> BaseException | None:
+    """The exception for a run that did not go well (None: it did); ``below`` is shown under its traceback.
+
+    ``to_catch``: see :func:`remote_error`.
+    """
+    under = [below] if below else []
+    outcome = view.outcome
+    if outcome is None or (outcome.error is None and outcome.status != "ok"):
+        return _failure_without_error(view, interrupts, under)
+    if outcome.error is None:
+        return interrupted("interrupted") if interrupts > 1 else None
+    if outcome.status == "interrupted":
+        return _interrupted(view, outcome, interrupts, under)
+    if outcome.status == "timeout" and not outcome.error.code:
+        from ..units import format_seconds  # not while the extension is being loaded
+
+        ran = format_seconds((outcome.ended_s or 0) - (outcome.started_s or 0))
+        error = RunFailedError(f"stopped after {ran} at its --timeout", mend="give it a longer --timeout, or none")
+        return with_traceback_lines(error, [*outcome.error.traceback, str(error), *under])
+    return remote_error(outcome.error, *under, to_catch=to_catch)
+
+
+def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequence[str]) -> BaseException:
+    assert outcome.error is not None
+    lines = outcome.error.traceback or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {outcome.error.evalue or 'interrupted'}"]
+    if interrupts:
+        return with_traceback_lines(KeyboardInterrupt(outcome.error.evalue), [*lines, *under])
+    if outcome.error.code and outcome.error.ename == KeyboardInterrupt.__name__:  # killed, or not begun yet
+        return without_traceback(RunCancelledError(outcome.error.evalue), *under)
+    if outcome.error.code:
+        return remote_error(outcome.error, *under)
+    error = RunCancelledError(
+        view.reason or "the run was cancelled, by %gpu_cancel, another program or the end of its kernel"
+    )
+    return with_traceback_lines(error, [*lines, f"\x1b[31mRunCancelledError\x1b[39m: {error.message}", *under])
+
+
+def _failure_without_error(view: RunView, interrupts: int, under: Sequence[str]) -> BaseException:
+    if interrupts:
+        text = view.reason or "interrupted"
+        return interrupted(text, [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}", *under])
+    reason = view.reason or f"the run is {view.state}"
+    kinds = {"cancelled": RunCancelledError, "lost": RunLostError}
+    return without_traceback(kinds.get(view.state, RunFailedError)(reason), *under)

@@ -1,1 +1,0 @@
-"""Pure records: run states, wire messages, resource asks, syntax-tree analysis. No I/O, no clock."""

@@ -1,0 +1,378 @@
+"""Sends calls, handles their events, watches for lost contact (one per process)."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import secrets
+import shutil
+import threading
+import time
+import types
+import warnings
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..analysis.facts import CellFacts
+from ..client.discovery import is_alive
+from ..client.feed import ConnectionBack, ConnectionLost, FeedItem
+from ..client.rest import GatewayClient
+from ..client.results import open_values
+from ..client.session import GatewaySession
+from ..errors import CannotSendError, GatewayUnavailableError, GpuReleaseError, RunLostError, StoreError, from_code
+from ..options.run_options import RunOptions
+from ..options.table import Written
+from ..presentation.plain_text import text_of
+from ..presentation.terminal import Folding
+from ..protocol.cell import CellSource
+from ..protocol.events import Event
+from ..protocol.runs import RunView
+from ..protocol.session import Events, Refused
+from ..serialization import codec
+from ..serialization.process_state import library_settings
+from ..serialization.rebuild import Realm
+from ..submission.capture import Collector, Prepared
+from ..submission.device_history import DeviceHistory
+from ..submission.location import Place
+from ..submission.placeholders import NeedsRunError
+from ..submission.request import Cell, Submission, choice_of, exported, find_store, make_submission
+from ..submission.selection import Choice, Ways
+from .arguments import RESULT, Call, as_written
+from .future import Launched, of_function
+
+log = logging.getLogger(__name__)
+Show = Callable[[Sequence[Event]], None]
+
+
+class Hearing:
+    """Called with each item; nothing it does may stop the session's thread."""
+
+    def __init__(self, launched: Launched[Any], show: Show, on_lost: Callable[[], None]) -> None:
+        self._launched = launched
+        self._show = show
+        self._on_lost = on_lost
+        #: the gateway has committed the run, or refused it
+        self.settled = threading.Event()
+        self.refusal: GpuReleaseError | None = None
+        #: called, where nobody waits for the answer, when the gateway refuses the run
+        self.on_refused: Callable[[], None] = lambda: None
+
+    def __call__(self, item: FeedItem) -> None:
+        """Take one item in."""
+        if isinstance(item, Events):
+            self._pass_on(item.events)
+        elif isinstance(item, Refused):
+            self._refused(from_code(item.code, of_function(item.message), of_function(item.mend)))
+        elif isinstance(item, ConnectionLost):
+            if item.final:
+                self._refused(item.error)
+            else:
+                self._on_lost()
+        elif not isinstance(item, ConnectionBack):
+            self._launched.take(item.view)
+            self.settled.set()
+
+    def _refused(self, error: GpuReleaseError) -> None:
+        """Before the run was committed it did not happen; after that the gateway does not know it any more."""
+        if not self.settled.is_set():
+            self.refusal = error
+            self.on_refused()
+        elif isinstance(error, RunLostError) or error.code == "no_such_run":
+            error = RunLostError(error.message, mend=error.mend)
+        self._launched.give_up(error)
+        self.settled.set()
+
+    def _pass_on(self, events: Sequence[Event]) -> None:
+        try:
+            self._show(events)
+        except Exception:  # a closed stdout must not end the session
+            log.exception("output of run %s could not be shown", self._launched.id)
+
+
+#: calls that the gateway has not answered yet; who launches more waits for the oldest
+_MOST = 64
+
+
+class Ahead:
+    """What the gateway has said of kinds of calls. A refusal that comes later is the future's."""
+
+    def __init__(self) -> None:
+        self._accepted: set[Hashable] = set()
+        self._unanswered: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    def note(self, kind: Hashable) -> None:
+        """A call of this kind was accepted."""
+        self._accepted.add(kind)
+
+    def may_go(self, kind: Hashable, hearing: Hearing, wait_s: float) -> bool:
+        """Whether a call that was just sent need not be waited for; returns when few enough are unanswered."""
+        if kind not in self._accepted:
+            return False
+        hearing.on_refused = lambda: self._refused(kind, hearing)
+        with self._lock:
+            self._unanswered.append(hearing.settled)
+            oldest = self._unanswered.popleft() if len(self._unanswered) > _MOST else None
+        return oldest is None or oldest.wait(wait_s)
+
+    def _refused(self, kind: Hashable, hearing: Hearing) -> None:
+        """The next call of this kind is waited for again."""
+        self._accepted.discard(kind)
+        log.warning("a launched call was refused: %s", hearing.refusal)
+
+
+_LOOK_EVERY_S = 0.5
+#: a gateway that restarts is back by then
+_WORTH_SAYING_S = 10.0
+
+
+def silence(session: GatewaySession) -> str:
+    """For how long nothing was heard of any run, in words; empty while there is contact."""
+    silent_s = session.silent_s
+    return (
+        "" if silent_s < _WORTH_SAYING_S else f"the gateway {session.target.url} has not answered for {silent_s:.0f} s"
+    )
+
+
+class Contact:
+    """A thread looks after the cluster only while contact is lost."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Launched[Any]] = {}
+        self._lock = threading.Lock()
+        self._watches = False
+
+    def add(self, launched: Launched[Any]) -> None:
+        """Look after it until it is done."""
+        self._open[launched.id] = launched
+        launched.when_done(lambda _: self._open.pop(launched.id, None))
+
+    def lost(self, session: GatewaySession) -> None:
+        """The gateway does not answer just now."""
+        with self._lock:
+            if self._watches:
+                return
+            self._watches = True
+        threading.Thread(target=self._watch, args=[session], name="gpu-contact", daemon=True).start()
+
+    def _watch(self, session: GatewaySession) -> None:
+        while not session.connected and self._open:
+            if not is_alive(session.target):
+                for launched in list(self._open.values()):
+                    launched.give_up(
+                        RunLostError(
+                            f"this machine's own cluster ended while run {launched.id} was {launched.status}",
+                            mend="launch it again: that starts the cluster anew",
+                        )
+                    )
+                break
+            time.sleep(_LOOK_EVERY_S)
+        with self._lock:
+            self._watches = False
+
+
+class Series:
+    """Words for functions, by identity: a function that is defined anew is another one."""
+
+    def __init__(self) -> None:
+        self._words: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def word(self, function: Any, options: RunOptions, *, stream: bool) -> str:
+        """The word of a call; empty where each call has a process of its own.
+
+        That is so for gangs, CPU stages (their cores belong to a process), ``fresh``, and what may outlast this
+        process or its GPU time (``detach``, ``keep``).
+        """
+        ask = options.ask
+        alone = ask.ranks > 1 or ask.ps or ask.evaluator or not ask.gpus or ask.cpus
+        if alone or options.fresh or options.detach or options.keep_s or not isinstance(function, types.FunctionType):
+            return ""
+        with self._lock:
+            word = self._words.setdefault(function, secrets.token_hex(6))
+        return f"{word}-{'shown' if stream else 'quiet'}"
+
+
+#: a gateway that has not answered a submission after this will not
+_ACCEPT_S = 60.0
+_WAYS = Ways("send='{name}' sends it", "export='{name}' sends it", "set it in the function")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class RemoteTracebackError(Exception):
+    """Where a launched function failed, as text: the cause of what :meth:`Launched.result` raises."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class Launcher(ABC):
+    """One per process. All methods may be called from any thread."""
+
+    def __init__(self, realm: Realm, collector: Collector, history: DeviceHistory) -> None:
+        self.realm = realm
+        self.collector = collector
+        self._history = history
+        self._contact = Contact()
+        self._series = Series()
+        self._ahead = Ahead()
+        #: values are collected one at a time: the namespace's bookkeeping is not made for more
+        self._collecting = threading.Lock()
+
+    # -------------------------------------------------------------------- what scripts and notebooks do differently
+    @abstractmethod
+    def session(self) -> GatewaySession:
+        """A session that is welcome at the gateway; raises the reason why there is none."""
+
+    @abstractmethod
+    def options(self, written: Written) -> RunOptions:
+        """The options, over this process's defaults; raises :class:`OptionError`."""
+
+    @abstractmethod
+    def place(self) -> Place:
+        """From where a function is launched now."""
+
+    @abstractmethod
+    def sources(self, prepared: Prepared) -> Sequence[CellSource]:
+        """Text that tracebacks of what is sent may show."""
+
+    @abstractmethod
+    def shower(self, *, live: bool) -> Show:
+        """Where the output of a run goes (``live``: it is to be shown at all). Called on the session's thread."""
+
+    # --------------------------------------------------------------------------------------------- launch
+    def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> Launched[Any]:
+        """Send one call; returns once the run is committed, or a call like it was.
+
+        Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
+        """
+        options = self.options(as_written(own))
+        exported(options.export)
+        prepared = self._prepare(call, options)
+        session = self.session()
+        cell = Cell(
+            call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source,
+            series=self._series.word(call.function, options, stream=stream),
+        )  # fmt: skip
+        find = partial(self._store, session)
+        submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
+        show = self.shower(live=stream)
+        kind = (session.session_id, cell.series, repr(options.ask))
+        alone = not cell.series or submission.paths is not None or not session.connected
+        try:
+            launched, hearing = self._sent(session, submission, options.name or call.name, show)
+            if alone or not self._ahead.may_go(kind, hearing, _ACCEPT_S):
+                self._await_answer(session, hearing)
+                self._ahead.note(kind)
+        except BaseException:  # nobody would know of the run
+            session.signal(submission.request.run, "kill")
+            raise
+        if hearing.refusal is not None:
+            submission.withdraw()
+            raise hearing.refusal
+        if submission.paths is not None:
+            launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
+        return launched
+
+    def _prepare(self, call: Call, options: RunOptions) -> Prepared:
+        found = choice_of(options)
+        choice = Choice(
+            include_more=found.include_more, out=[RESULT], skip=found.skip, environment=found.environment, ways=_WAYS
+        )
+        ambient = pickle.dumps(
+            {"settings": library_settings.capture_settings()}, protocol=5
+        )  # random numbers are its own
+        with self._collecting:
+            try:
+                prepared = self.collector.collect(
+                    CellFacts(), choice, self._history.up_to(""), ambient=ambient, more=call.values, labels=call.labels
+                )
+            except NeedsRunError as need:
+                raise need.refusal from None
+        for warning in prepared.warnings:
+            warnings.warn(warning, UserWarning, stacklevel=5)
+        return prepared
+
+    def _sent(
+        self, session: GatewaySession, submission: Submission, name: str, show: Show
+    ) -> tuple[Launched[Any], Hearing]:
+        run = submission.request.run
+        first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
+        launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run), partial(silence, session))
+        hearing = Hearing(launched, show, partial(self._contact.lost, session))
+        self._contact.add(launched)
+        session.submit(submission.request, hearing, while_unsent=submission.keep)
+        return launched, hearing
+
+    @staticmethod
+    def _await_answer(session: GatewaySession, hearing: Hearing) -> None:
+        if not hearing.settled.wait(_ACCEPT_S):
+            raise session.trouble or GatewayUnavailableError(
+                f"the gateway {session.target.url} has not answered for {_ACCEPT_S:.0f} s", mend="try again"
+            )
+
+    # --------------------------------------------------------------------------------------------- come back
+    def value_of(self, view: RunView, name: str) -> Any:
+        """What a run's function returned.
+
+        Raises :class:`CannotSendError` when it could not leave its process, :class:`StoreError` when it is not there.
+        """
+        outcome = view.outcome
+        if outcome is None or outcome.values is None:
+            notes = "; ".join(outcome.notes) if outcome is not None else ""
+            raise StoreError(f"run {view.run} of {name} left no result{f': {notes}' if notes else ''}")
+        session = self.session() if outcome.values.file else None
+        stream, buffers = open_values(
+            view.run, outcome.values, lambda: self._store(session), "the store of the cluster"
+        )
+        loaded = codec.load(stream, buffers, self.realm)
+        for missing, reason in loaded.missing.items():
+            warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
+        self.collector.origins.note(view.run, loaded.values, loaded.values)
+        values = {**loaded.modules, **loaded.values}
+        if RESULT not in values:
+            why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")
+            raise CannotSendError(
+                f"what {name}() returned cannot leave its process: {why.removesuffix(' (not returned)')}",
+                mend="return what can be pickled: numbers, arrays, a state_dict",
+            )
+        return values[RESULT]
+
+    def logs(self, run: str) -> str:
+        """What is recorded of a run's output, folded."""
+        folding, texts, after = Folding(), [], 0
+        with GatewayClient.of(self.session().target) as gateway:
+            while True:
+                page = gateway.events(run, after)
+                texts += [text_of(event) for event in folding.feed(page.events)]
+                after = page.last
+                if not page.more:
+                    break
+        return "".join([*texts, *(text_of(event) for event in folding.rest())])
+
+    @staticmethod
+    def shown(failure: BaseException, view: RunView) -> BaseException:
+        """``failure`` with the traceback there as its cause."""
+        error = view.outcome.error if view.outcome is not None else None
+        if error is not None and error.traceback and not error.code:
+            failure.__cause__ = RemoteTracebackError(_COLOURS.sub("", "\n".join(error.traceback)))
+        return failure
+
+    def _store(self, session: GatewaySession | None) -> Path:
+        session = session or self.session()
+        target, welcome = session.target, session.welcome
+        if welcome is None:
+            return find_store(target.store, "", configured=target.configured)
+        return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)
+
+
+def _withdraw_unused(folder: Path, launched: Launched[Any]) -> None:
+    """Inputs of a run that was never granted are nobody's. (The submission itself would keep the arguments alive.)"""
+    if launched.view.granted_at is None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The gateway: one detached Ray actor on the cluster head."""

@@ -1,0 +1,57 @@
+"""GPU-seconds of users: the cached account."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy.engine import Engine
+
+from ..protocol.rest import Usage, UsageFacts
+from .auth.permissions import Caller
+from .db.usage import WEEK_S, read_leases, usage_since
+from .db.warm_leases import kept_spans
+
+#: an account younger than this is shown as it is; one that takes long to read is read less often
+_FRESH_S, _SHARE = 1.0, 0.02
+
+
+class Account:
+    """The usage of everybody, read anew when somebody asks and it is old."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._again_s = float("-inf")
+        self._week: dict[str, Usage] = {}
+        self._today: dict[str, Usage] = {}
+        self._reading = asyncio.Lock()
+
+    async def of(self, caller: Caller) -> UsageFacts:
+        """What the caller sees: the own and the team's; admins everybody's."""
+        async with self._reading:
+            began_s = time.monotonic()
+            if began_s > self._again_s:
+                await asyncio.to_thread(self._read, time.time())
+                now_s = time.monotonic()
+                self._again_s = now_s + max(_FRESH_S, (now_s - began_s) / _SHARE)
+        nothing = Usage()
+        return UsageFacts(
+            self._today.get(caller.user, nothing), self._week.get(caller.user, nothing),
+            _sum(self._today), _sum(self._week), dict(self._week) if caller.is_admin else {},
+        )  # fmt: skip
+
+    def _read(self, now_s: float) -> None:
+        midnight_s = datetime.fromtimestamp(now_s).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        with self._engine.connect() as connection:
+            leases, ends = read_leases(connection, now_s - WEEK_S)
+            kept = kept_spans(connection, now_s - WEEK_S)
+        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept)
+        self._today = usage_since(leases, ends, midnight_s, now_s, kept)
+
+
+def _sum(users: Mapping[str, Usage]) -> Usage:
+    every = users.values()
+    held, used, saved = sum(u.held_s for u in every), sum(u.used_s for u in every), sum(u.saved_s for u in every)
+    return Usage(held, used, saved, sum(u.kept_s for u in every))

@@ -1,0 +1,230 @@
+"""The gateway as a detached Ray actor: HTTP in its event loop, recovery, and a look around every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import platform
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import ray
+from sqlalchemy.engine import Connection
+
+from .._version import __version__
+from ..errors import ClusterError, GpuReleaseError
+from ..protocol.config import Deployed, GatewayConfig
+from ..protocol.node import NodeInfo, RunAsks, RunFollows, RunUnbegun, RunWaits
+from ..protocol.wire import decode
+from ..store.files import make_private_folder
+from .api.app import build_app, open_port, serve
+from .cluster.lease_workers import warm_worker
+from .cluster.ray_calls import START_S
+from .db import database
+from .reconcile import membership
+from .reconcile.reconciliation import Reconciliation
+from .reconcile.recovery import adopt, restore, restore_sessions
+from .runs.events import RawEvents, RawReport
+from .service import Broker
+
+log = logging.getLogger(__name__)
+_PORT_PATIENCE_S = 20.0
+#: rounds of the look-around between two of its slower parts
+_SLOW_EVERY = 20
+#: small results are read from the ledger for so long after a run, then from the store
+_VALUES_KEPT_S = 300.0
+#: Ray is asked in threads: their answers need not wait for the loop's next pause (5 ms by Python's default)
+_SWITCH_S = 0.0005
+
+
+class Gateway:
+    """What Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
+
+    def __init__(self, config: bytes) -> None:
+        self._config = decode(config, GatewayConfig)
+        _log_to_file(Path(self._config.home) / "log")
+        log.info("gateway %s starts, pid %d", __version__, os.getpid())
+        sys.setswitchinterval(_SWITCH_S)
+        self._broker = Broker(self._config)
+        self._broker.journal.on_death = end_process
+        self._reconciliation = Reconciliation(self._broker)
+        self._serving: asyncio.Task[None] | None = None
+        self._failure: GpuReleaseError | None = None
+        self._port = 0
+        self._rounds = 0
+        self._collect_at = 0.0
+        self._stripped_to = 0.0
+        self._warmed: set[str] = set()
+        self._main = asyncio.get_event_loop().create_task(self._run())
+
+    # --------------------------------------------------------------------------------- called through Ray
+    async def describe(self) -> bytes:
+        """JSON :class:`Deployed`: where the gateway is, or why it is not."""
+        if self._failure is not None:
+            error = self._failure
+            return msgspec.json.encode(Deployed(False, code=error.code, message=error.message, mend=error.mend))
+        health = self._broker.health()
+        answer = Deployed(
+            ok=self._serving is not None and self._broker.recovered.is_set(),
+            url=self._broker.url,
+            pid=os.getpid(),
+            version=__version__,
+            python=platform.python_version(),
+            ray_version=ray.__version__,
+            gpus_total=health.gpus_total,
+            nodes=health.agents,
+        )
+        return msgspec.json.encode(answer)
+
+    async def node_up(self, info: bytes) -> None:
+        """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
+        await self._broker.recovered.wait()
+        await membership.on_node_up(self._broker, decode(info, NodeInfo))
+        self._warm_workers()
+
+    async def node_report(self, report: bytes) -> None:
+        """Events and phases of runs; may be repeated."""
+        await self._broker.recovered.wait()
+        for message in decode(report, RawReport).messages:
+            record = self._broker.runs.find(message.run)
+            if record is None:
+                continue
+            if isinstance(message, RawEvents):
+                record.tail.add(message.events)
+                record.wake()
+            elif isinstance(message, RunWaits):
+                self._broker.lifecycle.on_waits(record, message.waits_for)
+            elif isinstance(message, RunAsks):
+                self._broker.fetches.asked(record, message.rank)
+            elif isinstance(message, RunFollows):
+                self._broker.lifecycle.on_follows(message)
+            elif isinstance(message, RunUnbegun):
+                self._broker.lifecycle.spawn(self._broker.lifecycle.on_unbegun(record, message.reason))
+            else:
+                self._broker.lifecycle.on_phase(record, message)
+
+    # ------------------------------------------------------------------------------------------ inside
+    async def _run(self) -> None:
+        try:
+            await self._start_up()
+        except GpuReleaseError as error:
+            self._failure = error
+            log.error("the gateway cannot start: %s", error)
+            return
+        except Exception as error:  # deploy must hear of it, whatever it is
+            self._failure = ClusterError(f"the gateway cannot start: {error!r}", mend="see log/gateway.log in its home")
+            log.exception("the gateway cannot start")
+            return
+        while True:
+            await asyncio.sleep(self._config.reconcile_interval_s)
+            await self._look_around()
+
+    async def _start_up(self) -> None:
+        started = time.monotonic()
+        remembered = restore(self._broker)
+        await self._listen()
+        restore_sessions(self._broker, remembered)
+        self._broker.nodes.refresh(await self._broker.ray_leases.nodes(START_S))
+        self._warm_workers()
+        await adopt(self._broker, remembered)
+        self._broker.recovered.set()
+        self._broker.lifecycle.queue.open()
+        log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._broker.runs.live()))
+
+    async def _listen(self) -> None:
+        """The same port as in an earlier life of this cluster's gateway."""
+        config = self._config
+        with self._broker.engine.begin() as connection:
+            ours = int(database.read_meta(connection, f"port {config.cluster}") or 0)
+            port = config.port or ours
+            try:
+                listener = await open_port(config.host, port, _PORT_PATIENCE_S if port == ours else 0.0)
+            except OSError as error:
+                raise ClusterError(
+                    f"the gateway cannot listen on {config.host}:{port}: {error.strerror}", mend="choose another --port"
+                ) from error
+            port = listener.getsockname()[1]
+            database.write_meta(connection, f"port {config.cluster}", str(port))
+        self._broker.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
+        self._serving = serve(build_app(self._broker), listener)
+
+    async def _look_around(self) -> None:
+        """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
+        for look in (self._look_at_clients, partial(membership.refresh, self._broker), self._reconciliation.look,
+                     self._look_at_others, self._tidy):  # fmt: skip
+            try:
+                await look()
+            except ClusterError as error:
+                log.warning("the look around: %s", error.message)
+            except Exception:  # the next round may do better, but there must be one
+                log.exception("the look around failed")
+
+    async def _look_at_clients(self) -> None:
+        self._broker.journal.look()
+        await self._broker.sessions.check_silence()
+
+    async def _tidy(self) -> None:
+        self._broker.warm.tidy()
+        self._broker.audit.settle()
+        self._warm_workers()
+        self._broker.lifecycle.queue.serve()
+        await self._broker.lifecycle.finished.forget()
+        self._collect_when_due()
+        self._rounds += 1
+        if self._rounds % _SLOW_EVERY == 1:
+            self._broker.journal.put(self._strip_old_values)
+
+    def _strip_old_values(self, connection: Connection) -> None:
+        """Called on the ledger's thread."""
+        before_s = time.time() - _VALUES_KEPT_S
+        self._stripped_to = database.strip_old_values(connection, self._stripped_to, before_s)
+
+    async def _look_at_others(self) -> None:
+        """GPUs that others than us use in Ray."""
+        leases = self._broker.leases
+        external = await self._broker.ray_leases.external_gpus(self._broker.nodes.totals())
+        if external is not None and external != leases.external:
+            leases.external = external
+            self._broker.board.note()
+
+    def _collect_when_due(self) -> None:
+        """Only where the operator has set limits; what a crash interrupted is finished in any case."""
+        now_s = time.monotonic()
+        if now_s < self._collect_at:
+            return
+        limited = self._config.retention.has_limits
+        self._collect_at = now_s + self._config.gc_interval_s if limited else float("inf")
+        self._broker.lifecycle.spawn(self._broker.collector.tidy(self._config.retention))
+
+    def _warm_workers(self) -> None:
+        """Of each node once, while its agent is still starting, and whenever the agent has none."""
+        for node in self._broker.nodes.alive():
+            if node.node not in self._warmed or (node.info is not None and not node.info.has_lease_worker):
+                self._warmed.add(node.node)
+                self._broker.lifecycle.spawn(warm_worker(node.node, self._config.runtime))
+
+
+def end_process() -> None:
+    """End at once, as by a kill: Ray starts the next gateway, which goes on from what is committed."""
+    log.critical("nothing can be committed any more: the gateway ends, and Ray starts the next one")
+    logging.shutdown()
+    os._exit(1)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _log_to_file(folder: Path) -> None:
+    make_private_folder(folder)
+    handler = logging.handlers.RotatingFileHandler(folder / "gateway.log", maxBytes=5 << 20, backupCount=2)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name, level in (("jupyter_gpu_release", logging.INFO), ("uvicorn", logging.ERROR), ("asyncio", logging.ERROR)):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,165 @@
+"""What stands before every route: known Host, no foreign Origin, a bearer token, a bounded body."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+import psutil
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
+
+from ...errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError
+from ...protocol.config import GatewayConfig
+from ..auth.permissions import Caller
+from ..auth.rate_limit import Attempts
+from ..auth.tokens import UnknownTokenError
+from ..service import Broker
+
+#: a body of which nothing more comes for so long is not waited for
+_BODY_SILENCE_S = 30.0
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::")
+CALLER = "jupyter_gpu_release.caller"
+
+
+def error_response(error: GpuReleaseError) -> Response:
+    """The one table from errors to HTTP: ``{"error": {"code", "message", "mend"}}``."""
+    body = {"error": {"code": error.code, "message": error.message, "mend": error.mend}}
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
+    if error.http_status == 429:
+        headers["Retry-After"] = "1"
+    return Response(json.dumps(body), error.http_status, headers, "application/json")
+
+
+def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
+    """Host names under which the gateway may be addressed (against DNS rebinding)."""
+    named = [config.host, urlsplit(config.public_url).hostname or "", *config.allowed_hosts, *_LOOPBACK]
+    if config.host in _EVERYWHERE:
+        named += _own_names()
+    return frozenset(name.lower() for name in named if name)
+
+
+def _own_names() -> list[str]:
+    """This machine's name and addresses: an attacker's page comes under a name of its own."""
+    cards = psutil.net_if_addrs().values()
+    return [socket.gethostname(), *(address.address.partition("%")[0] for card in cards for address in card)]
+
+
+class Guard:
+    """ASGI middleware; the authenticated caller is in ``scope[CALLER]`` afterwards."""
+
+    def __init__(
+        self, app: ASGIApp, broker: Broker, body_limit_bytes: int, name_of: Callable[[Scope], str] = lambda scope: ""
+    ) -> None:
+        self._app = app
+        self._broker = broker
+        self._hosts = allowed_hosts(broker.config)
+        self._body_limit_bytes = body_limit_bytes
+        self._name_of = name_of
+        self._attempts = Attempts(broker.config.free_attempts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on with the caller known and the body counted."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            scope[CALLER] = self._admit(headers, address_of(scope))
+        except GpuReleaseError as error:
+            nobody = Caller("", "", origin=address_of(scope))
+            self._broker.audit.note(nobody, self._name_of(scope), result=error.code, detail=error.message)
+            await refuse(error, scope, receive, send)
+            return
+        try:
+            if scope["type"] == "http":
+                receive = self._counted(receive, headers.get("content-length"))
+            await self._app(scope, receive, send)
+        except GpuReleaseError as error:
+            await refuse(error, scope, receive, send)
+        except (WebSocketDisconnect, ClientDisconnected):
+            return  # it went while it was being answered
+
+    def _admit(self, headers: Headers, address: str) -> Caller:
+        """Who sends this; raises for a foreign page, no good token, or too many unknown ones from this address."""
+        check_host(headers.get("host"), self._hosts)
+        check_origin(headers.get("origin"), headers.get("host"))
+        now_s = time.monotonic()
+        try:
+            return self._broker.tokens.caller(headers.get("authorization"), origin=address)
+        except UnknownTokenError:
+            if self._attempts.wait_s(address, now_s) > 0:
+                raise TooManyAttemptsError(
+                    "too many unknown tokens came from this address", mend="check the token, then try again in a minute"
+                ) from None
+            self._attempts.wrong(address, now_s)
+            raise
+
+    def _counted(self, receive: Receive, announced: str | None) -> Receive:
+        limit = self._body_limit_bytes
+        too_large = RequestError(f"the body is larger than {limit} bytes", mend="send large inputs through the store")
+        if announced is not None and announced.isdecimal() and int(announced) > limit:
+            raise too_large
+        received, whole = 0, False
+
+        async def counted() -> Message:
+            nonlocal received, whole
+            try:  # what comes after the body is the connection's end, which may take any time
+                message = await (receive() if whole else asyncio.wait_for(receive(), _BODY_SILENCE_S))
+            except TimeoutError as error:
+                raise RequestError(f"the rest of the body did not come for {_BODY_SILENCE_S:.0f} s") from error
+            whole = not message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise too_large
+            return message
+
+        return counted
+
+
+def address_of(scope: Scope) -> str:
+    """The peer's address: of the client, or of the proxy before it."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+async def refuse(error: GpuReleaseError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with ``error``; a WebSocket's upgrade is denied with the same status and body."""
+    response = error_response(error)
+    if scope["type"] == "websocket":
+        with contextlib.suppress(WebSocketDisconnect, ClientDisconnected):
+            await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await response(scope, receive, send)
+
+
+def check_host(host: str | None, allowed: Iterable[str]) -> None:
+    """Raise :class:`ForbiddenError` unless the Host header names the gateway (whatever the port)."""
+    name = _host_in(f"//{host}") if host else ""
+    if name not in allowed:
+        raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="its operator names it in JUPYTER_GPU_ALLOWED_HOSTS")
+
+
+def _host_in(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:  # such as an unfinished IPv6 address
+        return ""
+
+
+def check_origin(origin: str | None, host: str | None) -> None:
+    """Raise :class:`ForbiddenError` for a browser's request from another site (no Origin: not a browser)."""
+    if origin is None:
+        return
+    scheme, _, place = origin.partition("://")
+    if scheme not in ("http", "https") or place.lower() != (host or "").lower():
+        raise ForbiddenError(f"foreign Origin {origin[:100]!r}", mend="the gateway answers no other site's pages")

@@ -1,0 +1,92 @@
+"""Connections of the gateway's HTTP server: one that says nothing, or nothing whole, or shows no token is not kept."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .guard import CALLER
+
+#: from the connection, or from an answer to somebody unknown, to a request's last header
+REQUEST_S = 10.0
+#: connections that may be without a request at the same time; one more ends the oldest of them
+MOST_WAITING = 256
+
+
+class WaitingConnections:
+    """Those of which nobody knows yet whose they are, oldest first."""
+
+    def __init__(self, request_s: float = REQUEST_S, most: int = MOST_WAITING) -> None:
+        self.request_s = request_s
+        self._most = most
+        self._timers: dict[HttpConnection, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def add(self, connection: HttpConnection) -> None:
+        """Wait for a request, from now on unless that is so already."""
+        if connection not in self._timers:
+            self._timers[connection] = connection.loop.call_later(self.request_s, connection.give_up)
+            if len(self._timers) > self._most:
+                next(iter(self._timers)).give_up()
+
+    def remove(self, connection: HttpConnection) -> None:
+        """It has said what it wants, or is gone."""
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's, which waits for a first request, and for the rest of one, as long as the other side likes."""
+
+    def __init__(self, waiting: WaitingConnections, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._waiting = waiting
+        self._is_websocket = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop."""
+        super().connection_made(transport)
+        self._waiting.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        super().data_received(data)
+        if self._is_websocket:
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._waiting.remove(self)
+        elif not self.transport.is_closing():
+            self._waiting.add(self)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Called when this connection becomes a WebSocket's."""
+        self._waiting.remove(self)
+        self._is_websocket = True
+        # heartbeats tell of it, and a session whose other side is silent is not one whose kernel has ended
+        if (own := self.transport.get_extra_info("socket")) is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        """Called when an answer was sent."""
+        unknown = CALLER not in self.cycle.scope
+        super().on_response_complete()
+        if unknown and self.cycle.response_complete and not self.transport.is_closing():
+            self._waiting.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self._waiting.remove(self)
+        super().connection_lost(exc)
+
+    def give_up(self) -> None:
+        """End the connection, whatever was on its way."""
+        self._waiting.remove(self)
+        self._unset_keepalive_if_required()
+        self.transport.abort()

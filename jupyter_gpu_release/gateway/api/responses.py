@@ -1,0 +1,203 @@
+"""Builds the documents for programs from the gateway's state."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy.engine import Engine
+
+from ..._version import __version__
+from ...presentation.wording import sentence
+from ...protocol.node import GpuInfo
+from ...protocol.rest import (
+    DOCUMENT_VERSION,
+    ActiveRow,
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    QueueRow,
+    RunError,
+    RunRow,
+    RunsDocument,
+    StatusDocument,
+    WarmRow,
+)
+from ...protocol.runs import RunView
+from ...protocol.states import LeaseState
+from ...protocol.wire import without_gc
+from ..auth.permissions import Caller, shown_run
+from ..cluster.lease import Lease
+from ..cluster.nodes import Node
+from ..db.run_lists import Summary, newest_runs, newest_views, summary_of
+from ..db.warm_leases import Kept
+from ..runs.events import progress_of
+from ..runs.record import RunRecord
+from ..service import Broker
+
+#: how old a card's figures may be for somebody who asks
+CARDS_AGE_S = 0.5
+#: waiting runs that a status shows: the first of the queue, and then so many of who asks (0.4 KB each)
+_SHOWN_OF_QUEUE, _SHOWN_OWN = 200, 500
+
+
+async def status_document(broker: Broker, user: str, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
+    """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer.
+
+    Of a long queue: its head, and the runs of ``user``.
+    """
+    serial = broker.board.serial  # before anything is looked at: what changes meanwhile is told again
+    nodes = broker.nodes.alive()
+    cards = await asyncio.gather(*(_cards(broker, node, cards_age_s) for node in nodes))
+    now_s = time.time()
+    total = sum(node.gpus for node in nodes)
+    held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
+    warm = [warm_row(broker, lease, lease.kept) for lease in broker.leases.warm() if lease.kept is not None]
+    external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
+    waiting = broker.lifecycle.queue.waiting()
+    shown, left_out = _split_queue(waiting, user)
+    return StatusDocument(
+        schema_version=DOCUMENT_VERSION,
+        simulated=broker.config.simulated,
+        gateway=GatewayFacts(broker.url, __version__, hash_seed=broker.config.hash_seed),
+        gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
+        nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
+        queue=[_queue_row(record.view) for record in shown],
+        runs=[_active_row(record, now_s) for record in broker.runs.live() if record.run not in left_out],
+        serial=serial,
+        warm=warm,
+        queue_total=len(waiting),
+        queue_gpus=sum(record.view.gpus for record in waiting),
+    )
+
+
+def _split_queue(waiting: list[RunRecord], user: str) -> tuple[list[RunRecord], set[str]]:
+    """The runs that are shown, and the ids of the others."""
+    head, tail = waiting[:_SHOWN_OF_QUEUE], waiting[_SHOWN_OF_QUEUE:]
+    own = [record for record in tail if record.view.user == user][:_SHOWN_OWN]
+    return [*head, *own], {record.run for record in tail} - {record.run for record in own}
+
+
+def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
+    """One run that is in memory, as ``caller`` may see it."""
+    summary = None if record.outcome is None else summary_of(record.outcome)
+    return shown_run(caller, run_row(record.view, summary, now_s))
+
+
+def runs_document(
+    engine: Engine,
+    fresh: Mapping[str, RunRecord],
+    caller: Caller,
+    count: int,
+    now_s: float,
+    *,
+    mine: bool = False,
+    brief: bool = False,
+) -> bytes:
+    """``runs --json`` as JSON: the newest ``count`` runs (of the caller: ``mine``), of each what ``caller`` may see.
+
+    ``fresh``: those in memory. ``brief``: without what came out of those that are not.
+    """
+    rows = []
+    with without_gc(), engine.connect() as connection:
+        for listed in (newest_views if brief else newest_runs)(connection, count, caller.user if mine else None):
+            record = fresh.get(listed.view.run)
+            if record is not None:
+                rows.append(record_row(record, caller, now_s))
+            else:
+                rows.append(shown_run(caller, run_row(listed.view, listed.summary, now_s)))
+    return msgspec.json.encode(RunsDocument(DOCUMENT_VERSION, rows))
+
+
+def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
+    """One run for ``runs --json``. Without its summary (it is not over yet) results and error are empty."""
+    shown = summary or _NOTHING
+    error = shown.error
+    return RunRow(
+        run=view.run, user=view.user, state=view.state, gpus=view.gpus, ranks=view.ranks, name=view.name,
+        notebook=view.notebook, cell=view.cell, queue=view.queue, priority=view.priority, simulated=view.simulated,
+        submitted_at=view.submitted_at, granted_at=view.granted_at, running_at=view.running_at, gone_at=view.gone_at,
+        finished_at=view.finished_at, queued_s=queued_s(view, now_s), held_s=held_s(view, now_s),
+        release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
+        gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
+        error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
+        detached=view.detached,
+        pinned=view.pinned, collected_at=view.collected_at, collected_because=view.collected_because,
+        imported_from=view.imported_from,
+        waits_for=waits_of(view),
+    )  # fmt: skip
+
+
+_NOTHING = Summary()
+
+
+def waits_of(view: RunView) -> str:
+    """Why a run's results are not durable yet, in words; empty when they are."""
+    return sentence(view.waits_for) if view.waits_for is not None else ""
+
+
+def queued_s(view: RunView, now_s: float) -> float:
+    """Seconds from submission to grant (or to the end, or until now)."""
+    return max(0.0, (view.granted_at or view.finished_at or now_s) - view.submitted_at)
+
+
+def held_s(view: RunView, now_s: float) -> float:
+    """Seconds from grant to lease gone (or until now); 0 for a run that held nothing."""
+    if view.granted_at is None:
+        return 0.0
+    return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
+
+
+async def _cards(broker: Broker, node: Node, most_age_s: float) -> list[GpuInfo]:
+    known = await broker.cards.of(node, most_age_s)
+    return known or [GpuInfo(str(index), simulated=broker.config.simulated) for index in range(node.gpus)]
+
+
+def _node_row(broker: Broker, node: Node, cards: list[GpuInfo]) -> NodeRow:
+    rows = [_gpu_row(card, _holder(broker, node, card), broker) for card in cards]
+    notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
+    trouble = [f"takes no runs: {node.problem}"] if node.problem else []
+    return NodeRow(node.node, node.host, rows, up=node.info is not None and not node.is_lost, notes=[*trouble, *notes])
+
+
+def _holder(broker: Broker, node: Node, card: GpuInfo) -> Lease | None:
+    return next((lease for lease in broker.leases.all() if card.index in lease.ids_on(node.node)), None)
+
+
+def _gpu_row(card: GpuInfo, lease: Lease | None, broker: Broker) -> GpuRow:
+    record = broker.runs.get(lease.run) if lease is not None else None
+    kept = lease.kept if lease is not None else None
+    state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
+    user = kept.user if kept is not None else record.view.user if record is not None else None
+    return GpuRow(
+        index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
+        utilization=card.utilization, state=state, user=user,
+        run=lease.run if lease is not None else None, lease=lease.run if lease is not None else None,
+        warm_until=kept.until_s if kept is not None else None,
+    )  # fmt: skip
+
+
+def warm_row(broker: Broker, lease: Lease, kept: Kept, state: str = "warm") -> WarmRow:
+    """One lease that is kept (or was, a moment ago), as its owner sees it."""
+    nodes = [node for slot in lease.slots if (node := broker.nodes.find(slot.node)) is not None]
+    return WarmRow(
+        lease=lease.run, run=lease.run, user=kept.user, gpus=sum(slot.gpus for slot in lease.slots),
+        since=kept.since_s, until=kept.until_s, auto=kept.auto, hosts=list(dict.fromkeys(node.host for node in nodes)),
+        gpu_ids=[i for per_slot in lease.gpu_ids for i in per_slot], queue=kept.queue, notebook=kept.notebook,
+        cell=kept.cell, kernel=kept.kernel, session=kept.session, state=state,
+    )  # fmt: skip
+
+
+def _queue_row(view: RunView) -> QueueRow:
+    return QueueRow(view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason)
+
+
+def _active_row(record: RunRecord, now_s: float) -> ActiveRow:
+    view = record.view
+    return ActiveRow(
+        view.run, view.user, view.state, view.gpus, view.notebook, queued_s(view, now_s), held_s(view, now_s),
+        view.name, waits_of(view), view.queue, view.kernel, progress_of(record.tail), view.cell, view.detached,
+    )  # fmt: skip

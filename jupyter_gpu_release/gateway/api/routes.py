@@ -1,0 +1,116 @@
+"""The route table."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from ...protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ...protocol.cache import CacheAnswer, CacheQuestion, CacheUse
+from ...protocol.lineage import Lineage
+from ...protocol.rest import (
+    EventsPage,
+    Health,
+    LeaseExtension,
+    NodeChecks,
+    RunRow,
+    RunsDocument,
+    StatusDocument,
+    WarmRow,
+)
+from ...protocol.runs import RunRequest, RunView
+from ..auth.permissions import Caller
+from ..service import Broker
+from ..status_feed import LONGEST_WAIT_S
+from .events import events_socket, run_events
+from .handlers import (
+    MOST_ROWS,
+    ask_cache,
+    cancel_run,
+    collect_runs,
+    extend_lease,
+    import_bundle,
+    list_runs,
+    note_reuse,
+    pin_run,
+    release_lease,
+    show_checks,
+    show_health,
+    show_lineage,
+    show_outcome,
+    show_run,
+    show_status,
+    submit_run,
+)
+from .route import Route
+from .session import SessionConnection
+from .tokens import create_token, list_tokens, revoke_tokens
+
+
+async def show_openapi(broker: Broker, caller: Caller, request: Request) -> Response:
+    """GET /openapi.json."""
+    from .openapi import openapi_document
+
+    return Response(msgspec.json.encode(openapi_document(ROUTES)), media_type="application/json")
+
+
+async def show_docs(broker: Broker, caller: Caller, request: Request) -> Response:
+    """GET /docs."""
+    from .openapi import docs_page, openapi_document
+
+    return Response(docs_page(openapi_document(ROUTES)), media_type="text/html; charset=utf-8")
+
+
+async def session_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
+    """WS /v1/session."""
+    await SessionConnection(broker, socket, caller).serve()
+
+
+_AFTER = {"after": ("integer", "number of the last event that you have (0: from the beginning)")}
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/v1/runs", submit_run, "Submit a run", RunView, RunRequest, status=201),
+    Route("GET", "/v1/runs", list_runs, "List runs, newest first", RunsDocument,
+          query={"limit": ("integer", f"at most so many (100; up to {MOST_ROWS})"),
+                 "mine": ("boolean", "the caller's own only; of others' runs less is shown"),
+                 "brief": ("boolean", "without results, files, notes and errors of runs that are over: much faster")}),
+    Route("GET", "/v1/runs/{run}", show_run, "One run", RunRow),
+    Route("GET", "/v1/runs/{run}/outcome", show_outcome,
+          "One run with what came out: its owner gets the digest of the values, small ones whole", RunView,
+          query={"session": ("string", "the kernel's session: the values are not collected while it is there")}),
+    Route("POST", "/v1/runs/{run}/cancel", cancel_run, "Cancel a run: interrupt, the second time kill", RunRow,
+          query={"kill": ("boolean", "kill at once")}),
+    Route("POST", "/v1/runs/{run}/pin", pin_run, "Keep a run's results for good", RunRow),
+    Route("POST", "/v1/runs/{run}/unpin", pin_run, "Let a run's results be collected again", RunRow),
+    Route("GET", "/v1/runs/{run}/events", run_events, "Recorded output of a run", EventsPage, query=_AFTER,
+          socket=events_socket),
+    Route("POST", "/v1/leases/{lease}/release", release_lease,
+          "End a warm lease (called by its run); answered when its GPUs are free", WarmRow),
+    Route("POST", "/v1/leases/{lease}/extend", extend_lease, "Keep a warm lease for longer, whoever waits", WarmRow,
+          LeaseExtension),
+    Route("POST", "/v1/imports/{name}", import_bundle, "Make a run of what was unpacked on the store", RunRow,
+          query={"exported_by": ("string", "who exported it")}),
+    Route("POST", "/v1/gc", collect_runs, "Remove results by age, count and quota, and what nobody refers to",
+          GcDocument,
+          query={"older_than_s": ("integer", "results not used for so long"), "keep": ("integer", "runs a notebook"),
+                 "quota_bytes": ("integer", "bytes a user"), "dry_run": ("boolean", "only say what would go")}),
+    Route("GET", "/v1/runs/{run}/lineage", show_lineage, "What a run was made from, what was made from it", Lineage),
+    Route("POST", "/v1/runs/{run}/reused", note_reuse, "Note that a run's results were bound again", RunRow, CacheUse),
+    Route("POST", "/v1/cache", ask_cache, "Runs of yours with this key (--cache)", CacheAnswer, CacheQuestion),
+    Route("GET", "/v1/status", show_status, "Who holds what, who waits and why; with `after`, at the next change",
+          StatusDocument,
+          query={"after": ("string", "`serial` of the status that you have: answered once there is another"),
+                 "wait_ms": ("integer", f"milliseconds to wait for that (0; at most {LONGEST_WAIT_S * 1000:.0f})")}),
+    Route("WS", "/v1/session", None, "A kernel's session (msgpack messages, see protocol/session.py)",
+          socket=session_socket),
+    Route("GET", "/v1/health", show_health, "Whether runs can be taken now", Health),
+    Route("GET", "/v1/checks", show_checks, "Probe each node now: its agent, the store as it sees it", NodeChecks),
+    Route("POST", "/v1/tokens", create_token, "Make a user's token; its secret is told this once", TokenIssued,
+          TokenRequest, status=201, admin=True),
+    Route("GET", "/v1/tokens", list_tokens, "List tokens, without secrets", TokensDocument, admin=True),
+    Route("POST", "/v1/tokens/revoke", revoke_tokens, "Revoke a token, or all of a user: at once, open sockets too",
+          TokensDocument, TokenRevocation, admin=True),
+    Route("GET", "/openapi.json", show_openapi, "This interface as an OpenAPI document"),
+    Route("GET", "/docs", show_docs, "This interface as a page to read"),
+)  # fmt: skip

@@ -1,0 +1,276 @@
+"""One kernel's session socket: Hello and Welcome, then submissions and signals in, updates and events out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from ...errors import ForbiddenError, GpuReleaseError, ProtocolError, RequestError
+from ...protocol.session import (
+    PROTOCOL,
+    Accepted,
+    Bye,
+    ClientMessage,
+    Detach,
+    Heartbeat,
+    Hello,
+    Refused,
+    Signal,
+    Submit,
+    Subscribe,
+    Supply,
+)
+from ...protocol.wire import encode
+from ..auth.permissions import Act, Caller
+from ..dispatch.lifecycle import INTERRUPTED
+from ..dispatch.tasks import BackgroundWork
+from ..runs.record import RunRecord
+from ..runs.sessions import Session
+from ..service import Broker
+from .follower import Follower
+from .route import RefusedMessageError, message_of
+
+log = logging.getLogger(__name__)
+_HELLO_S = 10.0
+#: answers that wait for a client that does not read; beyond it is cut off and must come back
+_MOST_ANSWERS = 1000
+
+
+class SessionConnection:
+    """Reads messages one after the other; a writer task sends what followers have and answers wait."""
+
+    def __init__(self, broker: Broker, socket: WebSocket, caller: Caller) -> None:
+        self._broker = broker
+        self._socket = socket
+        self._caller = caller
+        #: nothing lies between the client and us: when its end is closed, its process is gone
+        self.is_direct = False
+        self._session: Session | None = None
+        self._followers: dict[str, Follower] = {}
+        self._watches: dict[str, Callable[[], None]] = {}
+        self._dirty: dict[str, None] = {}
+        self._answers: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._over = asyncio.Event()
+        self._said_bye = self._is_detached = False
+        self._spawn = BackgroundWork().spawn
+        self._fault: GpuReleaseError | None = None
+
+    async def serve(self) -> None:
+        """From the accepted upgrade to the end of the connection; never raises."""
+        await self._socket.accept()
+        try:
+            await self._greet()
+        except GpuReleaseError as error:
+            if isinstance(error, ForbiddenError):
+                self._broker.audit.note(self._caller, "session", result=error.code, detail=error.message)
+            await self._refuse_connection(error)
+            return
+        except WebSocketDisconnect:
+            return
+        tasks = [asyncio.ensure_future(work) for work in (self._read(), self._write(), self._over.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    log.error("a session connection failed", exc_info=ended)
+            self._detach()
+            await (self._close_socket(1000) if self._fault is None else self._refuse_connection(self._fault))
+
+    async def close(self, reason: str) -> None:
+        """End the connection from the gateway's side."""
+        log.info("session connection closed: %s", reason)
+        self._over.set()
+
+    # ---------------------------------------------------------------------------------------- hello
+    async def _greet(self) -> None:
+        try:
+            hello = await asyncio.wait_for(self._next(), _HELLO_S)
+        except TimeoutError as error:
+            raise RequestError("the client said no hello") from error
+        if not isinstance(hello, Hello):
+            raise RequestError(f"the first message must be hello, not {type(hello).__name__.lower()}")
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"the notebook speaks protocol {hello.protocol} (jupyter_gpu_release {hello.version or 'unknown'}), "
+                f"this gateway protocol {PROTOCOL} ({self._broker.health().version})",
+                mend="install the same version of jupyter_gpu_release on both sides",
+            )
+        client = self._socket.client
+        self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"
+        self._session = await self._broker.sessions.attach(hello.session, self._caller.user, self)
+        self._answer(encode(self._broker.welcome(self._caller)))
+        for run, after in hello.resume.items():
+            self._subscribe(Subscribe(run, after))
+
+    async def _refuse_connection(self, error: GpuReleaseError) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await self._socket.send_bytes(encode(Refused("", error.code, error.message, error.mend)))
+        await self._close_socket(1008)
+
+    # ----------------------------------------------------------------------------------------- read
+    async def _next(self) -> ClientMessage:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        data = message.get("bytes")
+        if data is None:
+            raise RequestError("messages are binary (msgpack)")
+        return message_of(data)
+
+    async def _read(self) -> None:
+        assert self._session is not None
+        while True:
+            try:
+                message = await self._next()
+            except WebSocketDisconnect:
+                return
+            except RefusedMessageError as error:
+                self._broker.sessions.heard(self._session)
+                self._refuse(error.run, error)
+                continue
+            except RequestError as error:
+                self._fault = error
+                return
+            self._broker.sessions.heard(self._session)
+            if isinstance(message, Bye):
+                self._said_bye = True
+                return
+            await self._handle(message)
+
+    async def _handle(self, message: ClientMessage) -> None:
+        if isinstance(message, Heartbeat):
+            self._answer(encode(message))
+            return
+        run = message.request.run if isinstance(message, Submit) else getattr(message, "run", "")
+        try:
+            if isinstance(message, Submit):
+                await self._submit(message)
+            elif isinstance(message, Signal):
+                self._signal(message)
+            elif isinstance(message, Supply):
+                self._supply(message)
+            elif isinstance(message, Detach):
+                await self._broker.detach(self._caller, run)
+            elif isinstance(message, Subscribe):
+                self._subscribe(message)
+        except GpuReleaseError as error:
+            self._refuse(run, error)
+
+    async def _submit(self, message: Submit) -> None:
+        assert self._session is not None
+        request = msgspec.structs.replace(message.request, session=self._session.session)
+        record = await self._broker.submit(self._caller, request)
+        self._spawn(self._accept(record))  # many in a row are committed together
+
+    async def _accept(self, record: RunRecord) -> None:
+        try:
+            await self._broker.committed(record)
+        except GpuReleaseError as error:
+            self._refuse(record.run, error)
+            return
+        view = self._broker.visible(self._caller, record.view)
+        self._answer(encode(Accepted(view)))
+        if not self._is_detached:
+            self._follow(Follower(self._broker, self._caller, record, 0, view.seq))
+
+    def _refuse(self, run: str, error: GpuReleaseError) -> None:
+        self._answer(encode(Refused(run, error.code, error.message, error.mend)))
+
+    def _signal(self, message: Signal) -> None:
+        record = self._broker.run_for(self._caller, message.run, Act.CHANGE)
+        if message.id in record.signals:
+            return
+        record.signals |= {message.id} - {""}
+        reason = INTERRUPTED if message.signal == "interrupt" else "killed"
+        # a node that is slow to answer must not keep this session from being heard
+        self._spawn(self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
+
+    def _supply(self, message: Supply) -> None:
+        record = self._broker.run_for(self._caller, message.run, Act.SUPPLY)
+        if self._session is not None and record.view.session == self._session.session:
+            self._broker.fetches.supply(record, message)
+
+    def _subscribe(self, message: Subscribe) -> None:
+        try:
+            record = self._broker.run_for(self._caller, message.run)
+            if message.adopt and self._session is not None:
+                self._broker.adopt(self._caller, self._session.session, message.run)
+        except GpuReleaseError as error:
+            self._refuse(message.run, error)
+            return
+        self._follow(Follower(self._broker, self._caller, record, message.after))
+
+    def _follow(self, follower: Follower) -> None:
+        """Follow a run from now on, in place of an earlier follower of the same run."""
+        run = follower.record.run
+        if self._session is not None and follower.record.view.session != self._session.session:
+            self._broker.keeping.hold(self._session.session, run)
+        earlier = self._followers.get(run)
+        if earlier is None:
+            watch = partial(self._mark, run)
+            self._watches[run] = watch
+            follower.record.watchers.add(watch)
+        self._followers[run] = follower
+        self._mark(run)
+
+    # ---------------------------------------------------------------------------------------- write
+    def _mark(self, run: str) -> None:
+        self._dirty[run] = None
+        self._wake.set()
+
+    def _answer(self, data: bytes) -> None:
+        self._answers.append(data)
+        self._wake.set()
+        if len(self._answers) > _MOST_ANSWERS:
+            self._over.set()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._answers:
+                    await self._socket.send_bytes(self._answers.popleft())
+                while self._dirty and not self._answers:
+                    run = next(iter(self._dirty))
+                    del self._dirty[run]
+                    await self._bring_up_to_date(run)
+                if self._answers:
+                    self._wake.set()
+        except (WebSocketDisconnect, RuntimeError):  # Starlette raises RuntimeError for a socket that is closed
+            return
+
+    async def _bring_up_to_date(self, run: str) -> None:
+        follower = self._followers[run]
+        await follower.catch_up(self._socket.send_bytes)
+        if follower.record.state.is_terminal and follower.seq == follower.record.view.seq and run not in self._dirty:
+            self._unfollow(run)
+
+    def _unfollow(self, run: str) -> None:
+        follower = self._followers.pop(run, None)
+        watch = self._watches.pop(run, None)
+        if follower is not None and watch is not None:
+            follower.record.watchers.discard(watch)
+
+    # ------------------------------------------------------------------------------------------ end
+    def _detach(self) -> None:
+        self._is_detached = True
+        for run in list(self._followers):
+            self._unfollow(run)
+        if self._session is not None:
+            self._broker.sessions.detach(self._session, self, said_bye=self._said_bye)
+
+    async def _close_socket(self, code: int) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            await asyncio.wait_for(self._socket.close(code), 1.0)

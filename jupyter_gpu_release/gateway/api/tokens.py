@@ -1,0 +1,63 @@
+"""Admins' routes for tokens. The secret of a new one is in the answer to its creation and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import msgspec
+from sqlalchemy.engine import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import GpuReleaseError, RequestError
+from ...protocol.admin import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
+from ...protocol.rest import DOCUMENT_VERSION
+from ..auth import tokens
+from ..auth.permissions import Caller
+from ..auth.tokens import id_of, new_token
+from ..service import Broker
+from .route import body_of
+
+
+async def create_token(broker: Broker, caller: Caller, request: Request) -> Response:
+    """POST /v1/tokens."""
+    asked = await body_of(request, TokenRequest)
+    token, secret = new_token(asked, time.time())
+    facts = broker.tokens.add(token, caller.user)
+    try:
+        await broker.journal.put(partial(tokens.add_token, token=token, facts=facts))
+    except GpuReleaseError:
+        broker.tokens.drop(token)
+        raise
+    until = (
+        "never expires" if token.expires_at is None else f"until {time.strftime('%F', time.gmtime(token.expires_at))}"
+    )
+    broker.audit.note(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
+    (row,) = broker.tokens.rows([token])
+    issued = msgspec.json.encode(TokenIssued(row, secret))
+    return Response(issued, 201, {"Cache-Control": "no-store"}, "application/json")
+
+
+async def list_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+    """GET /v1/tokens."""
+    broker.audit.note(caller, "token.list")
+    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows())
+
+
+async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+    """POST /v1/tokens/revoke."""
+    asked = await body_of(request, TokenRevocation)
+    if bool(asked.id) == bool(asked.user):
+        raise RequestError("a revocation names a token or a user", mend='send {"id": …} or {"user": …}')
+    chosen = broker.tokens.chosen(asked.id, asked.user)
+    revoked = broker.tokens.revoke(chosen, time.time())  # refused from here on, committed or not
+    for facts in revoked:
+        broker.audit.note(caller, "token.revoke", id_of(facts.digest))
+
+    def write(connection: Connection) -> None:
+        for facts in revoked:
+            tokens.put_facts(connection, facts)
+
+    await broker.journal.put(write)
+    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows(chosen))

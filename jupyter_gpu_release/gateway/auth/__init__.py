@@ -1,0 +1,1 @@
+"""Tokens, permissions, audit log."""

@@ -1,0 +1,145 @@
+"""Who may do and see what: the one place that decides it, for every route and every message of a session.
+
+Pure: callers and records in, decisions and shorter records out. What a field of a record is worth to others is said
+here by naming the fields that everybody sees; a field that somebody adds later is the owner's until it is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...protocol.rest import ActiveRow, QueueRow, RunRow, StatusDocument, UsageFacts, WarmRow
+from ...protocol.runs import RunView
+from ...protocol.states import RunState
+
+ADMIN, USER = "admin", "user"
+ROLES = (USER, ADMIN)
+#: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which cards
+PUBLIC_RUN = frozenset({
+    "run", "user", "state", "gpus", "ranks", "queue", "priority", "simulated", "submitted_at", "granted_at",
+    "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",
+})  # fmt: skip
+PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
+PUBLIC_QUEUED = frozenset({"run", "user", "queue", "priority", "gpus", "position", "reason", "start_estimate_s"})
+PUBLIC_WARM = frozenset(
+    {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
+)
+#: in place of fields that have no default of their own
+_EMPTY: dict[str, Any] = {
+    "name": "", "notebook": "", "cell": "", "reason": "", "release_ms": None, "results": [], "files": [],
+    "error": None,
+}  # fmt: skip
+
+
+class Act(Enum):
+    """What somebody wants with a run. The value is the audit log's word."""
+
+    #: its facts and its recorded output: ``runs show``, events, attach
+    READ = "run.read"
+    #: cancel, interrupt, kill, pin …
+    CHANGE = "run.change"
+    #: let it outlive its kernel, which is the owner's
+    DETACH = "run.detach"
+    #: give its running cell a value: a pickle, which runs code there
+    SUPPLY = "run.supply"
+    #: end or extend the warm lease that is kept after it
+    LEASE = "lease.change"
+    #: the values that it made: pickles, which run code where they are loaded
+    LOAD = "run.load"
+
+
+_OWNERS = frozenset({Act.LOAD, Act.DETACH, Act.SUPPLY})
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An authenticated user. ``token`` is the token's public id, ``origin`` the address that the request came from."""
+
+    user: str
+    role: str = USER
+    token: str = ""
+    origin: str = field(default="", compare=False)
+    expires_at: float | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the gateway's admin routes and everybody's runs are open to this caller."""
+        return self.role == ADMIN
+
+
+def may(caller: Caller, owner: str, act: Act) -> bool:
+    """Whether ``caller`` may do ``act`` with a run of ``owner``.
+
+    Owners may do everything. Admins may read and end everybody's runs, but not load their values: those are pickles
+    made by somebody else's code, and an admin's notebook is the last place where that should run.
+    """
+    return caller.user == owner or (caller.is_admin and act not in _OWNERS)
+
+
+def shown_view(caller: Caller, view: RunView) -> RunView:
+    """A run's view as ``caller``, who may read it, sees it: values and errors travel to the owner only."""
+    if view.outcome is None or may(caller, view.user, Act.LOAD):
+        return view
+    return msgspec.structs.replace(view, outcome=None)
+
+
+def shown_run(caller: Caller, row: RunRow) -> RunRow:
+    """A row of ``runs``: whole for the owner and for admins (it holds names and sizes of results, no values).
+
+    Others learn why a run waits, but not how it ended.
+    """
+    if may(caller, row.user, Act.READ):
+        return row
+    shown = _public(row, PUBLIC_RUN)
+    return msgspec.structs.replace(shown, reason=row.reason) if row.state == RunState.QUEUED.word else shown
+
+
+def shown_status(caller: Caller, document: StatusDocument, usage: UsageFacts | None = None) -> StatusDocument:
+    """The status as ``caller`` sees it: everybody's runs, of others' only who holds how much and since when.
+
+    ``usage``: the caller's account.
+    """
+    return msgspec.structs.replace(
+        document,
+        queue=[_row(caller, queued, PUBLIC_QUEUED) for queued in document.queue],
+        runs=[_row(caller, active, PUBLIC_ACTIVE) for active in document.runs],
+        warm=[_row(caller, kept, PUBLIC_WARM) for kept in document.warm],
+        user=caller.user,
+        role=caller.role,
+        usage=usage,
+    )
+
+
+Row = TypeVar("Row", RunRow, ActiveRow, QueueRow, WarmRow)
+
+
+def _row(caller: Caller, row: Row, public: frozenset[str]) -> Row:
+    return row if may(caller, row.user, Act.READ) else _public(row, public)
+
+
+def _public(row: Row, public: frozenset[str]) -> Row:
+    return msgspec.structs.replace(row, **_hidden(type(row), public))
+
+
+_hidden_fields: dict[type, dict[str, Any]] = {}
+
+
+def _hidden(kind: type[msgspec.Struct], public: frozenset[str]) -> dict[str, Any]:
+    """What replaces the fields of ``kind`` that are not public."""
+    found = _hidden_fields.get(kind)
+    if found is None:
+        fields = [entry for entry in msgspec.structs.fields(kind) if entry.name not in public]
+        found = _hidden_fields[kind] = {entry.name: _blank(entry) for entry in fields}
+    return found
+
+
+def _blank(entry: msgspec.structs.FieldInfo) -> Any:
+    if entry.default is not msgspec.NODEFAULT:
+        return entry.default
+    if entry.default_factory is not msgspec.NODEFAULT:
+        return entry.default_factory()
+    return _EMPTY[entry.name]

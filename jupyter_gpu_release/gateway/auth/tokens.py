@@ -1,0 +1,283 @@
+"""Bearer tokens in memory and in the database.
+
+A token is 256 random bits, so its SHA-256 digest is all that is kept: there is nothing to guess that salt or a slow
+hash (made for passwords that people choose) could protect, and each request must be checked in microseconds. Tokens
+are looked up by their digest. How long that takes depends on the digest, which nobody can steer towards a stored one
+without inverting SHA-256, so the time tells nothing about any token. The digests are compared in constant time, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.engine import Connection
+
+from ...errors import AuthenticationError, ConflictError, NoSuchTokenError, OptionError
+from ...protocol.admin import TokenRequest, TokenRow
+from ..db import database
+from ..db.database import StoredToken
+from ..db.schema import token_facts, tokens
+from ..db.writer import Journal
+from .permissions import ADMIN, ROLES, Caller
+
+__all__ = ["Caller", "StoredToken", "TokenBook", "TokenFacts", "UnknownTokenError", "digest_of", "embedded_token"]
+
+EMBEDDED_LABEL = "embedded"
+#: begins every token of a user: scanners for leaked secrets can look for it
+SECRET_PREFIX = "jgr_"
+_MEND = "check JUPYTER_GPU_TOKEN or the token file"
+_NEW = "ask for a new one: `jupyter gpu token create`"
+_USER = re.compile(r"[\w.@+-]{1,64}")
+_LABEL = re.compile(r"[^\x00-\x1f\x7f]{0,80}")
+_LONGEST_S = 10 * 365 * 86400.0
+#: the time of a token's last use is kept no finer than this
+USE_STEP_S = 300.0
+#: a clock that was set is noticed this soon
+_LOOK_AGAIN_S = 60.0
+
+
+class UnknownTokenError(AuthenticationError):
+    """A token that the gateway never gave out (or has forgotten): perhaps a guess."""
+
+
+@dataclass(frozen=True)
+class TokenFacts:
+    """What becomes of a token. Unix seconds; ``last_used_at`` in steps of :data:`USE_STEP_S`."""
+
+    digest: str
+    created_by: str = ""
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+
+def digest_of(token: str) -> str:
+    """What the ledger keeps of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def id_of(digest: str) -> str:
+    """A token's public id: the beginning of its digest, which is no way back to the token."""
+    return digest[:10]
+
+
+def embedded_token(secret: str, user: str, now_s: float) -> StoredToken:
+    """The ledger's record of the embedded cluster's one token: this machine's user, who may do everything."""
+    return StoredToken(digest_of(secret), EMBEDDED_LABEL, user, ADMIN, None, now_s)
+
+
+def new_token(asked: TokenRequest, now_s: float) -> tuple[StoredToken, str]:
+    """A token as it is asked for, and its secret, which is kept nowhere.
+
+    Raises
+    ------
+    OptionError
+        A user, role, time or label that cannot be.
+    """
+    if not _USER.fullmatch(asked.user):
+        raise OptionError(f"user {asked.user[:80]!r}: not a name", mend="1 to 64 letters, digits and . _ @ + -")
+    if asked.role not in ROLES:
+        raise OptionError(f"role {asked.role[:80]!r}: not a role", mend=f"write {' or '.join(ROLES)}")
+    if not _LABEL.fullmatch(asked.label) or asked.label == EMBEDDED_LABEL:
+        raise OptionError(
+            f"label {asked.label[:80]!r}", mend=f"at most 80 characters on one line, other than {EMBEDDED_LABEL!r}"
+        )
+    lasts_s = asked.expires_s
+    if lasts_s is not None and not 1 <= lasts_s <= _LONGEST_S:
+        raise OptionError(f"a token that lasts {lasts_s:.0f} s", mend="from 1 s to 3650 days, or never")
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    expires_at = None if lasts_s is None else now_s + lasts_s
+    return StoredToken(digest_of(secret), asked.label, asked.user, asked.role, expires_at, now_s), secret
+
+
+class TokenBook:
+    """All tokens in memory, by digest. ``keep`` is told when a token's last use moves on."""
+
+    def __init__(
+        self,
+        tokens: Iterable[StoredToken],
+        facts: Iterable[TokenFacts] = (),
+        keep: Callable[[TokenFacts], object] = lambda facts: None,
+    ) -> None:
+        self._tokens = {token.digest: token for token in tokens}
+        known = {entry.digest: entry for entry in facts}
+        self._facts = {digest: known.get(digest, TokenFacts(digest)) for digest in self._tokens}
+        self._keep = keep
+        self._ended: dict[str, asyncio.Event] = {}
+
+    # ------------------------------------------------------------------------------------------- who
+    def caller(self, authorization: str | None, now_s: float | None = None, origin: str = "") -> Caller:
+        """Whom the Authorization header names; ``origin`` is where the request came from.
+
+        Raises
+        ------
+        AuthenticationError
+            No bearer token, or (each with its own message) an unknown, a revoked or an expired one.
+        """
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise AuthenticationError("the request carries no bearer token", mend="send Authorization: Bearer <token>")
+        digest = digest_of(token.strip())
+        found = self._tokens.get(digest)
+        if found is None or not hmac.compare_digest(found.digest, digest):
+            raise UnknownTokenError("the gateway does not know this token", mend=_MEND)
+        at_s = time.time() if now_s is None else now_s
+        refusal = self._refusal(found, at_s)
+        if refusal is not None:
+            raise refusal
+        self._note_use(digest, at_s)
+        return Caller(found.user, found.role, id_of(digest), origin, found.expires_at)
+
+    async def until_over(self, caller: Caller) -> AuthenticationError:
+        """Wait until the caller's token is revoked or expires; returns why it is no good any more."""
+        ended = self._ended.setdefault(caller.token, asyncio.Event())
+        while True:
+            token = self._find(caller.token)
+            now_s = time.time()
+            refusal = self._refusal(token, now_s) if token is not None else UnknownTokenError("the token is gone")
+            if refusal is not None:
+                return refusal
+            left_s = None if caller.expires_at is None else min(caller.expires_at - now_s, _LOOK_AGAIN_S)
+            try:
+                await asyncio.wait_for(ended.wait(), left_s)
+            except TimeoutError:
+                continue
+
+    def _refusal(self, token: StoredToken, now_s: float) -> AuthenticationError | None:
+        revoked_at = self._facts[token.digest].revoked_at
+        if revoked_at is not None:
+            return AuthenticationError(f"this token was revoked on {_day(revoked_at)}", mend=_NEW)
+        if token.expires_at is not None and now_s >= token.expires_at:
+            return AuthenticationError(f"this token expired on {_day(token.expires_at)}", mend=_NEW)
+        return None
+
+    def _note_use(self, digest: str, now_s: float) -> None:
+        step_s = now_s - now_s % USE_STEP_S
+        if self._facts[digest].last_used_at != step_s:
+            self._facts[digest] = replace(self._facts[digest], last_used_at=step_s)
+            self._keep(self._facts[digest])
+
+    # --------------------------------------------------------------------------------------- change
+    def add(self, token: StoredToken, created_by: str) -> TokenFacts:
+        """Let a new token in; returns what is to be stored with it."""
+        self._tokens[token.digest] = token
+        facts = self._facts[token.digest] = TokenFacts(token.digest, created_by)
+        return facts
+
+    def drop(self, token: StoredToken) -> None:
+        """Forget a token that could not be stored."""
+        self._tokens.pop(token.digest, None)
+
+    def chosen(self, token: str, user: str) -> list[StoredToken]:
+        """The tokens to be revoked: the one with the id ``token``, or those of ``user`` that are not revoked yet.
+
+        Raises
+        ------
+        NoSuchTokenError
+            There is none.
+        ConflictError
+            The cluster's own token is named: it is replaced by a start.
+        """
+        if user:
+            found = [entry for entry in self._tokens.values() if entry.user == user and not _is_own(entry)]
+            found = [entry for entry in found if self._facts[entry.digest].revoked_at is None]
+            if not found:
+                raise NoSuchTokenError(
+                    f"{user[:80]} has no token to revoke", mend="list them: `jupyter gpu token list`"
+                )
+            return found
+        named = self._find(token)
+        if named is None:
+            raise NoSuchTokenError(f"there is no token {token[:80]}", mend="list them: `jupyter gpu token list`")
+        if _is_own(named):
+            raise ConflictError(
+                f"{token} is the cluster's own token", mend="`jupyter gpu stop`, remove its file, `jupyter gpu start`"
+            )
+        return [named]
+
+    def revoke(self, tokens: Iterable[StoredToken], now_s: float) -> list[TokenFacts]:
+        """From now on these are refused and their sockets closed; returns what is to be stored."""
+        changed = []
+        for token in tokens:
+            before = self._facts[token.digest]
+            facts = self._facts[token.digest] = replace(before, revoked_at=before.revoked_at or now_s)
+            changed.append(facts)
+            ended = self._ended.get(id_of(token.digest))
+            if ended is not None:
+                ended.set()
+        return changed
+
+    # ----------------------------------------------------------------------------------------- show
+    def rows(self, tokens: Iterable[StoredToken] | None = None, now_s: float | None = None) -> list[TokenRow]:
+        """Tokens (all of them) without secrets, the newest first."""
+        at_s = time.time() if now_s is None else now_s
+        chosen = self._tokens.values() if tokens is None else tokens
+        return [self._row(token, at_s) for token in sorted(chosen, key=lambda entry: -entry.created_at)]
+
+    def _row(self, token: StoredToken, now_s: float) -> TokenRow:
+        facts = self._facts[token.digest]
+        over = token.expires_at is not None and now_s >= token.expires_at
+        state = "revoked" if facts.revoked_at is not None else "expired" if over else "active"
+        return TokenRow(
+            id_of(token.digest), token.user, token.role, token.label, state, token.created_at, token.expires_at,
+            facts.last_used_at, facts.revoked_at, own=_is_own(token),
+        )  # fmt: skip
+
+    def _find(self, token: str) -> StoredToken | None:
+        return next((entry for entry in self._tokens.values() if id_of(entry.digest) == token), None)
+
+
+def _is_own(token: StoredToken) -> bool:
+    return token.label == EMBEDDED_LABEL
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at_s))
+
+
+#: tokens that are over for so long are no longer listed, and then refused as unknown
+_KEPT_S = 90 * 86400.0
+_insert = upsert(token_facts)
+_PUT = _insert.on_conflict_do_update(
+    index_elements=["digest"],
+    set_={name: _insert.excluded[name] for name in ("created_by", "revoked_at", "last_used_at")},
+)
+
+
+def read_book(connection: Connection, journal: Journal, now_s: float) -> TokenBook:
+    """All tokens, those long over forgotten; their use is written down from time to time."""
+    _forget(connection, now_s - _KEPT_S)
+    facts = [TokenFacts(*row) for row in connection.execute(select(*token_facts.c))]
+
+    def keep(used: TokenFacts) -> None:
+        journal.later(f"token {used.digest}", partial(put_facts, facts=used))
+
+    return TokenBook(database.all_tokens(connection), facts, keep)
+
+
+def add_token(connection: Connection, token: StoredToken, facts: TokenFacts) -> None:
+    """Record a new token beside all others of its user."""
+    values = {"digest": token.digest, "label": token.label, "user": token.user, "role": token.role}
+    connection.execute(insert(tokens), values | {"expires_at": token.expires_at, "created_at": token.created_at})
+    put_facts(connection, facts)
+
+
+def put_facts(connection: Connection, facts: TokenFacts) -> None:
+    """Record what became of a token."""
+    values = {"digest": facts.digest, "created_by": facts.created_by}
+    connection.execute(_PUT, values | {"revoked_at": facts.revoked_at, "last_used_at": facts.last_used_at})
+
+
+def _forget(connection: Connection, before_s: float) -> None:
+    revoked = select(token_facts.c.digest).where(token_facts.c.revoked_at < before_s)
+    connection.execute(delete(tokens).where((tokens.c.expires_at < before_s) | tokens.c.digest.in_(revoked)))
+    connection.execute(delete(token_facts).where(token_facts.c.digest.not_in(select(tokens.c.digest))))

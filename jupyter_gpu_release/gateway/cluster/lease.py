@@ -1,0 +1,138 @@
+"""Leases: one detached Ray placement group per lease, pinned to the nodes that the policy chose.
+
+Our own table says what is free: Ray's report lags. How Ray is asked for them: ``gateway/cluster/placement_groups.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from ray.util.placement_group import PlacementGroup
+
+from ...protocol.states import LeaseState
+from ...protocol.wire import decode, encode
+from ...scheduling.snapshot import Slot
+from ..db.database import StoredLease
+from ..db.warm_leases import Kept
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What the ledger keeps of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
+
+    slots: list[tuple[str, int, int]]
+    gpu_ids: list[list[str]] = msgspec.field(default_factory=list)
+    group: str = ""
+    #: life of the first node's agent when the lease was made
+    incarnation: str = ""
+
+
+class Lease:
+    """The GPUs that one run holds, or that are kept for the next run of the same kernel.
+
+    ``run`` changes when a group is handed over as it is; of a warm lease it is the run that it is kept after.
+    """
+
+    def __init__(self, name: str, run: str, slots: tuple[Slot, ...]) -> None:
+        self.name = name
+        self.run = run
+        self.slots = slots
+        self.state = LeaseState.STARTING
+        self.gpu_ids: tuple[tuple[str, ...], ...] = ()
+        self.group: PlacementGroup | None = None
+        self.incarnation = ""
+        #: set while the lease is warm
+        self.kept: Kept | None = None
+        #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
+        self.making: asyncio.Future[list[Any]] | None = None
+        #: Ray frees the GPUs while the run's process ends: it is nobody else's before that is gone, too
+        self.returning: asyncio.Task[None] | None = None
+
+    def stored(self) -> StoredLease:
+        """The lease for the ledger."""
+        placement = Placement(
+            slots=[(slot.node, slot.gpus, slot.cpus) for slot in self.slots],
+            gpu_ids=[list(ids) for ids in self.gpu_ids],
+            group=self.group.id.hex() if self.group is not None else "",
+            incarnation=self.incarnation,
+        )
+        return StoredLease(self.name, self.run, encode(placement))
+
+    @classmethod
+    def restored(cls, stored: StoredLease, group: PlacementGroup | None) -> Lease:
+        """The lease that the ledger remembers, with its group found alive (None: Ray has freed the GPUs already)."""
+        placement = decode(stored.placement, Placement)
+        lease = cls(stored.lease, stored.run, tuple(Slot(*slot) for slot in placement.slots))
+        lease.gpu_ids = tuple(tuple(ids) for ids in placement.gpu_ids)
+        lease.group = group
+        lease.incarnation = placement.incarnation
+        lease.state = LeaseState.BUSY if group is not None else LeaseState.RELEASING
+        return lease
+
+    def handed_to(self, run: str) -> Lease:
+        """The same group with its GPUs, held by another run from now on."""
+        lease = Lease(self.name, run, self.slots)
+        lease.group, lease.gpu_ids, lease.state = self.group, self.gpu_ids, LeaseState.BUSY
+        return lease
+
+    def ids_on(self, node: str) -> list[str]:
+        """Accelerator ids on ``node``."""
+        return [i for slot, ids in zip(self.slots, self.gpu_ids, strict=False) if slot.node == node for i in ids]
+
+
+class LeaseTable:
+    """All leases, by name. The table is changed on the event loop only."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+        #: counts the leases that came and went
+        self.changes = 0
+        #: called when leases come or go
+        self.on_change: Callable[[], None] = lambda: None
+        #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
+        self.external: dict[str, int] = {}
+
+    def all(self) -> list[Lease]:
+        """Every lease that is not gone."""
+        return list(self._leases.values())
+
+    def add(self, lease: Lease) -> Lease:
+        """Count ``lease`` from now on."""
+        self._leases[lease.name] = lease
+        self.changes += 1
+        self.on_change()
+        return lease
+
+    def forget(self, lease: Lease) -> bool:
+        """Its resources are free (or its node is gone). False: a newer lease has its name by now."""
+        lease.state = LeaseState.GONE
+        newest = self._leases.get(lease.name, lease) is lease
+        if newest and self._leases.pop(lease.name, None) is not None:
+            self.changes += 1
+            self.on_change()
+        return newest
+
+    def of_run(self, run: str) -> Lease | None:
+        """The lease that ``run`` holds."""
+        return next((lease for lease in self._leases.values() if lease.run == run), None)
+
+    def warm(self) -> list[Lease]:
+        """Leases without a run that kernels keep."""
+        return [lease for lease in self._leases.values() if lease.state is LeaseState.WARM]
+
+    def find(self, name: str) -> Lease | None:
+        """A lease by its name."""
+        return self._leases.get(name)
+
+    def held(self, node: str, state: LeaseState | None = None) -> Slot:
+        """What our leases (in this state) hold on ``node``."""
+        leases = [lease for lease in self._leases.values() if state in (None, lease.state)]
+        slots = [slot for lease in leases for slot in lease.slots if slot.node == node]
+        return Slot(node, sum(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no lease is being made or removed just now."""
+        return all(lease.state in (LeaseState.BUSY, LeaseState.WARM) for lease in self._leases.values())

@@ -1,0 +1,260 @@
+"""The gateway's memory: SQLite on a local disk. What is committed here survives the gateway's SIGKILL.
+
+``synchronous=NORMAL`` in WAL mode: a commit survives the end of the process, not a power cut of the head node
+(which ends its cluster anyway). All statements are built once; SQLAlchemy caches their compiled form.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, create_engine, delete, event, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.engine import Connection, Engine, Row
+from sqlalchemy.exc import SQLAlchemyError
+
+from ...errors import ClusterError
+from ...protocol.cell import Graph
+from ...protocol.runs import Outcome, RunRequest, RunView
+from ...protocol.states import RunState
+from ...protocol.wire import decode, encode
+from ...store.files import make_private_folder
+from ...store.layout import VALUES_FILE
+from . import run_lists
+from .schema import SCHEMA_VERSION, Prepared, leases, meta, metadata, runs, sessions, tokens
+
+#: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
+_KEPT_OUTCOME_BYTES = 1024
+_STRIPPED_AT_ONCE = 300
+_TERMINAL = [state.word for state in RunState if state.is_terminal]
+_INSERT_RUN = Prepared(insert(runs))
+_UPDATE_COLUMNS = (
+    "state", "seq", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason", "gpu_name", "view",
+    "outcome",
+)  # fmt: skip
+_change_run = (
+    update(runs)
+    .where(runs.c.run == bindparam("key"), runs.c.seq <= bindparam("newest"))
+    .values({name: bindparam(name) for name in _UPDATE_COLUMNS})
+)
+_UPDATE_RUN = Prepared(_change_run)
+_END_RUN = Prepared(_change_run.values(request=bindparam("request")))
+_BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
+_LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
+_DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
+_insert_lease = upsert(leases)
+_PUT_LEASE = Prepared(
+    _insert_lease.on_conflict_do_update(
+        index_elements=["lease"],
+        set_={"run": _insert_lease.excluded.run, "placement": _insert_lease.excluded.placement},
+    )
+)
+_insert_session = upsert(sessions)
+_PUT_SESSION = _insert_session.on_conflict_do_update(
+    index_elements=["session"],
+    set_={"state": _insert_session.excluded.state, "since": _insert_session.excluded.since},
+)
+_insert_meta = upsert(meta)
+_PUT_META = _insert_meta.on_conflict_do_update(index_elements=["key"], set_={"value": _insert_meta.excluded.value})
+_META = select(meta.c.value).where(meta.c.key == bindparam("key"))
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as the ledger knows it. ``request`` is None for terminal runs."""
+
+    view: RunView
+    ordinal: int
+    outcome: Outcome | None
+    request: RunRequest | None
+
+
+@dataclass(frozen=True)
+class StoredLease:
+    """A placement group, the run that holds it, and its encoded placement."""
+
+    lease: str
+    run: str
+    placement: bytes
+
+
+@dataclass(frozen=True)
+class StoredSession:
+    """A client's session: ``live``, ``grace``, ``lost`` or ``ended``, since a time."""
+
+    session: str
+    user: str
+    state: str
+    since: float
+
+
+@dataclass(frozen=True)
+class StoredToken:
+    """A bearer token's facts; the token itself is nowhere stored."""
+
+    digest: str
+    label: str
+    user: str
+    role: str
+    expires_at: float | None
+    created_at: float
+
+
+def open_ledger(path: Path) -> Engine:
+    """Open (or make) the ledger; raises :class:`ClusterError` when it is damaged or of a newer version."""
+    make_private_folder(path.parent)
+    # SQLite gives its side files the mode of the database
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 5.0})
+    event.listen(engine, "connect", _set_up_connection)
+    try:
+        metadata.create_all(engine)
+        with engine.begin() as connection:
+            for index in runs.indexes:  # older ledgers have not all
+                index.create(connection, checkfirst=True)
+            known = read_meta(connection, "schema_version")
+            write_meta(connection, "schema_version", known or str(SCHEMA_VERSION))
+    except SQLAlchemyError as error:
+        raise ClusterError(f"cannot open the ledger {path}: {error}", mend="move it away to start a new one") from error
+    if known is not None and int(known) > SCHEMA_VERSION:
+        raise ClusterError(
+            f"the ledger {path} has schema_version {known}, this package knows {SCHEMA_VERSION}",
+            mend="upgrade jupyter_gpu_release, or move the file away",
+        )
+    return engine
+
+
+def _set_up_connection(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "wal_autocheckpoint=2000", "cache_size=-8000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+# ------------------------------------------------------------------------------------------------ runs
+def insert_run(connection: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
+    """Record a submission; raises ``IntegrityError`` for a run that is known already."""
+    fixed = {
+        "run": view.run, "ordinal": ordinal, "user": view.user, "gpus": view.gpus, "ranks": view.ranks,
+        "session": view.session, "name": view.name, "notebook": view.notebook, "cell": view.cell,
+        "priority": view.priority, "queue": view.queue, "simulated": int(view.simulated),
+        "submitted_at": view.submitted_at, "request": encode(request),
+    }  # fmt: skip
+    _INSERT_RUN.execute(connection, fixed | _changing(view, None))
+
+
+def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -> None:
+    """Record a run's newest view, unless a newer one is there; a terminal one lets go of the request."""
+    changing = _changing(view, outcome)
+    statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
+    statement.execute(connection, {"key": view.run, "newest": view.seq, "request": None} | changing)
+    if outcome is not None:
+        run_lists.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
+
+
+def _changing(view: RunView, outcome: Outcome | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: getattr(view, name) for name in _UPDATE_COLUMNS if name not in ("view", "outcome")}
+    bare = msgspec.structs.replace(view, outcome=None) if view.outcome is not None else view
+    return facts | {"view": encode(bare), "outcome": encode(outcome) if outcome is not None else None}
+
+
+def find_run(connection: Connection, run: str) -> StoredRun | None:
+    """One run, or None."""
+    row = connection.execute(_BY_RUN, {"key": run}).one_or_none()
+    return None if row is None else _stored(row)
+
+
+def live_runs(connection: Connection) -> list[StoredRun]:
+    """All runs that are not terminal, in the order of their submission."""
+    return [_stored(row) for row in connection.execute(_LIVE)]
+
+
+def highest_ordinal(connection: Connection) -> int:
+    """The ordinal of the latest submission."""
+    return int(connection.execute(select(runs.c.ordinal).order_by(runs.c.ordinal.desc()).limit(1)).scalar() or 0)
+
+
+def strip_old_values(connection: Connection, after_s: float, before_s: float) -> float:
+    """Let go of inline values of runs that finished between these times: by then they are on the store, too.
+
+    Returns up to when that is done: a few hundred runs are looked at in one go.
+    """
+    old = select(runs.c.run, runs.c.outcome, runs.c.finished_at).where(
+        runs.c.finished_at > after_s, runs.c.finished_at <= before_s, func.length(runs.c.outcome) > _KEPT_OUTCOME_BYTES
+    )
+    found = connection.execute(old.order_by(runs.c.finished_at).limit(_STRIPPED_AT_ONCE)).all()
+    for run, blob, _ in found:
+        outcome = decode(blob, Outcome)
+        if outcome.values is None or outcome.values.file:
+            continue
+        digest = outcome.values.digest
+        bare = msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE, digest=digest) if digest else None)
+        connection.execute(update(runs).where(runs.c.run == run).values(outcome=encode(bare)))
+    return float(found[-1].finished_at) if len(found) == _STRIPPED_AT_ONCE else before_s
+
+
+def _stored(row: Row[Any]) -> StoredRun:
+    request = decode(row.request, RunRequest) if row.request is not None else None
+    outcome = decode(row.outcome, Outcome) if row.outcome is not None else None
+    return StoredRun(decode(row.view, RunView), row.ordinal, outcome, request)
+
+
+# ------------------------------------------------------------------------- leases, sessions, tokens, meta
+def put_lease(connection: Connection, lease: StoredLease) -> None:
+    """Record (or replace) a lease."""
+    _PUT_LEASE.execute(connection, {"lease": lease.lease, "run": lease.run, "placement": lease.placement})
+
+
+def drop_lease(connection: Connection, lease: str) -> None:
+    """Forget a lease that is gone."""
+    connection.execute(_DELETE_LEASE, {"key": lease})
+
+
+def all_leases(connection: Connection) -> list[StoredLease]:
+    """Every recorded lease."""
+    return [StoredLease(row.lease, row.run, row.placement) for row in connection.execute(select(leases))]
+
+
+def put_session(connection: Connection, session: StoredSession) -> None:
+    """Record (or replace) a session's state."""
+    values = {"session": session.session, "user": session.user, "state": session.state, "since": session.since}
+    connection.execute(_PUT_SESSION, values)
+
+
+def open_sessions(connection: Connection) -> list[StoredSession]:
+    """Sessions that have not ended."""
+    found = connection.execute(select(sessions).where(sessions.c.state != "ended"))
+    return [StoredSession(row.session, row.user, row.state, row.since) for row in found]
+
+
+def drop_sessions(connection: Connection, before_s: float) -> None:
+    """Forget sessions that ended before ``before_s``."""
+    connection.execute(delete(sessions).where(sessions.c.state == "ended", sessions.c.since < before_s))
+
+
+def put_token(connection: Connection, token: StoredToken) -> None:
+    """Record a token, in place of the one with the same label and user."""
+    same = (tokens.c.label == token.label) & (tokens.c.user == token.user)
+    connection.execute(delete(tokens).where(same | (tokens.c.digest == token.digest)))
+    values = {"digest": token.digest, "label": token.label, "user": token.user, "role": token.role}
+    connection.execute(insert(tokens), values | {"expires_at": token.expires_at, "created_at": token.created_at})
+
+
+def all_tokens(connection: Connection) -> list[StoredToken]:
+    """Every token, expired ones too."""
+    return [StoredToken(*row) for row in connection.execute(select(*tokens.c))]
+
+
+def read_meta(connection: Connection, key: str) -> str | None:
+    """One remembered fact, or None."""
+    value: str | None = connection.execute(_META, {"key": key}).scalar()
+    return value
+
+
+def write_meta(connection: Connection, key: str, value: str) -> None:
+    """Remember a fact."""
+    connection.execute(_PUT_META, {"key": key, "value": value})

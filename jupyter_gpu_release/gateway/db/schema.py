@@ -1,0 +1,220 @@
+"""Tables and precompiled statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import Connection
+from sqlalchemy.sql.dml import Insert, Update
+
+SCHEMA_VERSION = 1
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Column("user", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("ranks", Integer, nullable=False),
+    Column("session", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("notebook", String, nullable=False),
+    Column("cell", String, nullable=False),
+    Column("priority", String, nullable=False),
+    Column("queue", String, nullable=False),
+    Column("simulated", Integer, nullable=False),
+    Column("submitted_at", Float, nullable=False),
+    Column("granted_at", Float),
+    Column("running_at", Float),
+    Column("gone_at", Float),
+    Column("finished_at", Float),
+    Column("release_ms", Float),
+    Column("reason", String, nullable=False),
+    Column("gpu_name", String, nullable=False),
+    #: the whole view (msgpack), outcome apart
+    Column("view", LargeBinary, nullable=False),
+    Column("outcome", LargeBinary),
+    #: the whole request; null once the run is terminal
+    Column("request", LargeBinary),
+    Index("runs_by_age", "submitted_at"),
+    Index("runs_by_state", "state"),
+    Index("runs_by_end", "finished_at"),
+)
+
+#: what lists show of an outcome, for outcomes that are too large to be read for a list
+summaries = Table(
+    "summaries", metadata, Column("run", String, primary_key=True), Column("summary", LargeBinary, nullable=False)
+)
+
+#: which store (its ``store.json``) is meant by a path
+stores = Table(
+    "stores",
+    metadata,
+    Column("path", String, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("since", Float, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session", String, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("since", Float, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("lease", String, primary_key=True),
+    Column("run", String, nullable=False),
+    #: msgpack of the slots and GPU ids
+    Column("placement", LargeBinary, nullable=False),
+)
+
+#: leases that are kept warm: by whom and until when (msgpack of broker.leases.Kept)
+warm_leases = Table(
+    "warm_leases",
+    metadata,
+    Column("lease", String, primary_key=True),
+    Column("kept", LargeBinary, nullable=False),
+)
+
+#: times for which GPUs were kept warm, one row each (a run's own time ends before)
+warm_times = Table(
+    "warm_times",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("user", String, nullable=False),
+    Column("session", String, nullable=False),
+    Column("run", String, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    #: what ended it, in words
+    Column("ended_by", String, nullable=False),
+    Index("warm_times_by_age", "until"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("label", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("expires_at", Float),
+    Column("created_at", Float, nullable=False),
+)
+
+#: results that were removed (or are being removed: ``done`` 0)
+removals = Table(
+    "removals",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("reason", String, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("done", Integer, nullable=False),
+)
+
+#: when results were last loaded by a kernel and last taken by a later run
+uses = Table(
+    "uses",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("loaded_at", Float, nullable=False),
+    Column("reused_at", Float, nullable=False),
+)
+
+#: runs of other sessions (or earlier ones) that a session attached or loaded
+holds = Table("holds", metadata, Column("session", String, primary_key=True), Column("run", String, primary_key=True))
+
+#: what becomes of a token; apart from ``tokens``, which older ledgers have without it
+token_facts = Table(
+    "token_facts",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("created_by", String, nullable=False),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+)
+
+#: mean use of a run's cards (0 to 1), where it was measured
+gpu_use = Table("gpu_use", metadata, Column("run", String, primary_key=True), Column("mean", Float, nullable=False))
+
+#: when kernels' sessions ended; ``sessions`` forgets them after an hour
+session_ends = Table(
+    "session_ends", metadata, Column("session", String, primary_key=True), Column("ended_at", Float, nullable=False)
+)
+
+
+# ------------------------------------------------------------------------------- provenance and reuse
+#: what a run was: code, inputs, environment (msgpack of protocol.lineage.RunFacts)
+run_facts = Table(
+    "run_facts",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("facts", LargeBinary, nullable=False),
+)
+
+#: ``run`` used ``name``, which ``source`` had made
+run_links = Table(
+    "run_links",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("source", String, nullable=False),
+    Index("run_links_by_source", "source"),
+)
+
+#: runs whose results may be used again
+cache_keys = Table(
+    "cache_keys",
+    metadata,
+    Column("run", String, primary_key=True),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    #: digest of the nodes' packages at that time
+    Column("environment", String, nullable=False),
+    Column("finished_at", Float, nullable=False),
+    Column("marks", LargeBinary, nullable=False),
+    Index("cache_keys_by_key", "user", "key"),
+)
+
+#: when results were used again instead of running the cell
+cache_uses = Table(
+    "cache_uses",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("run", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("notebook", String, nullable=False),
+    Column("cell", String, nullable=False),
+    Index("cache_uses_by_run", "run"),
+)
+
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+
+
+class Prepared:
+    """One statement. Its columns are of types that SQLite takes as they are (text, numbers, bytes)."""
+
+    def __init__(self, statement: Insert | Update) -> None:
+        compiled = statement.compile(dialect=_DIALECT)
+        self._text = str(compiled)
+        self._names = list(compiled.positiontup or ())
+
+    def execute(self, connection: Connection, values: Mapping[str, Any]) -> None:
+        """Execute it with a value for each of its parameters; errors are SQLAlchemy's."""
+        connection.exec_driver_sql(self._text, tuple([values[name] for name in self._names]))

@@ -1,0 +1,71 @@
+"""Warm leases in the ledger: by whom they are kept and until when, and for how long GPUs were kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.engine import Connection
+
+from ...protocol.runs import ResourceAsk
+from ...protocol.wire import decode, encode
+from .database import StoredLease, put_lease
+from .schema import warm_leases, warm_times
+
+_insert = upsert(warm_leases)
+_PUT = _insert.on_conflict_do_update(index_elements=["lease"], set_={"kept": _insert.excluded.kept})
+_DROP = delete(warm_leases).where(warm_leases.c.lease == bindparam("key"))
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a lease without a run is held: a kernel (its session) keeps it warm. Times are unix seconds."""
+
+    user: str
+    session: str
+    since_s: float
+    until_s: float
+    auto: bool = False
+    #: what it was granted for
+    ask: ResourceAsk = ResourceAsk()
+    notebook: str = ""
+    cell: str = ""
+    queue: str = "default"
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class KeptSpan:
+    """GPUs that were kept warm from ``since`` to ``until`` (None: they still are). Unix seconds."""
+
+    user: str
+    gpus: int
+    since: float
+    until: float | None
+
+
+def put_kept(connection: Connection, lease: StoredLease, kept: Kept) -> None:
+    """Record (or replace) a lease and why it is kept."""
+    put_lease(connection, lease)
+    connection.execute(_PUT, {"lease": lease.lease, "kept": encode(kept)})
+
+
+def all_kept(connection: Connection) -> dict[str, Kept]:
+    """Lease → why it is kept."""
+    return {row.lease: decode(row.kept, Kept) for row in connection.execute(select(warm_leases))}
+
+
+def end_kept(connection: Connection, lease: str, run: str, gpus: int, kept: Kept, at_s: float, why: str) -> None:
+    """The lease is warm no longer; the time for which it was is added to its user's."""
+    connection.execute(_DROP, {"key": lease})
+    facts = {"user": kept.user, "session": kept.session, "run": run, "gpus": gpus, "since": kept.since_s}
+    connection.execute(insert(warm_times), facts | {"until": at_s, "ended_by": why})
+
+
+def kept_spans(connection: Connection, since_s: float) -> list[KeptSpan]:
+    """For how long GPUs were kept warm after ``since_s``, those that are kept now included."""
+    columns = (warm_times.c.user, warm_times.c.gpus, warm_times.c.since, warm_times.c.until)
+    past = connection.execute(select(*columns).where(warm_times.c.until > since_s))
+    now = [KeptSpan(kept.user, kept.ask.gpus, kept.since_s, None) for kept in all_kept(connection).values()]
+    return [*(KeptSpan(*row) for row in past), *now]

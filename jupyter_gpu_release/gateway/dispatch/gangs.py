@@ -1,0 +1,128 @@
+"""Runs over several nodes: the first node leads, the others lend it their ranks (``node/agent/remote_ranks.py``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+
+from ...errors import ClusterError, OptionError
+from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
+from ...protocol.runs import ResourceAsk, RunRequest
+from ..cluster.lease import Lease
+from ..cluster.nodes import Asked, NodeTable
+from ..runs.record import RunRecord
+
+log = logging.getLogger(__name__)
+#: an agent that has not taken an order after this will not
+START_S = 30.0
+#: ranks whose leader is gone are killed at once; a node that has not done so after this is in trouble
+_LEAVE_S = 5.0
+_SECRET_BYTES = 32
+
+
+def check_gang(ask: ResourceAsk) -> None:
+    """Raise :class:`OptionError` for an ask that cannot be shared out (clients check that, too)."""
+    if ask.gpus < 0 or ask.ranks < 1 or ask.nodes < 1 or ask.ps < 0:
+        raise OptionError(
+            f"asks for {ask.gpus} GPUs in {ask.ranks} ranks on {ask.nodes} nodes",
+            mend="--gpus 0 or more, --ranks and --nodes 1 or more",
+        )
+    if ask.gpus % ask.ranks:
+        raise OptionError(
+            f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", mend="make --gpus a multiple of --ranks"
+        )
+    if ask.ranks % ask.nodes:
+        raise OptionError(
+            f"{ask.ranks} ranks cannot be spread evenly over {ask.nodes} nodes",
+            mend="make --ranks a multiple of --nodes",
+        )
+
+
+def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder:
+    """What the leader is to know of the other nodes and processes."""
+    ask = request.ask
+    hosts = {slot.node: found.host for slot in lease.slots if (found := nodes.find(slot.node)) is not None}
+    members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ask.ranks // ask.nodes) for slot in lease.slots]
+    return GangOrder(
+        members=members[1:], secret=secrets.token_hex(_SECRET_BYTES) if members[1:] else "", ps=ask.ps,
+        evaluator=ask.evaluator, rank_timeout_s=request.rank_timeout_s, is_gang=request.is_gang or ask.ranks > 1,
+    )  # fmt: skip
+
+
+def start_order(
+    record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, *, promised: bool = False
+) -> StartOrder:
+    """What the first node of a granted run is to do, or of one that is ``promised`` a lease like this one."""
+    request, first = record.request, lease.slots[0]
+    return StartOrder(
+        run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
+        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids and not promised else None, simulated=record.view.simulated,
+        ranks=request.ask.ranks // request.ask.nodes, memory_bytes=request.ask.memory_bytes or 0,
+        cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
+        gang=gang_order(request, lease, nodes), series=record.series, stays=record.is_followed,
+        after=record.after, promised=promised, ordinal=record.ordinal,
+    )  # fmt: skip
+
+
+async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Asked]:
+    """Give all nodes their orders; await the answers with :func:`accepted`."""
+    leader, *others = lease.slots
+    joins: list[Asked] = []
+    if others:
+        address, port = await nodes.call(leader.node, "listen")
+        for slot, member in zip(others, order.gang.members, strict=True):
+            ids = lease.ids_on(slot.node) if lease.gpu_ids else None
+            join = JoinOrder(
+                order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
+            )
+            joins.append(nodes.join(slot.node, join))
+    return [nodes.start(leader.node, order), *joins]
+
+
+async def accepted(nodes: NodeTable, asked: list[Asked]) -> None:
+    """Return when every node has its order; raises :class:`ClusterError` for one that does not answer."""
+    for order in asked:
+        await nodes.answer(order, START_S)
+
+
+async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
+    """Tell every node its accelerators, where ``order`` did not say them.
+
+    Most know them by now, unless their lease task could not reach the agent.
+    """
+    for slot in lease.slots if order.gpu_ids is None else ():
+        await nodes.call(slot.node, "grant", order.run, lease.ids_on(slot.node), timeout_s=START_S)
+
+
+def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:
+    """The lease came to nothing: no node shall go on with it."""
+    for slot in lease.slots:
+        nodes.abandon(slot.node, run)
+
+
+async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[str]:
+    """Return when the ranks that were lent have ended; tells which nodes do not answer.
+
+    Such a node takes no runs until its agent does, so nobody need wait for Ray to see that it is gone (15 s).
+    """
+
+    async def leave(node: str) -> bool:
+        try:
+            await nodes.call(node, "leave", run, timeout_s=_LEAVE_S)
+        except ClusterError as error:
+            log.warning("run %s: %s", run, error.message)
+            nodes.note_silent(node, error.message)
+            return False
+        return True
+
+    others = [slot.node for slot in lease.slots[1:]]
+    answers = await asyncio.gather(*map(leave, others))
+    return frozenset(node for node, answered in zip(others, answers, strict=True) if not answered)
+
+
+async def tell_leader(nodes: NodeTable, lease: Lease, run: str, gone: str) -> None:
+    """A node that lends ranks is gone, whatever their connections say."""
+    with contextlib.suppress(ClusterError):
+        await nodes.call(lease.slots[0].node, "lose_member", run, gone)

@@ -1,0 +1,156 @@
+"""Warm leases: GPUs that stay with a kernel between two of its cells, and the ends of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+
+from ...errors import ConflictError
+from ...protocol.runs import KeptLease
+from ...protocol.states import LeaseState
+from ...scheduling.warm_leases import is_worth_keeping
+from ..cluster.lease import Lease, LeaseTable
+from ..cluster.nodes import NodeTable
+from ..db.warm_leases import Kept, end_kept, put_kept
+from ..db.writer import Journal, Write
+from ..runs.record import RunRecord
+from .tasks import BackgroundWork
+
+log = logging.getLogger(__name__)
+
+
+class WarmLeases:
+    """Leases without a run. ``most_s``: nothing is kept for longer than this after a cell (0: nothing is kept)."""
+
+    def __init__(self, leases: LeaseTable, nodes: NodeTable, journal: Journal, most_s: float) -> None:
+        self.most_s = most_s
+        self._leases = leases
+        self._nodes = nodes
+        self._journal = journal
+        self._spawn = BackgroundWork().spawn
+        #: whether a kernel's session has not ended
+        self.has_kernel: Callable[[str], bool] = lambda session: bool(session)
+        #: gives a lease back and returns when its GPUs are free
+        self.free: Callable[[Lease], Awaitable[None]]
+        #: whether nobody who waits takes this lease away at once
+        self.is_left: Callable[[Lease], bool] = lambda lease: True
+        #: decides anew about the queue
+        self.serve: Callable[[], None] = lambda: None
+
+    # --------------------------------------------------------------------------------- begin and end
+    async def until_granted(self, record: RunRecord) -> None:
+        """A cell that is to keep its GPUs may have ended before their ids were known here."""
+        starting, lease = record.starting, record.lease
+        if lease is not None and starting is not None and not lease.gpu_ids and self._is_asked_for(record):
+            await asyncio.wait({starting})
+
+    def is_possible(self, record: RunRecord) -> bool:
+        """Whether it was asked that the lease be kept after the run."""
+        return min(record.request.keep_s, self.most_s) > 0
+
+    def _is_asked_for(self, record: RunRecord) -> bool:
+        outcome = record.outcome
+        return (
+            self.is_possible(record)
+            and outcome is not None
+            and is_worth_keeping(outcome)
+            and not record.is_given_up
+            and not record.view.detached
+            and self.has_kernel(record.view.session)
+        )
+
+    def keep(self, record: RunRecord, lease: Lease) -> KeptLease | None:
+        """Keep the lease of a run that has ended, where that was asked for and nobody else is to have it."""
+        if not self._is_asked_for(record) or lease.state is not LeaseState.BUSY or not any(lease.gpu_ids):
+            return None
+        request, view, now_s = record.request, record.view, time.time()
+        for_s = min(request.keep_s, self.most_s)
+        lease.state = LeaseState.WARM
+        lease.kept = Kept(
+            user=view.user, session=view.session, since_s=now_s, until_s=now_s + for_s, auto=request.keep_auto,
+            ask=request.ask, notebook=view.notebook, cell=view.cell, queue=view.queue, kernel=view.kernel,
+        )  # fmt: skip
+        if not self.is_left(lease):
+            lease.state, lease.kept = LeaseState.BUSY, None
+            return None
+        capped = request.keep_s > self.most_s and not request.keep_auto
+        return KeptLease(lease.kept.until_s, for_s, request.keep_auto, capped)
+
+    def written(self, lease: Lease) -> Write:
+        """What the ledger shall know of it, to be committed with the run's end (it may not know the GPUs' ids yet)."""
+        assert lease.kept is not None
+        return partial(put_kept, lease=lease.stored(), kept=lease.kept)
+
+    def adopt(self, lease: Lease, kept: Kept) -> None:
+        """A lease that the gateway's earlier life kept."""
+        lease.state, lease.kept = LeaseState.WARM, kept
+        self._leases.add(lease)
+
+    def take(self, name: str, run: str) -> tuple[Lease, Kept]:
+        """Hand a warm lease over to a run, as it is; returns who kept it, too."""
+        lease = self._leases.find(name)
+        assert lease is not None
+        kept = self._end(lease, f"run {run}")
+        return self._leases.add(lease.handed_to(run)), kept
+
+    def give_up(self, lease: Lease, why: str) -> asyncio.Task[None] | None:
+        """Give a warm lease back (nothing happens when it is warm no longer); the task ends when its GPUs are free."""
+        if lease.state is not LeaseState.WARM:
+            return None
+        log.info("lease %s is given back after run %s: %s", lease.name, lease.run, why)
+        self._end(lease, why)
+        lease.state = LeaseState.RELEASING
+        self._leases.on_change()
+        return self._spawn(self._give_back(lease))
+
+    async def _give_back(self, lease: Lease) -> None:
+        await self.free(lease)
+        self.serve()
+
+    def _end(self, lease: Lease, why: str) -> Kept:
+        kept, lease.kept = lease.kept, None
+        assert kept is not None
+        self.count(lease.name, lease.run, sum(slot.gpus for slot in lease.slots), kept, time.time(), why)
+        return kept
+
+    def count(self, lease: str, run: str, gpus: int, kept: Kept, at_s: float, why: str) -> None:
+        """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
+        self._journal.put(partial(end_kept, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
+
+    # ------------------------------------------------------------------------------------ many of them
+    def end_of(self, session: str) -> None:
+        """A kernel has ended."""
+        for lease in self._leases.warm():
+            if lease.kept is not None and lease.kept.session == session:
+                self.give_up(lease, "its kernel ended")
+
+    def tidy(self) -> None:
+        """Give up what nobody can come back to: the node or the kernel is gone."""
+        for lease in self._leases.warm():
+            nodes = [self._nodes.find(slot.node) for slot in lease.slots]
+            if any(node is None or not node.alive or node.is_lost for node in nodes):
+                self.give_up(lease, "its node is gone")
+            elif lease.kept is not None and not self.has_kernel(lease.kept.session):
+                self.give_up(lease, "its kernel is gone")
+
+    # ----------------------------------------------------------------------------------------- extend
+    def extend(self, lease: Lease, keep_s: float) -> Kept:
+        """Keep a lease for ``keep_s`` seconds from now (never shorter than it was), whoever waits.
+
+        No longer than the gateway's maximum; raises :class:`ConflictError` where nothing may be kept.
+        """
+        if self.most_s <= 0 or lease.kept is None:
+            raise ConflictError(
+                "this gateway keeps no GPUs between cells", mend="its operator sets JUPYTER_GPU_MAX_KEEP"
+            )
+        until_s = max(lease.kept.until_s, time.time() + min(keep_s, self.most_s))
+        lease.kept = msgspec.structs.replace(lease.kept, until_s=until_s, auto=False)
+        self._journal.put(self.written(lease))
+        self._leases.on_change()
+        self.serve()
+        return lease.kept

@@ -1,0 +1,83 @@
+"""Joining a Ray cluster as a driver; reading the gateway's configuration."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import ray
+
+from ..errors import AuthenticationError, ClusterError, GpuReleaseError
+from ..protocol.config import Deployed, GatewayConfig
+from .cluster.ray_calls import first_line
+
+__all__ = ["Deployed", "GatewayConfig", "read_config"]
+
+
+def read_config(path: Path) -> GatewayConfig:
+    """Read the JSON file ``path``; raises :class:`ClusterError` naming it when it is missing or damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=GatewayConfig)
+    except OSError as error:
+        raise ClusterError(f"cannot read the gateway configuration {path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ClusterError(f"{path} is not a gateway configuration: {error}", mend="run `jupyter gpu start`") from error
+
+
+_ADDRESS_MEND = "is it running, and is this its GCS address (host:port)?"
+_REACH_S = 5.0
+
+
+def run_as_command(work: Callable[[GatewayConfig], Deployed], name: str) -> int:
+    """Do ``work`` as the file named on the command line says; whatever goes wrong is in the printed line."""
+    try:
+        if len(sys.argv) != 2:
+            raise ClusterError(f"usage: python -m {name} CONFIG.json")
+        answer = work(read_config(Path(sys.argv[1])))
+    except GpuReleaseError as error:
+        answer = Deployed(False, code=error.code, message=error.message, mend=error.mend)
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    return 0 if answer.ok else 1
+
+
+def join(config: GatewayConfig) -> None:
+    """Connect this process to the cluster as a driver; raises ClusterError or AuthenticationError with the mend."""
+    _check_reachable(config.ray_address)
+    mine = f"Ray {ray.__version__}, Python {platform.python_version()}"
+    try:
+        ray.init(address=config.ray_address, namespace=config.ray_namespace, log_to_driver=False, logging_level="ERROR")
+    except ray.exceptions.AuthenticationError as error:
+        raise AuthenticationError(
+            f"the Ray cluster {config.ray_address} refuses our token: {first_line(error)}",
+            mend="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the cluster's token file",
+        ) from error
+    except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
+        if "Version mismatch" in str(error):
+            raise ClusterError(
+                f"the Ray cluster {config.ray_address} has other versions than this machine ({mine}): "
+                f"{_one_line(error)}",
+                mend="install the cluster's Ray and Python versions here, or ours there",
+            ) from error
+        # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
+        raise ClusterError(
+            f"something listens at {config.ray_address}, but it does not let us in as Ray: {first_line(error)}",
+            mend="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
+        ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S):
+            return
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"cannot connect to the Ray cluster {address}: {error}", mend=_ADDRESS_MEND) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]

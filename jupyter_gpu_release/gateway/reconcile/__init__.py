@@ -1,0 +1,1 @@
+"""Recovery and repair: what the gateway believes against what is so."""

@@ -1,0 +1,203 @@
+"""Compares what the gateway believes with Ray and the nodes, every few seconds: what nobody thought of is mended.
+
+Leases without a living run, runs without a living process, processes without a run, placement groups without a lease.
+Each finding is a fault of somebody's, so it is an error in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from ...errors import ClusterError
+from ...protocol.node import NodeRun, RunPhase
+from ...protocol.states import LeaseState, RunState
+from ..cluster.lease import Lease
+from ..cluster.nodes import Node
+from ..runs.record import PHASES, RunRecord
+from ..service import Broker
+
+log = logging.getLogger(__name__)
+#: looks between two in which the nodes are asked
+_NODES_EVERY = 5
+#: what is so for this many intervals is no step of something that is under way
+_SURE_INTERVALS = 3
+
+
+#: what is done about a finding
+Mend = Callable[[], object]
+
+
+class Reconciliation:
+    """Called between two looks around; one at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sure_s = _SURE_INTERVALS * broker.config.reconcile_interval_s
+        #: since when each finding is so
+        self._since: dict[str, float] = {}
+        self._looks = 0
+        #: runs that their nodes did not know when they were asked last
+        self._unknown: set[str] = set()
+        #: phases of runs that their nodes had reached, and we had not heard of
+        self._ahead: dict[str, str] = {}
+
+    async def look(self) -> None:
+        """One comparison; raises :class:`ClusterError` when Ray does not answer."""
+        await end_strangers(self._broker)
+        self._mend({**self._leases_of_nobody(), **self._stuck_runs()}, time.monotonic())
+        self._looks += 1
+        if self._looks % _NODES_EVERY == 0:
+            unknown: set[str] = set()
+            for node in self._broker.nodes.ready():
+                if node.reachable:
+                    unknown |= await self._compare(node)
+            self._unknown = unknown
+            self._ahead = {run: phase for run, phase in self._ahead.items() if self._broker.runs.get(run) is not None}
+
+    def _mend(self, found: dict[str, Mend], now_s: float) -> None:
+        self._since = {what: self._since.get(what, now_s) for what in found}
+        for what, mend in found.items():
+            if now_s - self._since[what] >= self._sure_s:
+                log.error("reconciliation: %s", what)
+                del self._since[what]
+                mend()
+
+    # ----------------------------------------------------------------------------------- our own tables
+    def _leases_of_nobody(self) -> dict[str, Mend]:
+        return {
+            f"lease {lease.name} has no living run: it is given back": partial(self._free, lease)
+            for lease in self._broker.leases.all()
+            if not self._is_owned(lease)
+        }
+
+    def _is_owned(self, lease: Lease) -> bool:
+        if lease in self._broker.lifecycle.freeing or (lease.state is LeaseState.WARM and lease.kept is not None):
+            return True
+        record = self._broker.runs.get(lease.run)
+        if record is None or record.state.is_terminal:
+            return False
+        return record.lease is lease or (record.releasing is not None and not record.releasing.done())
+
+    def _free(self, lease: Lease) -> None:
+        self._broker.lifecycle.spawn(self._free_and_serve(lease))
+
+    async def _free_and_serve(self, lease: Lease) -> None:
+        await self._broker.lifecycle.free(lease)
+        self._broker.lifecycle.queue.serve()
+
+    def _stuck_runs(self) -> dict[str, Mend]:
+        live = self._broker.runs.live()
+        return {
+            **{
+                f"run {record.run} is over, and nobody ends it: it is ended": partial(self._end, record)
+                for record in live
+                if record.state is RunState.RELEASING and _has_ended(record)
+            },
+            **{
+                f"run {record.run} is granted, and nobody starts it: it is lost": partial(
+                    self._lose, record, "its start came to nothing"
+                )
+                for record in live
+                if record.state is RunState.STARTING and not record.accepted and _is_done(record.starting)
+            },
+            **{
+                f"run {record.run} goes on without a lease: it is ended": partial(
+                    self._lose, record, "the lease of its GPUs is gone"
+                )
+                for record in live
+                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and _has_no_lease(record)
+            },
+        }
+
+    def _end(self, record: RunRecord) -> None:
+        self._broker.lifecycle.end_again(record)
+
+    def _lose(self, record: RunRecord, reason: str) -> None:
+        for node in self._broker.nodes.ready():
+            if node.host in record.view.hosts:
+                self._broker.nodes.abandon(node.node, record.run)
+        self._broker.lifecycle.spawn(self._broker.lifecycle.lose(record, reason))
+
+    # -------------------------------------------------------------------------------------- the nodes
+    async def _compare(self, node: Node) -> set[str]:
+        """End what the node runs for nobody; returns our runs that it does not know, after the second time: lost."""
+        expected = [record for record in self._broker.runs.live() if self._is_at(record, node)]
+        try:
+            known = {run.run: run for run in await self._broker.nodes.runs(node.node)}
+            await self._end_strays(node, known)
+        except ClusterError as error:
+            log.info("%s", error.message)
+            return set()
+        for record in expected:
+            if (run := known.get(record.run)) is not None:
+                self._catch_up(record, run)
+        missing = [record for record in expected if record.run not in known and self._is_at(record, node)]
+        for record in missing:
+            if record.run in self._unknown:
+                log.error("reconciliation: run %s has no process on %s: it is lost", record.run, node.host)
+                self._lose(record, f"the node {node.host} knows nothing of it any more")
+        return {record.run for record in missing}
+
+    def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
+        """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
+        before = self._ahead.pop(run.run, "")
+        if PHASES.get(run.phase, 0) <= record.phase:
+            return
+        if before != run.phase:
+            self._ahead[run.run] = run.phase
+            return
+        log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
+        record.tail.last = max(record.tail.last, run.last_event)
+        record.tail.known = False  # its events are in its log
+        self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.stays))
+
+    def _is_at(self, record: RunRecord, node: Node) -> bool:
+        """Whether the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
+        lease = record.lease
+        return (
+            lease is not None and lease.slots[0].node == node.node and record.accepted
+            and not record.state.is_terminal and record.phase < PHASES["released"]
+            and node.info is not None and lease.incarnation == node.info.incarnation
+        )  # fmt: skip
+
+    async def _end_strays(self, node: Node, known: dict[str, NodeRun]) -> None:
+        """End what an agent runs for nobody, and have it forget what is over."""
+        over = []
+        for run in known.values():
+            record = self._broker.runs.find(run.run)
+            if record is not None and not record.state.is_terminal:
+                continue
+            if run.phase == "final":
+                over.append(run.run)
+            else:
+                log.error("reconciliation: %s runs %s, which is over: it is killed", node.host, run.run)
+                await self._broker.nodes.call(node.node, "signal", run.run, "kill", "lost")
+        await self._broker.nodes.forget(node.node, over)
+
+
+def _is_done(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and task.done()
+
+
+def _has_ended(record: RunRecord) -> bool:
+    """Nobody is at work on the end of a run whose GPUs its node has left."""
+    return _is_done(record.releasing) or (record.releasing is None and record.phase >= PHASES["released"])
+
+
+def _has_no_lease(record: RunRecord) -> bool:
+    """Nor has the call that its node began in its place."""
+    return record.lease is None and record.handed_at is None
+
+
+async def end_strangers(broker: Broker) -> None:
+    """Remove placement groups without a lease: none may stay. Raises :class:`ClusterError` when Ray is silent."""
+    groups = await broker.ray_leases.groups()
+    leased = {lease.name for lease in broker.leases.all()}
+    for name, group in groups.items():
+        if name not in leased:
+            log.warning("placement group %s belongs to no live run: removed", name)
+            await broker.ray_leases.remove_stranger(group)

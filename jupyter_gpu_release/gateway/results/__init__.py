@@ -1,0 +1,1 @@
+"""Results: who holds them, when they go, where they come from."""

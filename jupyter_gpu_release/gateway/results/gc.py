@@ -1,0 +1,274 @@
+"""Collecting: asks the policy which results go, marks them in the ledger, removes them, frees what nobody refers to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from sqlalchemy.engine import Engine
+
+from ...errors import StoreError
+from ...protocol.admin import GcDocument, RemovalRow
+from ...protocol.cell import Graph
+from ...protocol.config import RetentionPolicy
+from ...protocol.rest import DOCUMENT_VERSION
+from ...protocol.runs import Outcome, RunView
+from ...protocol.states import RunState
+from ...store.gc.policy import Removal, StoredResults, decide, why_kept
+from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
+from ...store.gc.trash import Trash
+from ...store.layout import VALUES_FILE, RunPaths
+from ...store.run_contents import Footprint, measure, run_folders
+from ...store.run_folders import saving_since
+from ...store.threads import StoreThreads
+from ...units import format_seconds
+from ..db.writer import Journal
+from ..runs.table import RunTable
+from . import holds
+from .holds import Keeping, Use
+
+log = logging.getLogger(__name__)
+
+
+class Collector:
+    """One collection at a time; all that reads or deletes files is done in threads."""
+
+    def __init__(
+        self,
+        store: Path,
+        engine: Engine,
+        journal: Journal,
+        runs: RunTable,
+        keeping: Keeping,
+        threads: StoreThreads,
+        *,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._journal = journal
+        self._runs = runs
+        self._keeping = keeping
+        self._threads = threads
+        self._grace_s = grace_s
+        self._trash = Trash(store)
+        self._busy = asyncio.Lock()
+
+    async def collect(self, policy: RetentionPolicy, *, user: str | None = None, dry_run: bool = False) -> GcDocument:
+        """Collect once. ``user``: only this user's results are removed (all users' where None).
+
+        Raises :class:`StoreError` when the store cannot be read at all; what goes wrong with one run is a note.
+        """
+        async with self._busy:
+            work = _Collection(policy, dry_run=dry_run)
+            if not dry_run:
+                await self._finish_removals(work)
+            held = self._keeping.held()
+            saving_since_s = self._saving_since()
+            results = await self._threads.begin(self._survey, work, held)
+            for removal in work.decide(results, user):
+                await self._remove(removal, work)
+            await self._threads.begin(self._sweep, work, saving_since_s)
+            return work.document()
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing is collected meanwhile."""
+        async with self._busy:
+            yield
+
+    async def tidy(self, policy: RetentionPolicy) -> None:
+        """What the gateway does by itself: collect where there are limits, else only finish what was begun."""
+        try:
+            if policy.has_limits:
+                await self.collect(policy)
+            else:
+                async with self._busy:
+                    await self._finish_removals(_Collection(policy, dry_run=False))
+        except StoreError as error:
+            log.warning("collecting: %s", error)
+
+    # ------------------------------------------------------------------------------------- look
+    def _survey(self, work: _Collection, held: set[str]) -> list[StoredResults]:
+        """What the ledger knows and what the store holds."""
+        with self._engine.connect() as connection:
+            views = {view.run: view for view in holds.all_views(connection)}
+            uses = holds.all_uses(connection)
+        work.footprints = [measure(folder) for folder in run_folders(self._store)]
+        work.unknown = [found for found in work.footprints if found.folder.name not in views]
+        open_sessions = self._keeping.open_sessions()
+        rows = []
+        for found in work.footprints:
+            view = views.get(found.folder.name)
+            if view is not None and view.collected_at is None:
+                is_held = view.run in held or view.session in open_sessions
+                rows.append(_results(view, found, uses.get(view.run, Use()), held=is_held))
+        return rows
+
+    def _saving_since(self) -> float:
+        """Since when the run has been saving that has been at it for longest: its blobs may have no graph yet."""
+        saving = [record.view.gone_at for record in self._runs.live() if record.state is RunState.PERSISTING]
+        return min([since for since in saving if since is not None], default=float("inf"))
+
+    # ----------------------------------------------------------------------------------- remove
+    async def _remove(self, removal: Removal, work: _Collection) -> None:
+        record = self._runs.find(removal.run)
+        if record is None or record.view.pinned or self._keeping.is_held(record.view):  # since we looked
+            return
+        work.removals.append(removal)
+        if work.dry_run:
+            return
+        at_s = time.time()
+        await self._journal.put(
+            partial(holds.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
+        )
+        if record.outcome is not None:
+            record.outcome = _without_values(record.outcome)
+        done = self._runs.change(record, collected_at=at_s, collected_because=removal.reason, outcome=record.outcome)
+        if done is not None:
+            await done
+        log.info("run %s: its results go: %s", removal.run, removal.reason)
+        await self._take(removal.run, removal.reason, work)
+
+    async def _finish_removals(self, work: _Collection) -> None:
+        """What an earlier life of the gateway began."""
+        with self._engine.connect() as connection:
+            begun = holds.unfinished_removals(connection)
+        for run, reason in begun:
+            await self._take(run, reason, work)
+        for run in list(self._trash.left()):
+            await self._threads.begin(self._trash.delete, run)
+
+    async def _take(self, run: str, reason: str, work: _Collection) -> None:
+        try:
+            before = await self._threads.begin(measure, RunPaths.of(self._store, run).folder)
+            await self._threads.begin(self._trash.take_results, run, reason, time.time())
+        except StoreError as error:
+            work.note(str(error))
+            return
+        work.freed_bytes += before.own_bytes
+        await self._journal.put(partial(holds.end_removal, run=run))
+
+    # ------------------------------------------------------------------------------------ sweep
+    def _sweep(self, work: _Collection, saving_since_s: float) -> None:
+        """Blobs, and what writers that died left behind: nothing that was touched within the grace."""
+        saving_since_s = min(saving_since_s, self._saving_elsewhere(work))
+        before_s = min(store_time_s(self._store), saving_since_s) - self._grace_s
+        self._sweep_orphans(work, before_s)
+        if not work.dry_run:
+            self._sweep_imports(before_s)
+        removed = {removal.run for removal in work.removals}
+        if not work.dry_run:  # look again: graphs went
+            kept = [measure(f.folder) if f.folder.name in removed else f for f in work.footprints if f.folder.exists()]
+        else:
+            kept = [found for found in work.footprints if found.folder.name not in removed | set(work.orphans)]
+        swept = sweep_blobs(self._store, kept, before_s, dry_run=work.dry_run)
+        work.blobs = swept.blobs
+        work.freed_bytes += swept.bytes
+        for note in swept.notes:
+            work.note(note)
+
+    def _saving_elsewhere(self, work: _Collection) -> float:
+        """As :meth:`_saving_since`, for runs of other clusters on this store: their manifests say it."""
+        saving = {found.folder.name: saving_since(RunPaths(found.folder)) for found in work.unknown}
+        since = {run: at_s for run, at_s in saving.items() if at_s is not None}
+        if not since:
+            return float("inf")
+        oldest = min(since, key=lambda run: since[run])
+        if time.time() - since[oldest] > self._grace_s:
+            work.note(
+                f"run {oldest} of another cluster has been writing its results for "
+                f"{format_seconds(time.time() - since[oldest])}: no blob that is newer is freed before it is over "
+                "(if that cluster is no more, move the run's folder away)"
+            )
+        return since[oldest]
+
+    def _sweep_orphans(self, work: _Collection, before_s: float) -> None:
+        """A folder without a manifest was never accepted by any gateway; one with a manifest is somebody's run."""
+        strangers = [found for found in work.unknown if found.has_manifest]
+        if strangers:
+            work.note(
+                f"{len(strangers)} runs on the store are not in this gateway's ledger: not touched "
+                f"(of another cluster, or of an earlier ledger), such as {strangers[0].folder.name}"
+            )
+        for found in work.unknown:
+            if not found.has_manifest and found.changed_at < before_s:
+                work.orphans.append(found.folder.name)
+                work.freed_bytes += found.own_bytes
+                if not work.dry_run:
+                    self._trash.take_folder(found.folder.name)
+        for path, changed_at in (temp for found in work.footprints for temp in found.temp_files):
+            if changed_at < before_s and not work.dry_run:
+                path.unlink(missing_ok=True)
+
+    def _sweep_imports(self, before_s: float) -> None:
+        """What imports that were killed left behind."""
+        for folder in (self._store / "incoming").glob("*"):
+            if not folder.is_symlink() and measure(folder).changed_at < before_s:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Collection:
+    """One collection's findings."""
+
+    def __init__(self, policy: RetentionPolicy, *, dry_run: bool) -> None:
+        self.policy = policy
+        self.dry_run = dry_run
+        self.footprints: list[Footprint] = []
+        #: folders of runs that the ledger does not know
+        self.unknown: list[Footprint] = []
+        self.removals: list[Removal] = []
+        self.orphans: list[str] = []
+        self.freed_bytes = 0
+        self.blobs = 0
+        self._kept: Counter[str] = Counter()
+        self._notes: list[str] = []
+
+    def decide(self, results: list[StoredResults], user: str | None) -> list[Removal]:
+        now_s = time.time()
+        removals = decide(results, self.policy, now_s)
+        chosen = [removal for removal in removals if user in (None, removal.user)]
+        if self.policy.has_limits:
+            self._kept.update(why for found in results if (why := why_kept(found, now_s)))
+        return chosen
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+        log.warning("%s", text)
+
+    def document(self) -> GcDocument:
+        removals = [RemovalRow(removal.run, removal.user, removal.reason, removal.bytes) for removal in self.removals]
+        freed = self.freed_bytes
+        if self.dry_run:
+            freed += sum(_own_bytes(self.footprints, removal.run) for removal in self.removals)
+        return GcDocument(
+            DOCUMENT_VERSION, self.dry_run, self.policy.has_limits, removals, freed, self.blobs, self.orphans,
+            dict(self._kept), self._notes,
+        )  # fmt: skip
+
+
+def _without_values(outcome: Outcome) -> Outcome:
+    """The name of the values stays (it says which they were); small ones that travel inline go, too."""
+    digest = outcome.values.digest if outcome.values is not None else ""
+    values = Graph(file=VALUES_FILE, digest=digest) if digest else None
+    return msgspec.structs.replace(outcome, values=values, frames={})
+
+
+def _own_bytes(footprints: Iterable[Footprint], run: str) -> int:
+    return sum(found.own_bytes for found in footprints if found.folder.name == run)
+
+
+def _results(view: RunView, found: Footprint, use: Use, *, held: bool) -> StoredResults:
+    is_over = RunState.of(view.state).is_terminal
+    return StoredResults(
+        view.run, view.user, view.notebook, view.submitted_at, (view.finished_at or 0.0) if is_over else None,
+        found.own_bytes, found.shared, view.pinned, held, use.loaded_at, use.reused_at,
+    )  # fmt: skip

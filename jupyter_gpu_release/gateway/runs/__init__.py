@@ -1,0 +1,1 @@
+"""State of runs and of kernels' sessions."""

@@ -1,0 +1,182 @@
+"""Writes run folders and their manifests off the event loop: the newest state wins, the final one is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import StoreError
+from ...protocol.lineage import Environment
+from ...protocol.runs import Outcome, RunRequest, RunView
+from ...protocol.states import RunState
+from ...store.layout import VALUES_FILE, RunPaths
+from ...store.run_folders import create_run_folder, read_manifest, require_store, write_manifest
+from ...store.threads import StoreSilentError, StoreThreads
+
+log = logging.getLogger(__name__)
+#: changes close together make one file; of a run that is shorter only its end is written
+_DEBOUNCE_S = 1.0
+#: between tries while the store refuses
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """What is to be written of a run: built only when it is, since most of it is replaced before."""
+
+    #: None: nothing but ``facts`` is known here, and the file that is there is amended
+    of: tuple[RunView, Outcome | None, RunRequest, Environment | None] | None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is written at once, and durably."""
+        return self.of is None or RunState.of(self.of[0].state).is_terminal
+
+    def document(self, paths: RunPaths) -> dict[str, Any]:
+        """The whole manifest; empty when there is none to be amended."""
+        if self.of is not None:
+            return {**manifest_of(*self.of), **self.facts}
+        if not paths.manifest.exists():
+            return {}
+        known = read_manifest(paths)
+        known.pop("schema_version")
+        return {**known, **self.facts}
+
+
+class Manifests:
+    """One writer per run at a time; a store that is slow or full delays nobody else."""
+
+    def __init__(self, store: Path, threads: StoreThreads) -> None:
+        self._store = store
+        self.threads = threads
+        self._newest: dict[str, _Pending] = {}
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    def create_folder(self, run: str) -> asyncio.Future[RunPaths]:
+        """Make the run's folder, beginning now, in a thread; the future raises :class:`StoreError`."""
+        return self.threads.begin(self._create, run)
+
+    def _create(self, run: str) -> RunPaths:
+        require_store(self._store)
+        return create_run_folder(self._store, run)
+
+    def folder(self, run: str) -> str:
+        """The run's folder as the nodes see it."""
+        return str(RunPaths.of(self._store, run).folder)
+
+    async def may_have_begun(self, run: str) -> bool:
+        """Whether a call that was promised may have begun: it has left a mark, or the store does not say."""
+        try:
+            return await self.threads.run(RunPaths.of(self._store, run).begun.exists)
+        except (OSError, StoreError):
+            return True
+
+    async def may_have_values(self, run: str, outcome: Outcome | None) -> bool:
+        """As :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
+        try:
+            return await self.threads.run(self.has_values, run, outcome)
+        except StoreSilentError:
+            return outcome is None or outcome.values is None or bool(outcome.values.digest)
+
+    def has_values(self, run: str, outcome: Outcome | None) -> bool:
+        """Whether the values that ``outcome`` speaks of are on the store; waits for it."""
+        values = outcome.values if outcome is not None else None
+        if values is None:
+            return True
+        return bool(values.digest) and (RunPaths.of(self._store, run).folder / VALUES_FILE).exists()
+
+    def note(
+        self, view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
+    ) -> None:
+        """Write the run's manifest soon (at once when it is terminal)."""
+        self._put(view.run, _Pending((view, outcome, request, environment)))
+
+    def amend(self, run: str, **facts: Any) -> None:
+        """Change some facts of a manifest that is there, at once; nothing else of it is known here."""
+        known = self._newest.get(run, _Pending(None))
+        self._put(run, _Pending(known.of, {**known.facts, **facts}))
+
+    async def flush(self) -> None:
+        """Write what waits, and wait for what is being written."""
+        for run in list(self._due):
+            self._begin(run)
+        if self._writing:
+            await asyncio.wait(list(self._writing.values()), timeout=5.0)
+
+    def _put(self, run: str, pending: _Pending) -> None:
+        self._newest[run] = pending
+        if run in self._writing:
+            return
+        if pending.is_final:
+            self._begin(run)
+        elif run not in self._due:
+            self._due[run] = asyncio.get_running_loop().call_later(_DEBOUNCE_S, self._begin, run)
+
+    def _begin(self, run: str) -> None:
+        if (timer := self._due.pop(run, None)) is not None:
+            timer.cancel()
+        self._writing[run] = asyncio.get_running_loop().create_task(self._write(run))
+
+    async def _write(self, run: str) -> None:
+        """Until the newest is on the store: with a stale one, or none, a run is not what it says to anybody else."""
+        paths, pause_s = RunPaths.of(self._store, run), _FIRST_PAUSE_S
+        try:
+            await asyncio.sleep(0)  # what is told of a run's end in the same moment goes along
+            while run in self._newest:
+                pending = self._newest.pop(run)
+                try:
+                    await self.threads.begin(self._write_now, paths, pending)
+                except StoreError as error:
+                    if pause_s == _FIRST_PAUSE_S:
+                        log.warning("run %s: tried again until it works: %s", run, error)
+                    self._newest.setdefault(run, pending)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+        finally:
+            self._newest.pop(run, None)
+            self._writing.pop(run, None)
+
+    def _write_now(self, paths: RunPaths, pending: _Pending) -> None:
+        require_store(self._store)
+        manifest = pending.document(paths)
+        if not manifest:
+            return
+        if not paths.folder.is_dir():
+            create_run_folder(self._store, manifest["run"])
+        write_manifest(paths, manifest, durable=pending.is_final)
+
+
+def manifest_of(
+    view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
+) -> dict[str, Any]:
+    """What is on the store about a run: plain JSON values, no payload, no secret."""
+    facts: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(view, outcome=None))
+    for internal in ("seq", "position"):
+        facts.pop(internal, None)
+    facts |= {"code": request.code, "versions": request.versions, "ask": msgspec.to_builtins(request.ask)}
+    facts |= {"timeout_s": request.timeout_s, "wait_s": request.wait_s, "fresh": request.fresh}
+    facts |= {"inputs": [msgspec.to_builtins(used) for used in request.used], "cache_key": request.cache_key}
+    if environment is not None:
+        facts["environment"] = msgspec.to_builtins(environment)
+    if outcome is not None:
+        facts["outcome"] = _outcome_facts(outcome)
+    return facts
+
+
+def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    bare = msgspec.structs.replace(outcome, values=None, error=None, frames={})
+    facts: dict[str, Any] = msgspec.to_builtins(bare)
+    if outcome.error is not None:
+        error = outcome.error
+        facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.mend}
+        facts["error"]["traceback"] = error.traceback
+    if outcome.values is not None and outcome.values.digest:
+        facts["values"] = {"file": outcome.values.file or VALUES_FILE, "digest": outcome.values.digest}
+    return facts

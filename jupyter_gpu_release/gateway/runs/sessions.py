@@ -1,0 +1,201 @@
+"""Kernels' sessions: connected, closed (a kernel that ended gets a grace), or silent (contact lost: its runs go on).
+
+A socket that closes while heartbeats were fresh is a kernel that ended; one that fell silent first is a network
+or a lid, or a process that was stopped or too busy to speak. Of such a one a direct connection tells: only its own
+machine closes that, when the process is gone. :func:`judge_closing` is that rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ...errors import ForbiddenError
+from ..db import database, usage
+from ..db.database import StoredSession
+from ..db.writer import Journal
+from .record import RunRecord
+
+log = logging.getLogger(__name__)
+
+#: a heartbeat at most this old is fresh (clients send one every 3 s)
+FRESH_S = 8.0
+#: no heartbeat for so long on an open socket: contact is lost
+SILENCE_S = 15.0
+#: a silent machine's system ends a connection by itself after a quarter of an hour at the earliest
+_TELLS_S = 600.0
+_ENDED_KEPT_S = 3600.0
+
+
+def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) -> str:
+    """What a closed socket means: ``ended`` (good-bye), ``grace`` (the kernel ended) or ``lost`` (silence first)."""
+    if said_bye:
+        return "ended"
+    return "grace" if heartbeat_age_s <= (_TELLS_S if is_direct else FRESH_S) else "lost"
+
+
+class Wire(Protocol):
+    """The session's socket, as far as sessions care."""
+
+    #: nothing (a proxy, a tunnel) lies between the client's end and ours
+    is_direct: bool
+
+    async def close(self, reason: str) -> None:
+        """Close it; the reader then ends."""
+
+
+class Session:
+    """One client, over all its connections. ``state``: ``live``, ``grace``, ``lost`` or ``ended``."""
+
+    def __init__(self, session: str, user: str) -> None:
+        self.session = session
+        self.user = user
+        self.state = "live"
+        self.since_s = time.time()
+        self.wire: Wire | None = None
+        self.heard_at = time.monotonic()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the client was last heard."""
+        return time.monotonic() - self.heard_at
+
+
+class SessionTable:
+    """All sessions; ends or keeps their runs by what happened to them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        grace_s: float,
+        runs_of: Callable[[str], list[RunRecord]],
+        cancel: Callable[[RunRecord, str], Awaitable[None]],
+    ) -> None:
+        self._journal = journal
+        self._grace_s = grace_s
+        self._runs_of = runs_of
+        self._cancel = cancel
+        #: told of each session that has ended
+        self.on_end: Callable[[str], None] = lambda session: None
+        #: told of each run whose kernel has ended, or was silent for longer than the grace
+        self.on_alone: Callable[[RunRecord], None] = lambda record: None
+        self._sessions: dict[str, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def restore(self, stored: list[StoredSession]) -> None:
+        """Sessions of the gateway's earlier life: those that were there get the grace to come back."""
+        for entry in stored:
+            session = self._sessions[entry.session] = Session(entry.session, entry.user)
+            self._set(session, "lost" if entry.state == "lost" else "grace")
+
+    async def attach(self, name: str, user: str, wire: Wire) -> Session:
+        """A client says hello; its earlier connection, if there still is one, is closed."""
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions[name] = Session(name, user)
+        if session.user != user:
+            raise ForbiddenError("this session belongs to another user")
+        earlier, session.wire = session.wire, wire
+        session.heard_at = time.monotonic()
+        self._set(session, "live")
+        if earlier is not None:
+            await earlier.close("replaced by a newer connection of the same session")
+        return session
+
+    def open_ids(self, lost_since_s: float) -> set[str]:
+        """Sessions that have not ended, but for those whose client has been silent since before ``lost_since_s``."""
+        return {
+            name
+            for name, session in self._sessions.items()
+            if session.state != "ended" and (session.state != "lost" or session.since_s > lost_since_s)
+        }
+
+    def belongs_to(self, name: str, user: str) -> bool:
+        """Whether there is such a session, and it is this user's."""
+        session = self._sessions.get(name)
+        return session is not None and session.user == user
+
+    def is_open(self, name: str) -> bool:
+        """Whether this session has not ended: its client is there, or may come back."""
+        session = self._sessions.get(name)
+        return session is not None and session.state != "ended"
+
+    def is_live(self, name: str) -> bool:
+        """Whether this session's client is connected now."""
+        session = self._sessions.get(name)
+        return session is not None and session.state == "live"
+
+    def may_answer(self, name: str) -> bool:
+        """Whether this session's client is there, or was a moment ago."""
+        session = self._sessions.get(name)
+        return session is not None and (session.state in ("live", "grace") or session.timer is not None)
+
+    def heard(self, session: Session) -> None:
+        """Something arrived from the client."""
+        session.heard_at = time.monotonic()
+        if session.state == "lost" and session.wire is not None:
+            self._set(session, "live")
+
+    def detach(self, session: Session, wire: Wire, *, said_bye: bool) -> None:
+        """The connection is over (nothing happens when a newer one took its place)."""
+        if session.wire is not wire:
+            return
+        session.wire = None
+        state = judge_closing(session.heartbeat_age_s(), said_bye=said_bye, is_direct=wire.is_direct)
+        if state != session.state:
+            self._set(session, state)
+
+    async def check_silence(self) -> None:
+        """Contact is lost where a socket fell silent (called every few seconds); one that may still tell stays open."""
+        for session in list(self._sessions.values()):
+            wire, age_s = session.wire, session.heartbeat_age_s()
+            if wire is None or age_s <= SILENCE_S:
+                continue
+            if session.state == "live":
+                self._set(session, "lost")
+            if not wire.is_direct or age_s > _TELLS_S:
+                session.wire = None
+                await wire.close("silent")
+        self._forget_ended()
+
+    # ------------------------------------------------------------------------------------- inside
+    def _set(self, session: Session, state: str) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        session.state, session.since_s = state, time.time()
+        stored = StoredSession(session.session, session.user, state, session.since_s)
+        self._journal.put(lambda link: database.put_session(link, stored))
+        if state == "ended":
+            self._journal.put(lambda link: usage.put_session_end(link, stored.session, stored.since))
+            self._end_runs(session, "the notebook's kernel ended", every=True)
+            self.on_end(session.session)
+        elif state in ("grace", "lost"):
+            loop = asyncio.get_running_loop()
+            session.timer = loop.call_later(self._grace_s, self._grace_over, session)
+
+    def _grace_over(self, session: Session) -> None:
+        session.timer = None
+        if session.state == "grace":
+            self._set(session, "ended")
+        elif session.state == "lost":
+            self._end_runs(session, "contact with the notebook's kernel was lost (--on-disconnect cancel)", every=False)
+
+    def _end_runs(self, session: Session, reason: str, *, every: bool) -> None:
+        for record in self._runs_of(session.session):
+            self.on_alone(record)
+            if every or record.request.on_disconnect == "cancel":
+                log.info("run %s: %s", record.run, reason)
+                task = asyncio.ensure_future(self._cancel(record, reason))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _forget_ended(self) -> None:
+        old = time.time() - _ENDED_KEPT_S
+        for session in list(self._sessions.values()):
+            if session.state == "ended" and session.since_s < old:
+                del self._sessions[session.session]
+        self._journal.put(lambda link: database.drop_sessions(link, old))

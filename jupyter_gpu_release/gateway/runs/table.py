@@ -1,0 +1,195 @@
+"""``RunTable``: live and recent runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from sqlalchemy.engine import Connection, Engine
+
+from ...protocol.runs import Outcome, RunRequest, RunView
+from ...protocol.states import RunState
+from ..db import database, lineage, usage
+from ..db.database import StoredRun
+from ..db.writer import Journal, Write
+from .manifests import Manifests
+from .record import SEQ_STEP, RunRecord, Told
+
+#: terminal runs kept in memory for late questions; older ones are read from the ledger
+_KEPT_TERMINAL = 20
+
+
+def _insert(link: Connection, view: RunView, ordinal: int, request: RunRequest) -> None:
+    database.insert_run(link, view, ordinal, request)
+    lineage.put_submission(link, request)
+
+
+def _update(link: Connection, view: RunView, outcome: Outcome | None) -> None:
+    database.update_run(link, view, outcome)
+    measured = outcome.gpu_use.mean_utilization if outcome is not None and outcome.gpu_use is not None else None
+    if measured is not None:
+        usage.put_use(link, view.run, measured)
+
+
+def _both(first: Write, second: Write) -> Write:
+    def write(connection: Connection) -> None:
+        first(connection)
+        second(connection)
+
+    return write
+
+
+class RunTable:
+    """All live runs, the latest terminal ones, and through the ledger the rest."""
+
+    def __init__(self, engine: Engine, journal: Journal, manifests: Manifests) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._manifests = manifests
+        self._records: dict[str, RunRecord] = {}
+        #: called after each change of what is shown of runs
+        self.on_change: Callable[[], None] = lambda: None
+        #: told of each run that is over
+        self.on_end: Callable[[RunRecord], None] = lambda _record: None
+        with engine.connect() as connection:
+            self._ordinal = database.highest_ordinal(connection)
+
+    def next_ordinal(self) -> int:
+        """The place of the next submission."""
+        self._ordinal += 1
+        return self._ordinal
+
+    def live(self) -> list[RunRecord]:
+        """Runs that are not terminal, oldest first."""
+        return [record for record in self._records.values() if not record.state.is_terminal]
+
+    def in_memory(self) -> list[RunRecord]:
+        """Live runs and the latest that are over."""
+        return list(self._records.values())
+
+    def get(self, run: str) -> RunRecord | None:
+        """A run in memory."""
+        return self._records.get(run)
+
+    def find(self, run: str) -> RunRecord | None:
+        """A run in memory or in the ledger."""
+        record = self._records.get(run)
+        if record is None:
+            with self._engine.connect() as connection:
+                stored = database.find_run(connection, run)
+            if stored is not None:
+                record = self._keep(RunRecord.restored(stored))
+        return record
+
+    def reload(self, record: RunRecord) -> None:
+        """The cell of a run that has been started once, from the ledger."""
+        with self._engine.connect() as connection:
+            stored = database.find_run(connection, record.run)
+        if stored is not None and stored.request is not None:
+            record.request = stored.request
+
+    def add(self, record: RunRecord) -> None:
+        """A new submission in memory; :meth:`record` commits it."""
+        self._keep(record)
+        self.on_change()
+
+    def record(self, record: RunRecord) -> None:
+        """Commit a new submission as it is by now (``record.committed``)."""
+        view, ordinal, request = record.view, record.ordinal, record.request
+        record.recorded = True
+        record.committed = self._journal.put(lambda link: _insert(link, view, ordinal, request))
+
+    def adopt(self, stored: StoredRun) -> RunRecord:
+        """A run of the gateway's earlier life."""
+        record = self._keep(RunRecord.restored(stored))
+        record.view = msgspec.structs.replace(record.view, seq=record.view.seq + SEQ_STEP)
+        return record
+
+    def drop(self, record: RunRecord) -> None:
+        """Forget a submission that could not be committed."""
+        self._records.pop(record.run, None)
+        self.on_change()
+
+    def move(self, record: RunRecord, position: int, reason: str) -> None:
+        """A waiting run's new place. Each grant moves up all that wait, so followers hear of it a few times a second at
+        most, the less often the further behind, and it is not committed: after a restart places are worked out anew.
+        """
+        view = record.view
+        record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
+        self.on_change()
+        record.wake_later(position)
+
+    def change(
+        self,
+        record: RunRecord,
+        state: RunState | None = None,
+        *,
+        told: Told = Told.NOW,
+        at_once: bool = False,
+        also: Write | None = None,
+        **facts: Any,
+    ) -> asyncio.Future[None] | None:
+        """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state).
+
+        ``at_once``: no agent could tell it again after a restart, so it is committed now. ``also``: what is true
+        together with it, committed at once with it.
+        """
+        if state is not None:
+            if not record.state.may_become(state):
+                raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
+            facts["state"] = state.word
+        view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
+        outcome = record.outcome
+        record.view = view
+        self.on_change()
+        if told is Told.NOW:
+            record.wake()
+        else:
+            record.wake_soon()
+        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=state is not None)
+        if state is not None and state is not RunState.QUEUED:
+            self._manifests.note(view, outcome, record.request)
+        if record.state.is_terminal:
+            self.on_end(record)
+            self._evict()
+        return done
+
+    def _commit(
+        self,
+        record: RunRecord,
+        view: RunView,
+        outcome: Outcome | None,
+        also: Write | None,
+        *,
+        at_once: bool,
+        is_step: bool,
+    ) -> asyncio.Future[None] | None:
+        """Ends, grants and results on their way are committed at once: the next cluster goes on with those, too.
+
+        What agents can tell again after a restart may wait. A new state that the disk refuses is committed when it can
+        be: a run that has ended would be lost with the next restart.
+        """
+        if not record.recorded:
+            return None
+        write: Write = partial(_update, view=view, outcome=outcome)
+        again = write if is_step else None
+        if also is not None:
+            return self._journal.put(_both(write, also), replaces=view.run, again=again)
+        values = outcome.values if outcome is not None and record.state is RunState.PERSISTING else None
+        is_kept = values is not None and bool(values.file)
+        if at_once or is_kept or record.state.is_terminal or record.state is RunState.STARTING:
+            return self._journal.put(write, replaces=view.run, again=again)
+        self._journal.later(view.run, write)
+        return None
+
+    def _keep(self, record: RunRecord) -> RunRecord:
+        self._records[record.run] = record
+        return record
+
+    def _evict(self) -> None:
+        idle = [r for r in self._records.values() if r.state.is_terminal and not r.watchers]
+        for record in idle[: max(0, len(idle) - _KEPT_TERMINAL)]:
+            del self._records[record.run]

@@ -1,0 +1,301 @@
+"""The parts of the gateway put together, and what clients may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from .._version import __version__
+from ..errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    ImpossibleAskError,
+    MissingPackageError,
+    NoSuchRunError,
+    OptionError,
+    RequestError,
+)
+from ..protocol.config import GatewayConfig
+from ..protocol.events import Event
+from ..protocol.rest import Health
+from ..protocol.runs import RunRequest, RunView
+from ..protocol.session import PROTOCOL, Welcome
+from ..protocol.states import RunState, is_run_id
+from ..scheduling.constraints import impossible
+from ..store.event_log import read_events
+from ..store.layout import RunPaths
+from ..store.threads import StoreThreads
+from .accounting import Account
+from .auth.audit import AuditLog
+from .auth.permissions import Act, Caller, may, shown_view
+from .auth.tokens import TokenBook
+from .cluster.lease import LeaseTable
+from .cluster.nodes import NodeTable
+from .cluster.placement_groups import RayLeases
+from .cluster.ray_calls import RayCalls
+from .db.database import open_ledger
+from .db.writer import Journal, LedgerError
+from .dispatch.fetches import Fetches
+from .dispatch.gangs import check_gang
+from .dispatch.lifecycle import Lifecycle
+from .dispatch.warm import WarmLeases
+from .results.gc import Collector
+from .results.holds import Keeping
+from .results.lineage import Provenance
+from .runs.events import Batch, batches_of
+from .runs.manifests import Manifests
+from .runs.record import RunRecord, Told
+from .runs.sessions import SessionTable
+from .runs.table import RunTable
+from .status_feed import Cards, StatusBoard
+
+log = logging.getLogger(__name__)
+#: how long a first submission waits for a node agent that is still starting
+_AGENT_WAIT_S = 20.0
+#: events read from a log in one go
+_EVENTS_AT_ONCE = 5000
+
+
+class Broker:
+    """State and operations of the gateway, apart from HTTP and from Ray's actor interface."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self.config = config
+        path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
+        self.engine = open_ledger(path)
+        self.journal = Journal(self.engine)
+        self.store_threads = StoreThreads()
+        self.manifests = Manifests(Path(config.store), self.store_threads)
+        self.runs = RunTable(self.engine, self.journal, self.manifests)
+        calls = RayCalls()
+        self.nodes = NodeTable(config, calls)
+        self.leases = LeaseTable()
+        self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
+        self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
+        self.lifecycle = Lifecycle(
+            self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
+        )
+        self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
+        self.runs.on_end = self.provenance.finished
+        self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+        self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
+        self.sessions.on_alone = self.fetches.give_up
+        self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
+        self.keeping = Keeping(self.engine, self.journal, self.sessions)
+        self.collector = Collector(
+            Path(config.store), self.engine, self.journal, self.runs, self.keeping, self.store_threads
+        )
+        self.tokens = TokenBook([])
+        self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
+        self.account = Account(self.engine)
+        self.board = StatusBoard()
+        self.cards = Cards(self.nodes)
+        for table in (self.runs, self.leases, self.nodes):
+            table.on_change = self.board.note
+        self.url = config.url
+        self.recovered = asyncio.Event()
+        self.agent_up = asyncio.Event()
+
+    # -------------------------------------------------------------------------------------- submit
+    async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:
+        """Take a run in; :meth:`committed` says when it is safe. The same request again is the same run."""
+        known = self._known(caller, request)
+        if known is not None:
+            return known
+        await self._check(request)
+        await self.provenance.submitted(request)
+        known = self._known(caller, request, in_memory=True)
+        if known is not None:
+            return known
+        record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
+        self.runs.add(record)
+        self.runs.record(record)  # committed in a thread; no cell starts before it
+        queue = self.lifecycle.queue
+        # behind another call of its function it is not the next one: no need to decide about each of many
+        decide = queue.serve_soon if queue.has_more_of(record) else queue.serve
+        queue.add(record)
+        decide()
+        for source in {used.run for used in request.used if is_run_id(used.run)}:
+            self.keeping.note_reuse(source)
+        return record
+
+    def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
+        """``in_memory``: the ledger was asked a moment ago, and what came since is not evicted yet."""
+        if not is_run_id(request.run):
+            raise RequestError(f"{request.run[:80]!r} is not a run id", mend="make one with protocol.states.new_run_id")
+        record = self.runs.get(request.run) if in_memory else self.runs.find(request.run)
+        if record is not None and record.view.user != caller.user:
+            raise ConflictError(f"there is a run {request.run} already", mend="submit with a new id")
+        return record
+
+    async def _check(self, request: RunRequest) -> None:
+        ask = request.ask
+        check_gang(ask)
+        if request.priority != "normal" or request.queue != "default":
+            raise OptionError(
+                f"priority {request.priority}, queue {request.queue}: queues and priorities are not built yet",
+                mend="leave --priority and --queue out",
+            )
+        if request.on_disconnect not in ("continue", "cancel"):
+            raise OptionError(f"on_disconnect {request.on_disconnect!r}", mend="write continue or cancel")
+        if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
+            raise OptionError(
+                f"keep_s {request.keep_s:g}: GPUs are kept for the next cell of a kernel that is connected",
+                mend="send a number of seconds, and the request through the kernel's session",
+            )
+        await self._wait_for_agent()
+        reason = impossible(ask, self.nodes.states(self.leases))
+        if reason is not None:
+            raise ImpossibleAskError(reason, mend="ask for what the cluster has: `jupyter gpu status`")
+        missing = await self.nodes.missing_imports(request.imports)
+        if missing:
+            raise _missing(missing, embedded=self.config.embedded)
+
+    async def _wait_for_agent(self) -> None:
+        try:
+            await asyncio.wait_for(self.agent_up.wait(), _AGENT_WAIT_S)
+        except TimeoutError:
+            why = "; ".join(self.problems()) or "none has answered yet"
+            raise ClusterError(f"no node agent is up: {why}", mend="`jupyter gpu doctor`") from None
+
+    def _first_view(self, caller: Caller, request: RunRequest) -> RunView:
+        ask = request.ask
+        return RunView(
+            run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
+            session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
+            priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
+            submitted_at=time.time(), detached=request.detach, pinned=request.pin,
+            kernel=request.kernel,
+        )  # fmt: skip
+
+    async def committed(self, record: RunRecord) -> None:
+        """Return once the ledger has a run that was taken in; else it did not happen."""
+        try:
+            if record.committed is not None:
+                await asyncio.shield(record.committed)
+        except LedgerError:
+            self.lifecycle.queue.remove(record)
+            self.runs.drop(record)
+            raise
+
+    # ----------------------------------------------------------------------------------------- ask
+    def run_for(self, caller: Caller, run: str, act: Act = Act.READ) -> RunRecord:
+        """A run with which ``caller`` may do ``act``. What admins do to others' runs, and refusals, are audited.
+
+        Raises :class:`NoSuchRunError`, or :class:`ForbiddenError` for another user's run.
+        """
+        record = self.runs.find(run) if is_run_id(run) else None
+        if record is None:
+            raise NoSuchRunError(f"there is no run {run[:80]}", mend="list them: `jupyter gpu runs`")
+        owner = record.view.user
+        if not may(caller, owner, act):
+            self.audit.note(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
+            raise ForbiddenError(f"run {run} belongs to {owner}", mend=f"ask {owner}, or an admin of this cluster")
+        if caller.user != owner:
+            self.audit.note(caller, act.value, run, detail=f"owner {owner}")
+        return record
+
+    def runs_of(self, session: str) -> list[RunRecord]:
+        """Live runs that end with a session."""
+        return [r for r in self.runs.live() if r.view.session == session and not r.view.detached]
+
+    async def detach(self, caller: Caller, run: str) -> None:
+        """Let a run go on when its kernel ends; returns once that is committed."""
+        record = self.run_for(caller, run, Act.DETACH)
+        if record.state.is_terminal or record.view.detached:
+            return
+        done = self.runs.change(record, told=Told.SOON, at_once=True, detached=True)
+        if done is not None:
+            await asyncio.shield(done)
+
+    async def pin(self, caller: Caller, run: str, *, pinned: bool) -> RunRecord:
+        """Keep the results of a run for good, or no longer; returns once that is committed."""
+        record = self.run_for(caller, run, Act.CHANGE)
+        if pinned and record.view.collected_at is not None:
+            raise ConflictError(
+                f"the results of {run} were removed already: {record.view.collected_because}", mend="run the cell again"
+            )
+        if record.view.pinned != pinned:
+            done = self.runs.change(record, told=Told.SOON, at_once=True, pinned=pinned)
+            self.manifests.amend(run, pinned=pinned)
+            if done is not None:
+                await asyncio.shield(done)
+        return record
+
+    def adopt(self, caller: Caller, session: str, run: str) -> None:
+        """A run whose own kernel is gone belongs to ``session`` from now on (else nothing happens)."""
+        record = self.run_for(caller, run)
+        view = record.view
+        alone = view.detached or not view.session or record.state.is_terminal
+        if alone or view.user != caller.user or view.session == session or self.sessions.is_live(view.session):
+            return
+        log.info("run %s is taken over by another kernel of its user", run)
+        self.runs.change(record, told=Told.SOON, at_once=True, session=session)
+
+    async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
+        """Recorded events above ``after``: from memory, from the run's node, or from the store."""
+        found = record.tail.after(after) if record.tail.known else None
+        for batch in await self._read_batches(record, after) if found is None else found:
+            yield batch
+
+    async def _read_batches(self, record: RunRecord, after: int) -> list[Batch]:
+        lease = record.lease
+        events: list[Event] = []
+        if lease is not None and not record.state.is_terminal:
+            try:
+                events = await self.nodes.events(lease.slots[0].node, record.run, after)
+            except ClusterError as error:
+                log.info("run %s: events from the store: %s", record.run, error.message)
+        if not events:
+            path = RunPaths.of(Path(self.config.store), record.run).events
+            events = await self.store_threads.run(lambda: list(islice(read_events(path, after), _EVENTS_AT_ONCE)))
+        return batches_of(record.run, events, after)
+
+    def visible(self, caller: Caller, view: RunView) -> RunView:
+        """What ``caller`` may see of a view."""
+        return shown_view(caller, view)
+
+    def welcome(self, caller: Caller) -> Welcome:
+        """The answer to a client's hello."""
+        return Welcome(
+            protocol=PROTOCOL, version=__version__, user=caller.user, simulated=self.config.simulated,
+            gpus_total=sum(self.nodes.totals().values()), store=self.config.store, store_id=self.nodes.store_id,
+            embedded=self.config.embedded, python=platform.python_version(),
+            hash_seed=self.config.hash_seed,
+        )  # fmt: skip
+
+    def problems(self) -> list[str]:
+        """Reasons for which this cluster takes no runs."""
+        ledger = [] if self.journal.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
+        if self.journal.trouble:
+            ledger.append(f"the ledger in {self.config.home} cannot be written: {self.journal.trouble}")
+        return ledger + [node.problem for node in self.nodes.alive() if node.problem]
+
+    def health(self) -> Health:
+        """Whether runs can be taken now."""
+        can_commit = self.journal.is_alive and not self.journal.trouble
+        ready = self.recovered.is_set() and can_commit and bool(self.nodes.ready())
+        return Health(
+            ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),
+            nodes=len(self.nodes.alive()), agents=len(self.nodes.ready()),
+            gpus_total=sum(self.nodes.totals().values()), simulated=self.config.simulated, problems=self.problems(),
+            store=self.config.store, store_id=self.nodes.store_id,
+        )  # fmt: skip
+
+
+def _missing(packages: Sequence[str], *, embedded: bool) -> MissingPackageError:
+    """Most often the cluster of this machine was started from another environment than the notebook's."""
+    mend = f"install it there: {sys.executable} -m pip install {' '.join(packages)}"
+    if embedded:
+        mend += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
+    what = f"the cell imports {', '.join(packages)}, which the cluster's Python ({sys.executable}) does not have"
+    return MissingPackageError(what, mend=mend)

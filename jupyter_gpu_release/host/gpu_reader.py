@@ -1,0 +1,66 @@
+"""One thread that asks NVML: a driver in trouble, which may take a call for ever, holds up nobody else."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from typing import Any
+
+from ..protocol.node import GpuInfo
+from .gpus import Nvml
+
+
+class CardReader:
+    """Gives readings of all cards; the latest is in ``last``. The thread begins with the first question."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        #: who waits, and for what: None is a reading of all cards
+        self._asked: queue.SimpleQueue[tuple[Callable[[], Any] | None, Future[Any]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self.last: list[GpuInfo] = []
+        #: version of the driver, as far as it has been told
+        self.driver = ""
+        self._asked_s: float | None = None
+
+    def ask(self) -> Future[list[GpuInfo]]:
+        """Ask for a reading that is made from now on; never blocks."""
+        return self._put(None)
+
+    def ask_users(self, cards: Collection[str]) -> Future[set[int]]:
+        """Ask which processes use one of these cards; never blocks. In a container they may have other numbers."""
+        return self._put(lambda: {pid for card in cards for pid in self._nvml.memory_by_pid(card)})
+
+    def _put(self, question: Callable[[], Any] | None) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            self._asked.put((question, future))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
+                self._thread.start()
+        return future
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the driver has owed an answer."""
+        asked_s = self._asked_s
+        return 0.0 if asked_s is None else time.monotonic() - asked_s
+
+    def _serve(self) -> None:
+        while True:
+            waiting = [self._asked.get()]
+            while not self._asked.empty():
+                waiting.append(self._asked.get())
+            self._asked_s = time.monotonic()
+            self.driver = self.driver or self._nvml.driver_version()
+            if any(question is None for question, _ in waiting):
+                self.last = self._nvml.gpus()
+            answers = [self.last if question is None else question() for question, _ in waiting]
+            self._asked_s = None
+            for (_, future), answer in zip(waiting, answers, strict=True):
+                if future.set_running_or_notify_cancel():  # else nobody waits for it any more
+                    future.set_result(answer)

@@ -1,0 +1,193 @@
+"""Processes of this machine: subreaper, parent-death signal, kill trees, markers, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+RUN_MARKER = "JUPYTER_GPU_RUN"
+NODE_MARKER = "JUPYTER_GPU_NODE"
+#: names (of at most 15 characters) of processes that outlive those that made them
+PERSISTER, MOVER = "jgr-persister", "jgr-mover"
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's descendants become its children instead of init's."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
+    """Ask for ``death_signal`` when the parent *thread* ends; exits at once if ``parent`` is gone already."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def name_this(name: str) -> None:
+    """Give this process a name of its own in ``/proc`` (at most 15 characters)."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def name_of_this() -> str:
+    """The name of this process in ``/proc``."""
+    return Path("/proc/self/comm").read_text().rstrip("\n")
+
+
+def yield_to_others() -> None:
+    """From now on everybody else gets the cores and the disk first."""
+    with contextlib.suppress(OSError):
+        os.nice(10)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with contextlib.suppress(psutil.Error, OSError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_BE, 7)
+
+
+def is_persister(pid: int) -> bool:
+    """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip() == PERSISTER and not is_gone(pid)
+    return False
+
+
+def persisters() -> frozenset[int]:
+    """All processes of this machine that keep results."""
+    return frozenset(pid for pid in psutil.pids() if is_persister(pid))
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of ``pid`` (of all its threads); empty when it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+    return found
+
+
+def descendants_of(pid: int) -> Iterator[int]:
+    """All living descendants of ``pid``, parents before children."""
+    queue = children_of(pid)
+    while queue:
+        child = queue.pop(0)
+        yield child
+        queue += children_of(child)
+
+
+def kill_each(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> int:
+    """Send ``number`` to each process that is still there; returns how many got it."""
+    hit = 0
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+            hit += 1
+    return hit
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Anonymous and shared memory of ``pid`` in RAM; cheap, but counts pages shared with its fork parent."""
+    return _sum_of_fields(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
+
+
+def own_bytes(pid: int) -> int:
+    """Proportional share of anonymous and shared memory of ``pid``; exact, but costs milliseconds."""
+    return _sum_of_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+
+
+def _sum_of_fields(path: str, fields: tuple[bytes, ...]) -> int:
+    """Bytes in all of the ``fields`` (KiB there) of a file of /proc; 0 when the process is gone."""
+    with contextlib.suppress(OSError), open(path, "rb") as lines:
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(fields))
+    return 0
+
+
+def end_marked(marker: str, value: str, *, spare: frozenset[int] = frozenset(), wait_s: float = 2.0) -> int:
+    """SIGKILL every process of this user whose *initial* environment says ``marker=value``; returns how many."""
+    victims = []
+    for process in psutil.process_iter():
+        if process.pid in spare or process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(marker) == value:
+                process.kill()
+                victims.append(process)
+    psutil.wait_procs(victims, timeout=wait_s)
+    return len(victims)
+
+
+def left_by(rank: int, mark: str, run: str) -> set[int]:
+    """Living processes of a rank that nobody looks after any more, but for its persister.
+
+    What it forked shares its memory called ``mark``, what it started anew has its run's marker in the environment.
+    """
+    forked, started = mark.encode(), f"{RUN_MARKER}={run}".encode()
+    found = {pid for pid in psutil.pids() if pid != os.getpid() and _is_left(pid, forked, started)}
+    return {pid for pid in found if pid == rank or not is_persister(pid)}
+
+
+def _is_left(pid: int, forked: bytes, started: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        if os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid):
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            return started in environment or forked in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
+
+
+def command_of(pid: int) -> bytes:
+    """The command line of ``pid``, words separated by zero bytes; empty when it has ended or is about to."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def is_gone(pid: int) -> bool:
+    """Whether ``pid`` is no living process (zombies count as gone)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state in (b"Z", b"X")
+
+
+def wait_until_gone(pid: int, limit_s: float) -> bool:
+    """Wait at most ``limit_s`` for ``pid`` to end; returns whether it did."""
+    deadline = time.monotonic() + limit_s
+    while not is_gone(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def is_of_the_user(pid: int) -> bool:
+    """Whether a process left behind is the cell's own doing.
+
+    The resource tracker of multiprocessing (and joblib) always ends last: no oversight of the user's.
+    """
+    command = command_of(pid)
+    return bool(command) and b"resource_tracker" not in command
+
+
+@cache
+def machine_bytes() -> int:
+    """Memory of this machine, or of the container that we are in when that is less."""
+    total = int(psutil.virtual_memory().total)
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(file).read_text()))
+    return total

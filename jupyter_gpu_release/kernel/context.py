@@ -1,0 +1,37 @@
+"""What parts of the kernel side may ask of the notebook they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..client.config import GpuRelease
+    from ..options.run_options import RunOptions
+    from ..options.table import Written
+    from .connection import ClusterLink
+    from .namespace.detached import DetachedResults
+    from .namespace.namespace import Namespace
+    from .namespace.post_mortem import FailedCell
+    from .namespace.published import PublishedValues
+
+
+class KernelContext(Protocol):
+    """The notebook as its parts see it: :class:`.Notebook` is one."""
+
+    shell: Any
+    link: ClusterLink
+    published: PublishedValues
+    detached: DetachedResults
+    last_failure: FailedCell | None
+
+    @property
+    def names(self) -> Namespace:
+        """The notebook's names."""
+
+    @property
+    def settings(self) -> GpuRelease:
+        """The configuration."""
+
+    def options(self, written: Written, *, without: Collection[str] = ()) -> RunOptions:
+        """The options of one cell or function, over this notebook's defaults."""

@@ -1,0 +1,105 @@
+"""``%%gpu_train``, ``%gpu_config``, ``%gpu_status``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+from IPython.utils.text import DollarFormatter
+
+from ...analysis.sources import name_of_plain_cell
+from ...errors import OptionError
+from ...options.table import OPTIONS, Written, refuse_rest, split_line
+from ...submission.location import locate
+from ...submission.request import Cell
+from ..runs.foreground import train
+from .common import refuse_words, rest
+from .tables import Table, status_tables
+
+if TYPE_CHECKING:
+    from ..notebook import Notebook
+
+#: options whose values may hold braces and dollars of their own
+_FREE_TEXT = frozenset({"env", "label", "name", "workdir"})
+_DASHED = re.compile(r"-[A-Za-z][\w-]+")
+
+
+def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
+    """``%%gpu_train`` with ``body``, or ``%gpu_train`` with the statement on its ``line``."""
+    parts = split_line(line)
+    is_cell = body is not None
+    if parts.rest and (is_cell or _DASHED.match(parts.rest)):
+        raise refuse_rest(parts.rest)
+    if body is None and not parts.rest:
+        raise OptionError(
+            "there is nothing to run", mend="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
+        )
+    code = parts.rest if body is None else body
+    options = notebook.options(expanded(parts.written, notebook.shell.user_ns))
+    if not any(line.strip() and not line.strip().startswith("#") for line in code.splitlines()):
+        sys.stderr.write("nothing to run in this cell: no GPU was taken\n")
+        return
+    in_terminal = getattr(notebook.shell, "kernel", None) is None
+    place = locate(notebook.shell, code, is_cell=is_cell)
+    name = name_of_plain_cell(notebook.shell.compile, code, place.count)
+    cell = Cell(code, options, place, in_terminal, name)
+    if options.estimate:
+        from .estimate import estimate
+
+        estimate(notebook, cell)
+    else:
+        train(notebook, cell)
+
+
+def expanded(written: Written, names: Mapping[str, Any]) -> Written:
+    """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
+    return {name: [_expand(name, value, names) for value in values] for name, values in written.items()}
+
+
+def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
+    if "{" not in value and "$" not in value:
+        return value
+    try:
+        return str(DollarFormatter().vformat(value, args=[], kwargs=names))
+    except NameError as error:
+        if option in _FREE_TEXT:
+            return value
+        raise OptionError(
+            f"--{option} {value}: there is no variable {error.name}",
+            mend="define it in a cell before, or write the value",
+        ) from None
+    except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
+        return value
+
+
+def configure(notebook: Notebook, line: str) -> None:
+    """``%gpu_config``: set, take back or show this notebook's defaults."""
+    if line.strip() == "reset":
+        notebook.defaults.reset()
+    elif line.strip():
+        notebook.defaults.change(line, notebook.file_defaults)
+    display(_settings_table(notebook))
+
+
+def _settings_table(notebook: Notebook) -> Table:
+    own, files = notebook.defaults.own, notebook.file_defaults
+    rows = []
+    for name in OPTIONS:
+        values = own.get(name) or files.get(name)
+        if values:
+            source = "%gpu_config" if name in own else "configuration file"
+            rows.append((name, ", ".join(values) or "yes", source))
+    title = "Defaults of %%gpu_train in this notebook" if rows else "No defaults are set: each cell gets 1 GPU"
+    return Table(title, ("option", "value", "from"), rows)
+
+
+def show_status(notebook: Notebook, line: str) -> None:
+    """``%gpu_status``."""
+    refuse_words("gpu_status", line)
+    with rest(notebook) as gateway:
+        tables = status_tables(gateway.status())
+    for table in tables:
+        display(table)

@@ -1,0 +1,117 @@
+"""``--estimate``: what would be sent and how soon it would start; runs nothing and starts no cluster."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from IPython.display import display
+
+from ...errors import GpuReleaseError
+from ...protocol.cell import INLINE_LIMIT_BYTES
+from ...protocol.rest import StatusDocument
+from ...protocol.runs import ResourceAsk
+from ...submission.capture import Prepared
+from ...units import format_bytes
+from ..runs.foreground import prepare
+from .common import own
+from .tables import Table
+
+if TYPE_CHECKING:
+    from ...client.discovery import Target
+    from ...submission.request import Cell
+    from ..notebook import Notebook
+
+_LOOK_S = 10.0
+#: prints those of its arguments that cannot be imported
+_LOOK = (
+    "import importlib.util as u, sys\nfor n in sys.argv[1:]:\n    try: f = u.find_spec(n)\n"
+    "    except (ImportError, ValueError): f = None\n    if f is None: print(n)"
+)
+
+
+def estimate(notebook: Notebook, cell: Cell) -> None:
+    """Show the plan of ``cell``: names and sizes, free GPUs, place in the queue."""
+    prepared = prepare(notebook, cell)
+    display(sent_table(prepared))
+    display(_outlook(notebook, cell, prepared.imports))
+
+
+def sent_table(prepared: Prepared) -> Table:
+    """The names that would be sent, the largest first."""
+    rows = [
+        (value.name, value.type, format_bytes(value.bytes))
+        for value in sorted(prepared.sent, key=lambda value: -value.bytes)
+    ]
+    way = "inside the message" if prepared.total_bytes <= INLINE_LIMIT_BYTES else "through the store"
+    title = f"To be sent: {format_bytes(prepared.total_bytes)} {way}" if rows else "No names would be sent"
+    again = [(name, "made again there", expression) for name, expression in prepared.reevaluate.items()]
+    held = [(name, "held back", "looks like a secret") for name in prepared.held_back]
+    return Table(title, ("name", "type", "size"), [*rows, *again, *held])
+
+
+def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
+    from ...client.rest import GatewayClient
+
+    try:
+        target = notebook.link.target(notebook.settings)
+        with GatewayClient.of(target) as gateway:
+            document = gateway.status()
+    except GpuReleaseError as error:
+        return Table(f"When it would start is not known: {error.message}")
+    missing = missing_packages(target, imports)
+    return Table(outlook(document, cell.options.ask, imports, missing, notebook.link.session_id))
+
+
+def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:
+    """Which of these the nodes lack; None: not known, only this machine's own cluster can be asked without a run."""
+    connection = target.connection
+    if not imports:
+        return []
+    if connection is None or not connection.embedded or not connection.keeper_pid:
+        return None
+    import psutil
+
+    try:
+        # its nodes run the keeper's interpreter in the keeper's environment
+        keeper = psutil.Process(connection.keeper_pid)
+        command = [keeper.cmdline()[0], "-c", _LOOK, *imports]
+        done = subprocess.run(command, cwd="/", env=keeper.environ(), capture_output=True, timeout=_LOOK_S, check=True)
+    except (IndexError, OSError, psutil.Error, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode().split()
+
+
+def outlook(
+    document: StatusDocument,
+    ask: ResourceAsk,
+    imports: Sequence[str] = (),
+    missing: Sequence[str] | None = (),
+    session: str = "",
+) -> str:
+    """When a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
+    if missing:
+        return (
+            f"it would be refused: the cell imports {', '.join(missing)}, which the cluster's nodes do not have"
+            f" (pip install {' '.join(missing)} there)"
+        )
+    unknown = f" (if the nodes have {', '.join(imports)}, which only a run finds out)" if missing is None else ""
+    return _when(document, ask, session) + unknown
+
+
+def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
+    kind = "simulated GPUs" if document.simulated else "GPUs"
+    gpus = document.gpus
+    wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"
+    if ask.gpus > gpus.total:
+        return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
+    if any(row.gpus == ask.gpus for row in own(document, session)):
+        return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
+    if ask.gpus <= gpus.free and not document.waiting:
+        return f"{wanted}: it would start at once"
+    known = [entry.start_estimate_s for entry in document.queue if entry.start_estimate_s is not None]
+    latest = f", not before {math.ceil(max(known))} s from now" if known else ""
+    ahead = f"ahead of it: {document.waiting_gpus} {kind}"
+    return f"{wanted}: it would wait at position {document.waiting + 1} ({ahead}){latest}"

@@ -1,0 +1,202 @@
+"""The magics: each reads its line and hands over; no logic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+
+from ...errors import GpuReleaseError, OptionError
+from ...options.table import OPTIONS
+from ..interrupts import held
+
+if TYPE_CHECKING:
+    from ..notebook import Notebook
+
+#: promised names whose capability is not built yet
+UNBUILT_LINES = ("gpu_queue",)
+UNBUILT_CELLS = ("gpu_sweep",)
+_Magic = TypeVar("_Magic", bound=Callable[..., Any])
+
+
+def _in_our_words(magic: _Magic) -> _Magic:
+    """Errors of ours show message and mend, no frames; the cell fails all the same."""
+
+    @wraps(magic)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            with held():
+                _import_all()
+            return magic(*args, **keywords)
+        except GpuReleaseError as error:
+            shown: BaseException = error
+        except KeyboardInterrupt as error:
+            shown = error
+        from ...client.tracebacks import in_our_words
+
+        raise in_our_words(shown)
+
+    return cast(_Magic, call)
+
+
+def _import_all() -> None:
+    """What the magics import when they are first used."""
+    from . import cell as magics_cell  # noqa: F401
+
+
+@magics_class
+class GpuMagics(Magics):
+    """``%%gpu_train`` and its companions."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._notebook: Notebook | None = None
+
+    @property
+    def notebook(self) -> Notebook:
+        """This kernel's side; made (and its modules imported) when it is first needed."""
+        if self._notebook is None:
+            with held():
+                from ..notebook import Notebook
+
+            self._notebook = Notebook(self.shell)
+        return self._notebook
+
+    def close(self) -> None:
+        """End the connection to the gateway."""
+        if self._notebook is not None:
+            self._notebook.close()
+
+    @no_var_expand  # type: ignore[untyped-decorator]
+    @line_cell_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_train(self, line: str, cell: str | None = None) -> None:  # noqa: D102 - written below, from the table
+        from .cell import run_cell
+
+        run_cell(self.notebook, line, cell)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_status(self, line: str) -> None:
+        """Show the cluster: cards, who holds them, who waits and why."""
+        from .cell import show_status
+
+        show_status(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_runs(self, line: str) -> None:
+        """List your newest runs; ``%gpu_runs 50`` shows more of them."""
+        from .runs import show_runs
+
+        show_runs(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_cancel(self, line: str) -> None:
+        """End a run: ``%gpu_cancel RUN`` (a waiting one leaves the queue, a running one is interrupted)."""
+        from .runs import cancel_run
+
+        cancel_run(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_logs(self, line: str) -> None:
+        """Show a run's recorded output again, text and displays: ``%gpu_logs RUN`` or ``%gpu_logs last``.
+
+        Binds nothing; of a progress bar its last state is shown.
+        """
+        from .runs import replay
+
+        replay(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_wait(self, line: str) -> None:
+        """Wait for runs in the background and bind their names: ``%gpu_wait`` for all, ``%gpu_wait RUN`` for one.
+
+        Raises the run's own error. An interrupt ends the waiting, not the run.
+        """
+        from .runs import wait
+
+        wait(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_attach(self, line: str) -> None:
+        """Bring a run back: ``%gpu_attach RUN`` or ``%gpu_attach last``, also in another kernel or days later.
+
+        Its output plays back into the cell, goes on live, then its names are bound (or its error is raised). An
+        interrupt ends the following, not the run.
+        """
+        from .runs import attach
+
+        attach(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_debug(self, line: str) -> None:
+        """Debug a failed cell, here and without a GPU: ``%gpu_debug`` the latest, ``%gpu_debug RUN`` an older one.
+
+        ``up``, ``down``, ``list``, ``args``, ``p name`` and ``exceptions`` as in ``%debug``: its frames came home with
+        their variables. Of a gang it is the rank that failed first; ``--rank N``: this one.
+        """
+        from .runs import debug
+
+        debug(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_detach(self, line: str) -> None:
+        """Let a run in the background go on without this kernel: ``%gpu_detach`` for all, ``%gpu_detach RUN``."""
+        from .runs import detach
+
+        detach(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_release(self, line: str) -> None:
+        """Give back the GPUs that this kernel keeps for its next cell (``--keep``), and say which."""
+        from .runs import give_back
+
+        give_back(self.notebook, line)
+
+    @line_magic  # type: ignore[untyped-decorator]
+    @_in_our_words
+    def gpu_config(self, line: str) -> None:
+        """Set this notebook's defaults.
+
+        ``%gpu_config gpus=2 memory=8GiB`` sets, ``%gpu_config memory=`` takes one back, ``%gpu_config reset`` all,
+        ``%gpu_config`` shows them.
+        """
+        from .cell import configure
+
+        configure(self.notebook, line)
+
+
+def _manual() -> str:
+    rows = []
+    for option in OPTIONS.values():
+        head = f"--{option.name} {option.metavar}".rstrip()
+        rows.append(f"  {head:<28} {option.help}{'' if option.built else ' [not built yet]'}")
+    return (
+        "Run the cell (or one line) on the team's GPU cluster; its results come back as ordinary objects.\n\n"
+        "  %%gpu_train [options]            the cell below\n"
+        "  %gpu_train [options] statement   one line\n\nOptions:\n" + "\n".join(rows)
+    )
+
+
+GpuMagics.gpu_train.__doc__ = _manual()
+
+
+def unbuilt(name: str, sign: str) -> Callable[..., None]:
+    """A magic that says that it is not built yet."""
+
+    @_in_our_words
+    def refuse(line: str, cell: str = "") -> None:
+        raise OptionError(f"{sign}{name}: this version cannot do that yet", mend="%gpu_train? lists what it can")
+
+    refuse.__doc__ = "Not built yet."
+    return refuse

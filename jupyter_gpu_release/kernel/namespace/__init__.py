@@ -1,0 +1,1 @@
+"""The notebook's names: what goes out, what comes back."""

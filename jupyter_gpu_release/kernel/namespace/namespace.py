@@ -1,0 +1,276 @@
+"""The notebook's side of a cell's names: what it needs goes out as one graph, what it made comes back in."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from ...analysis.dataflow import analyse
+from ...analysis.facts import CellFacts, parse_cell, postpones_annotations
+from ...analysis.names import is_last_output, is_machinery
+from ...client.results import say_lacking
+from ...protocol.cell import FailedFrames, LastOutput
+from ...protocol.runs import Outcome, ValueInfo
+from ...serialization import codec
+from ...serialization.hashing.value_hash import GraphKey, graph_key
+from ...serialization.process_state import library_settings, random_states
+from ...serialization.process_state.local_modules import is_state, place_of
+from ...serialization.rebuild import Realm
+from ...serialization.sharing.numbered_parts import PartOf, number_parts
+from ...serialization.sharing.references import Key, parts_of
+from ...submission.capture import Collector, Prepared
+from ...submission.device_history import DeviceHistory
+from ...submission.library_patches import LibraryPatches
+from ...submission.placeholders import Pending, Unreturned
+from ...submission.selection import Choice
+from .bind import Arrival
+from .left_behind import left_behind, sentences
+from .post_mortem import value_of
+
+_AUTOMATIC = Choice()
+_MOST_WARNINGS = 500
+
+
+class Namespace:
+    """The notebook's names; one per kernel (works with ipykernel and plain IPython)."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._realm = Realm(shell.user_ns, at_home=True)
+        #: what was chosen as device, and what is on it
+        self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        #: takes what is to be sent
+        self.outward = Collector(shell.user_ns, self._realm)
+        #: what was set in libraries
+        self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
+        self.outward.patched = self._patches.found
+        #: random states of libraries that only GPU cells have loaded
+        self._rng_elsewhere: random_states.Rng = {}
+        #: settings that cells changed of libraries that this kernel has not loaded yet
+        self._settings = library_settings.ArrivedSettings()
+        self._notes: list[str] = []
+        #: what came back with the last :meth:`apply`, by name, also what was not bound
+        self.values_of_last: dict[str, Any] = {}
+        #: frames of the error that ended the run of the last :meth:`apply`
+        #: warnings that GPU cells have shown and that Python shows once
+        self._warned: dict[tuple[Any, ...], None] = {}
+        self._failed: FailedFrames | None = None
+        #: names that it unbound
+        self.deleted_of_last: set[str] = set()
+
+    @property
+    def realm(self) -> Realm:
+        """Whose names these are."""
+        return self._realm
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences of the last :meth:`apply` for the receipt."""
+        return self._notes
+
+    def take_failed(self) -> FailedFrames | None:
+        """Once: the frames of the error that came with the last :meth:`apply`."""
+        failed, self._failed = self._failed, None
+        return failed
+
+    # --------------------------------------------------------------------------------- outward
+    def collect(self, body: str, choice: Choice = _AUTOMATIC, *, line_offset: int = 1) -> Prepared:
+        """Find and serialise what the cell ``body`` (as typed, magic line removed) needs.
+
+        Raises SyntaxError (the cell's own, line numbers of the whole cell), OptionError (a name of ``--in`` that
+        does not exist), CannotSendError (a value that cannot be pickled: name, path, reason, way out), StoreError (a
+        value of which part was lost with its file).
+        """
+        transform = self._shell.transform_cell
+        custom = bool(getattr(self._shell, "input_transformers_post", None))
+        tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
+        facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
+        prepared = self.outward.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
+        if away := self._patches.stay_away(tree, self.outward.local_modules):
+            prepared.notes.append(
+                f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
+            )
+        prepared.binds = _bound_by(tree, facts, choice)
+        return prepared
+
+    def _ambient(self) -> bytes:
+        states = {**self._rng_elsewhere, **random_states.capture_rng()}
+        return pickle.dumps(
+            {"warned": list(self._warned)[-_MOST_WARNINGS:], "rng": states, "settings": self._settings.all()},
+            protocol=5,
+        )
+
+    def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
+        """These objects are results of ``run``."""
+        self.outward.origins.note(run, values, values)
+
+    # ----------------------------------------------------------------------------- keys for --cache
+    def graph_key(self, values: dict[str, Any]) -> GraphKey:
+        """Digest of inputs that is the same in every kernel; raises :class:`UnkeyableError`."""
+        return graph_key(values, self._realm)
+
+    def settings_key(self) -> str:
+        """Digest of the libraries' settings that travel with a cell; raises :class:`UnkeyableError`."""
+        found = {**self._settings.waiting, **library_settings.capture_settings(that_count=True)}
+        return graph_key({"settings": found}, self._realm).digest
+
+    # ---------------------------------------------------------------------------------- inward
+    def apply(
+        self,
+        stream: bytes,
+        buffers: Sequence[Any],
+        outcome: Outcome,
+        prepared: Prepared | None = None,
+        *,
+        run: str = "",
+        aliases: dict[str, str] | None = None,
+        leave: Callable[[Iterable[str]], set[str]] = lambda _names: set(),
+        in_turn: bool = True,
+    ) -> list[ValueInfo]:
+        """Bind the names that came back (``buffers``: bytes of an inline graph or those of ``open_graph``).
+
+        Returns what was bound. Names that could not be loaded here are bound to placeholders and said in
+        :attr:`notes`. ``prepared`` is what :meth:`collect` returned for this run (None: attached later); ``run``: whose
+        values they are; ``aliases``: ids of classes and functions there → those here (results of another kernel's run).
+        ``leave`` says which of the names are not to be bound after all. ``in_turn``: the run was this notebook's latest
+        step, so that its random states are the notebook's.
+        """
+        sent = SentObjects(prepared, in_turn=in_turn)
+
+        def take(facts: dict[str, Any]) -> None:
+            if prepared is not None:
+                self._settings.take(facts.get("settings", {}))
+
+        loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
+        for name, why in loaded.facts.get("lost", {}).items():
+            loaded.values[name] = Pending(name, Unreturned(why))
+        self.deleted_of_last = set(loaded.facts.get("deleted", ()))
+        self.values_of_last = dict(loaded.values)
+        self._failed = loaded.facts.get("failed")
+        self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
+        last: LastOutput | None = loaded.facts.get("last")
+        assigned: dict[str, LastOutput | None] = loaded.facts.get("assigned", {})
+        for name in leave([*loaded.values, *loaded.modules]):
+            loaded.values.pop(name, None)
+            loaded.modules.pop(name, None)
+        if prepared is not None:
+            loaded.values |= loaded.state
+        originals, memo = (
+            ({**prepared.unsent, **prepared.held, **prepared.originals}, prepared.memo)
+            if prepared is not None
+            else ({}, {})
+        )
+        arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
+        arrival.bind()
+        namespace = self._shell.user_ns
+        if prepared is not None:
+            self._put_into_modules(loaded)
+        self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
+        self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
+        if in_turn and prepared is not None:
+            values = {
+                name: value_of(each, namespace, self._realm, sent.find) for name, each in assigned.items() if each
+            }
+            namespace.update(values)
+            if last is not None:
+                self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm, sent.find))
+        if in_turn:
+            self._rng_elsewhere = random_states.restore_rng(loaded.facts.get("rng", {}))
+        self.devices.came_home(loaded.facts.get("devices", {}))
+        if run:
+            made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
+            self.outward.origins.note(run, made, self._shell.user_ns)
+        self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
+        if prepared is not None:
+            names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
+            self._notes += sentences(name for name in names if not is_state(name))
+            self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
+        lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
+        if lacking:
+            self._notes.append(say_lacking(run, lacking))
+        return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+    def _put_into_modules(self, loaded: codec.Loaded) -> None:
+        """What the cell changed in the notebook's own modules."""
+        namespace = self._shell.user_ns
+        state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
+        deleted = set(filter(is_state, loaded.facts.get("deleted", ())))
+        for name in filter(_is_here, state):
+            module, attribute = place_of(name)
+            setattr(sys.modules[module], attribute, state[name])  # of a module, never of a class in it
+        for name in filter(_is_here, deleted):
+            module, attribute = place_of(name)
+            vars(sys.modules[module]).pop(attribute, None)
+        away = {name: value for name, value in state.items() if not _is_here(name)}
+        self.outward.away.take(loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)])
+
+
+def _is_here(name: str) -> bool:
+    return place_of(name)[0] in sys.modules
+
+
+class SentObjects:
+    """What was sent for a run, by its key. ``in_turn``: the notebook has waited, so it is as it was."""
+
+    def __init__(self, prepared: Prepared | None, *, in_turn: bool) -> None:
+        self._prepared = prepared
+        self._in_turn = in_turn
+        self._parts: dict[str, list[Any]] = {}
+        self._inside: dict[str, list[Any]] = {}
+
+    @cached_property
+    def _by_number(self) -> dict[int, Any]:
+        return {} if self._prepared is None else dict(self._prepared.memo.values())
+
+    def find(self, key: Key) -> Any:
+        """The notebook's object; raises ``KeyError``."""
+        if isinstance(key, int):
+            return self._by_number[key]
+        originals = {} if self._prepared is None else self._prepared.originals
+        if isinstance(key, str):
+            return originals[key]
+        if not self._in_turn:
+            raise KeyError(key)
+        if isinstance(key, PartOf):
+            return self._numbered(originals[key.name], key)
+        name, place = key
+        if name not in self._parts:
+            self._parts[name] = parts_of(originals[name])
+        parts = self._parts[name]
+        if place >= len(parts):
+            raise KeyError(key)
+        return parts[place]
+
+    def holders(self, _old: Any) -> list[int]:
+        """Ids of what holds an object here."""
+        if self._prepared is None:
+            return []
+        found = [self._prepared.originals, self._prepared.unsent, self.__dict__.get("_by_number")]
+        return [*map(id, [*found, *self._prepared.buffers, *self._inside.values(), *self._parts.values()])]
+
+    def _numbered(self, value: Any, part: PartOf) -> Any:
+        if part.name not in self._inside:
+            self._inside[part.name] = number_parts(value)
+        found = self._inside[part.name]
+        if len(found) != part.total:
+            raise KeyError(part)
+        return found[part.number]
+
+
+def _bound_by(tree: ast.Module, facts: CellFacts, choice: Choice) -> list[str]:
+    """Names that will hold something new after the cell; what it only imports is no such thing."""
+    names = facts.bound if choice.out is None else set(choice.out)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
+    own = {name for name in names if not is_machinery(name) and not is_last_output(name)}
+    return sorted(own - imported - set(choice.skip))
+
+
+def _infos(results: Iterable[ValueInfo], names: Iterable[str]) -> list[ValueInfo]:
+    known = {info.name: info for info in results}
+    return [known.get(name, ValueInfo(name, "")) for name in names if name in known or not known]

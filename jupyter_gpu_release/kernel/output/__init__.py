@@ -1,0 +1,1 @@
+"""Live output and receipts in the notebook."""

@@ -1,0 +1,216 @@
+"""The line under a finished cell: what it took, for how long, how soon it was free, and what came back."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...presentation.verdict import judge
+from ...presentation.wording import kept_words, sentence
+from ...protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
+from ...units import format_bytes, format_seconds
+
+_SHOWN_NAMES = 8
+_SHOWN_FILES = 6
+_SMALL_BYTES = 1024
+_COLOURS = {
+    "✓": "var(--jp-success-color1, #388e3c)",
+    "✗": "var(--jp-error-color1, #d32f2f)",
+    "■": "var(--jp-warn-color1, #f57c00)",
+}
+_HEADS = {
+    "ok": ("✓", ""),
+    "error": ("✗", "failed"),
+    "interrupted": ("■", "interrupted"),
+    "timeout": ("■", "stopped at its --timeout"),
+    "died": ("✗", "the cell's process died"),
+    "memory": ("✗", "ended for its memory"),
+    "lost": ("✗", "lost"),
+}
+_TAKES_NAMES_ALONG = ("died", "memory", "lost")
+_BEFORE_GRANT = {"interrupted": "cancelled while waiting", "timeout": "gave up waiting"}
+_STATES = {"succeeded": "ok", "failed": "error", "cancelled": "interrupted", "lost": "lost"}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The parts of a receipt in reading order; ``warnings`` are loud, ``notes`` quiet."""
+
+    sign: str
+    parts: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Plain text, one line and one more for each warning and note."""
+        lines = [f"{self.sign} {' · '.join(self.parts)}"]
+        lines += [f"  ⚠ {warning}" for warning in self.warnings]
+        lines += [f"  · {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    @property
+    def html(self) -> str:
+        """The same for notebooks, in the colours of the reader's theme; no scripts."""
+        colour = _COLOURS[self.sign]
+        first = " · ".join(html.escape(part) for part in self.parts)
+        rows = [f'<span style="color:{colour};font-weight:600">{self.sign}</span> {first}']
+        for warning in self.warnings:
+            style = f"color:{_COLOURS['✗']};font-weight:600"
+            rows.append(f'<span style="{style}">⚠ {html.escape(warning)}</span>')
+        rows += [f'<span style="opacity:.75">· {html.escape(note)}</span>' for note in self.notes]
+        return boxed("<br>".join(rows), colour)
+
+    def bundle(self) -> dict[str, str]:
+        """The display data."""
+        return bundle_of(self.text, self.html)
+
+    def metadata(self) -> dict[str, Any]:
+        """The measured facts, for programs that read the notebook."""
+        return {"jupyter_gpu_release": self.facts}
+
+
+def bundle_of(text: str, page: str) -> dict[str, str]:
+    """The representations of a line of ours; LaTeX is for notebooks that are exported to PDF."""
+    return {"text/plain": text, "text/html": page, "text/latex": f"\\begin{{verbatim}}\n{text}\n\\end{{verbatim}}"}
+
+
+def boxed(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:
+    """Wrap HTML in the frame that status line and receipt share."""
+    style = (
+        f"border-left:3px solid {colour};padding:2px 8px;margin:2px 0;"
+        "font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px);"
+        "color:var(--jp-ui-font-color1, var(--vscode-foreground, inherit))"
+    )
+    return f'<div style="{style}">{content}</div>'
+
+
+def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None, notes: Sequence[str] = ()) -> Receipt:
+    """Write the receipt of an ended run; ``came_back``: what was bound (None: what the outcome lists)."""
+    outcome = view.outcome or Outcome(status=_STATES.get(view.state, "lost"))
+    sign, word = _HEADS.get(outcome.status, ("✗", outcome.status))
+    if view.granted_at is None:
+        word = _BEFORE_GRANT.get(outcome.status, word)
+    if outcome.status == "error" and outcome.error is not None:
+        word = f"failed: {outcome.error.ename}"
+    results = outcome.results if came_back is None else came_back
+    parts = [word, _gpus(view), *_times(view), _left(outcome)]
+    parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
+    verdicts = judge(view, outcome)
+    quiet = [verdict.text for verdict in verdicts if not verdict.loud]
+    if view.waits_for is not None and view.waits_for.reason:
+        quiet.append(f"the run is persisting: {sentence(view.waits_for)}")
+    return Receipt(
+        sign=sign,
+        parts=tuple(part for part in parts if part),
+        warnings=tuple(verdict.text for verdict in verdicts if verdict.loud),
+        notes=tuple(dict.fromkeys([*quiet, *outcome.notes, *notes])),
+        facts=_facts(view, outcome, results),
+    )
+
+
+def name_gpus(view: RunView) -> str:
+    """``2 simulated GPUs``, ``1 GPU (NVIDIA H100)``, ``no GPU``."""
+    if view.gpus == 0:
+        return "no GPU"
+    plural = "" if view.gpus == 1 else "s"
+    card = f" ({view.gpu_name})" if view.gpu_name and not view.simulated else ""
+    return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{card}"
+
+
+def name_lease(view: RunView) -> str:
+    """What the run takes: its GPUs, or the cores of a CPU stage."""
+    return name_gpus(view) if view.gpus else "CPU cores"
+
+
+def _gpus(view: RunView) -> str:
+    if view.granted_at is None:
+        return "no GPU was taken"
+    if view.gpus == 0:
+        return "CPU stage, no GPU taken" + (f", {view.ranks} ranks" if view.ranks > 1 else "")
+    ranks = f", {view.ranks} ranks" if view.ranks > 1 else ""
+    kept = ", kept by the cell before" if view.on_kept else ""
+    return name_gpus(view) + ranks + kept
+
+
+def _times(view: RunView) -> list[str]:
+    parts = []
+    if view.granted_at is not None:
+        parts.append(f"queued {format_seconds(max(0.0, view.granted_at - view.submitted_at))}")
+        held = held_s(view)
+        if held is not None:
+            parts.append(f"held {format_seconds(held)}")
+    elif view.finished_at is not None:
+        parts.append(f"waited {format_seconds(max(0.0, view.finished_at - view.submitted_at))}")
+    if view.kept is not None:
+        parts.append(_kept(view, view.kept))
+    elif view.release_ms is not None:
+        free = "free" if view.gpus else "cores free"
+        parts.append(f"{free} {format_seconds(max(0.0, view.release_ms) / 1000)} after the last statement")
+    return parts
+
+
+def _kept(view: RunView, kept: KeptLease) -> str:
+    one = view.gpus == 1
+    return f"GPU{'' if one else 's'} {kept_words(kept)}: `%gpu_release` gives {'it' if one else 'them'} back"
+
+
+def held_s(view: RunView) -> float | None:
+    """Seconds from the grant to the lease's end; None while it is held or when it never was."""
+    if view.granted_at is None or view.gone_at is None:
+        return None
+    return max(0.0, view.gone_at - view.granted_at)
+
+
+def _left(outcome: Outcome) -> str:
+    use = outcome.gpu_use
+    return "0 MiB left on the device" if use is not None and use.left_bytes == 0 else ""
+
+
+def _names(results: Sequence[ValueInfo], outcome: Outcome) -> str:
+    if not results:
+        return "its names are gone" if outcome.status in _TAKES_NAMES_ALONG else ""
+    return f"back: {list_names(results)}"
+
+
+def list_names(results: Sequence[ValueInfo]) -> str:
+    """``model (Net, 12 KiB), loss (float) and 3 more``."""
+    return _listed([_value(value) for value in results], _SHOWN_NAMES)
+
+
+def _value(value: ValueInfo) -> str:
+    size = format_bytes(value.bytes) if value.bytes >= _SMALL_BYTES else ""
+    facts = ", ".join(fact for fact in (value.type, size) if fact)
+    return f"{value.name} ({facts})" if facts else value.name
+
+
+def _files(files: Sequence[FileInfo]) -> str:
+    if not files:
+        return ""
+    return f"files: {_listed([f'{file.path} ({format_bytes(file.bytes)})' for file in files], _SHOWN_FILES)}"
+
+
+def _listed(words: Sequence[str], most: int) -> str:
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
+
+def _facts(view: RunView, outcome: Outcome, results: Sequence[ValueInfo]) -> dict[str, Any]:
+    rounded: Callable[[float | None], float | None] = lambda number: None if number is None else round(number, 3)  # noqa: E731
+    queued_s = None if view.granted_at is None else view.granted_at - view.submitted_at
+    return {
+        "run": view.run,
+        "status": outcome.status,
+        "gpus": view.gpus,
+        "simulated": view.simulated,
+        "queued_s": rounded(queued_s),
+        "held_s": rounded(held_s(view)),
+        "release_ms": rounded(view.release_ms),
+        **({"kept_until": rounded(view.kept.until)} if view.kept is not None else {}),
+        **({"on_kept": True} if view.on_kept else {}),
+        "results": [{"name": value.name, "type": value.type, "bytes": value.bytes} for value in results],
+        "files": [file.path for file in outcome.files],
+    }

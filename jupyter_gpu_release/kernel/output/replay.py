@@ -1,0 +1,44 @@
+"""The output that is recorded of a run, shown again in another cell."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ...errors import GatewayUnavailableError, from_code
+from ...presentation.terminal import Folding
+from ...protocol.runs import RunView
+from ...protocol.session import Accepted, Events, Refused, Update
+from .relay import Relay
+
+if TYPE_CHECKING:
+    from ...client.session import GatewaySession
+
+_SILENT_S = 10.0
+
+
+def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
+    """Show what is recorded up to now, folded; returns the run's view.
+
+    Raises what the gateway refuses with, and :class:`GatewayUnavailableError` when it falls silent.
+    """
+    folding = Folding()
+    feed = session.follow(run)
+    silent_since = time.monotonic()
+    try:
+        while time.monotonic() - silent_since < _SILENT_S:
+            item = feed.get(0.25)
+            if item is None:
+                continue
+            silent_since = time.monotonic()
+            if isinstance(item, Events):
+                relay.show(folding.feed(item.events))
+            elif isinstance(item, Refused):
+                raise from_code(item.code, item.message, item.mend)
+            elif isinstance(item, Update | Accepted):  # the gateway sends all events that it knows before it
+                relay.show(folding.rest())
+                relay.settle()
+                return item.view
+        raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
+    finally:
+        session.drop(feed)

@@ -1,0 +1,1 @@
+"""Runs of a notebook, from submission to receipt."""

@@ -1,0 +1,197 @@
+"""``--cache``: key, lookup, reuse."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from blake3 import blake3
+
+from ...analysis.cache_key import KEY_VERSION, normalised, options_that_count, why_not
+from ...analysis.dataflow import analyse
+from ...analysis.facts import parse_cell
+from ...cell_api.tracked_files import FileDigests
+from ...errors import GpuReleaseError
+from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, Marks
+from ...protocol.runs import RunView, ValueInfo
+from ...protocol.wire import decode, encode
+from ...serialization.hashing.atoms import digest_of_bytes
+from ...serialization.hashing.canonical import UnkeyableError
+from ...serialization.hashing.value_hash import GraphKey
+from ...submission.capture import Prepared
+from ...submission.location import find_workdir
+from ...submission.request import Cell, exported
+from ..namespace.values import open_values
+from ..output.cell_output import CellOutput
+from ..output.receipt import Receipt, list_names
+from ..output.relay import Relay
+from ..output.replay import show_recorded
+from ..output.status_line import StatusLine
+
+if TYPE_CHECKING:
+    from ...client.session import GatewaySession
+    from ...submission.request import Submission
+    from ..context import KernelContext
+
+#: with more objects than this a rank tells none of them apart (node/values/changes.py)
+_MOST_OBJECTS = 20_000
+
+
+class NoKeyError(Exception):
+    """The cell cannot be keyed; the message says why."""
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """``packages``: top-level ones whose versions on the nodes belong to the key; ``graph``: of the inputs."""
+
+    key: str
+    packages: list[str]
+    graph: GraphKey
+    prepared: Prepared
+
+    def marks(self) -> bytes:
+        """Which object of what is sent has which number in the key."""
+        memo, numbers = self.prepared.memo, self.graph.numbers
+        objects: list[int] = []
+        if len(memo) <= _MOST_OBJECTS:
+            for ident, (sent, _) in memo.items():
+                if ident in numbers:
+                    objects += (sent, numbers[ident])
+        return encode(Marks(objects, self.graph.idents))
+
+    def as_if_sent_by(self, marks: bytes) -> tuple[Prepared, dict[str, str]]:
+        """This kernel's objects under the numbers, and ids → its own ids, of the kernel that made ``marks``.
+
+        Equal keys mean equal graphs: number n there is number n here.
+        """
+        theirs = decode(marks, Marks) if marks else Marks()
+        sent_there = dict(zip(theirs.objects[1::2], theirs.objects[::2], strict=True))
+        memo: dict[int, tuple[int, Any]] = {}
+        for ident, (_, thing) in self.prepared.memo.items():
+            number = sent_there.get(self.graph.numbers.get(ident, -1))
+            if number is not None:
+                memo[ident] = (number, thing)
+        ours = self.graph.idents
+        aliases = {ident: ours[number] for number, ident in theirs.idents.items() if number in ours}
+        return replace(self.prepared, memo=memo), aliases
+
+
+def cache_key(notebook: KernelContext, cell: Cell, prepared: Prepared) -> CacheKey:
+    """The key; raises :class:`NoKeyError` for a cell or an input that has none."""
+    transform = notebook.shell.transform_cell
+    tree = parse_cell(cell.body, transform, line_offset=cell.place.line_offset)
+    reason = why_not(tree, analyse(tree, transform))
+    if not reason and prepared.held:
+        reason = "which names it asks for is not known before it runs"
+    if not reason and prepared.unshipped:
+        reason = "its local modules are too large to be looked at"
+    if reason:
+        raise NoKeyError(reason)
+    try:
+        graph = notebook.names.graph_key(prepared.originals)
+        settings = notebook.names.settings_key()
+    except UnkeyableError as error:
+        raise NoKeyError(f"an input has no stable digest: {error}") from error
+    parts = [
+        KEY_VERSION, platform.python_version(), normalised(tree), graph.digest, settings,
+        sorted((path, digest_of_bytes(source)) for path, source in prepared.modules.items()),
+        prepared.sys_path, sorted(prepared.reevaluate.items()), find_workdir(cell.options.workdir).path,
+        cell.in_terminal, options_that_count(cell.options, exported(cell.options.export)),
+    ]  # fmt: skip
+    key = str(blake3(msgspec.msgpack.encode(parts)).hexdigest())
+    return CacheKey(key, _packages(prepared, graph), graph, prepared)
+
+
+def _packages(prepared: Prepared, graph: GraphKey) -> list[str]:
+    local = {path.partition("/")[0].removesuffix(".py") for path in prepared.modules}
+    tops = {module.partition(".")[0] for module in graph.modules} - local - {"__main__", "jupyter_gpu_release"}
+    return sorted(tops | set(prepared.packages))
+
+
+#: of this kernel: files that did not change are not read again
+_FILES = FileDigests()
+
+
+def key_of(notebook: KernelContext, cell: Cell, prepared: Prepared) -> CacheKey | None:
+    """The cell's key, where it asks for one and has one; a note says why not."""
+    if not cell.options.cache:
+        return None
+    try:
+        return cache_key(notebook, cell, prepared)
+    except NoKeyError as reason:
+        prepared.notes.append(f"--cache: this run cannot be reused: {reason}")
+        return None
+
+
+def with_key(submission: Submission, key: CacheKey | None) -> Submission:
+    """The submission under its key, so that its results can be found again."""
+    if key is not None:
+        digests = key.graph.names
+        used = [msgspec.structs.replace(each, digest=f"graph:{digests[each.name]}") for each in key.prepared.used]
+        submission.request = msgspec.structs.replace(
+            submission.request, cache_key=key.key, cache_marks=key.marks(), packages=key.packages, used=used
+        )
+    return submission
+
+
+def reuse(notebook: KernelContext, session: GatewaySession, cell: Cell, key: CacheKey) -> bool:
+    """Bind the results of an earlier run with this key; False (with notes why): there is none, the cell must run."""
+    from ...client.rest import GatewayClient
+
+    notes = key.prepared.notes
+    with GatewayClient.of(session.target) as gateway:
+        try:
+            answer = gateway.cached(CacheQuestion(key.key, key.packages))
+        except GpuReleaseError as error:
+            notes.append(f"--cache: the gateway cannot be asked: {error.message}")
+            return False
+        if answer.reason:
+            notes.append(f"--cache: this run cannot be reused: {answer.reason}")
+        if answer.under_way:
+            text = f"run {answer.under_way} makes the same and is not over: %gpu_attach {answer.under_way} brings"
+            notes.append(f"--cache: {text} its results without another run")
+        for candidate in answer.candidates:
+            changed = next(filter(None, map(_FILES.changed, candidate.tracked)), "")
+            if changed:
+                notes.append(f"--cache: results of run {candidate.run} are not reused: {changed}")
+                continue
+            try:
+                view = gateway.view(candidate.run, session=session.session_id)
+                bound = _bind(notebook, session, key, candidate, view)
+            except GpuReleaseError as error:
+                notes.append(f"--cache: results of run {candidate.run} are not reused: {error.message}")
+                continue
+            _show(notebook, session, view, bound)
+            gateway.reused(candidate.run, CacheUse(cell.place.notebook, cell.place.cell))
+            return True
+    return False
+
+
+def _bind(
+    notebook: KernelContext, session: GatewaySession, key: CacheKey, candidate: CacheCandidate, view: RunView
+) -> Sequence[ValueInfo]:
+    outcome = view.outcome
+    if outcome is None or outcome.values is None:
+        return ()
+    stream, buffers = open_values(session, view.run, outcome.values)
+    prepared, aliases = key.as_if_sent_by(candidate.marks)
+    return notebook.names.apply(stream, buffers, outcome, prepared, run=view.run, aliases=aliases)
+
+
+def _show(notebook: KernelContext, session: GatewaySession, view: RunView, bound: Sequence[ValueInfo]) -> None:
+    notes = list(view.outcome.notes) if view.outcome is not None else []
+    notes += notebook.names.notes
+    try:
+        show_recorded(session, view.run, Relay(CellOutput(notebook.shell)))
+    except GpuReleaseError as error:
+        notes.append(f"its output could not be shown again: {error.message}")
+    head = f"same code, same inputs: results of run {view.run} reused, no GPU taken"
+    names = [f"back: {list_names(bound)}"] if bound else []
+    facts = {"run": view.run, "status": "ok", "reused": True, "gpus": 0, "held_s": 0.0}
+    facts |= {"results": [{"name": each.name, "type": each.type, "bytes": each.bytes} for each in bound]}
+    receipt = Receipt("✓", (head, *names), notes=tuple(dict.fromkeys(notes)), facts=facts)
+    StatusLine(CellOutput(notebook.shell)).finish(receipt.bundle(), receipt.metadata())

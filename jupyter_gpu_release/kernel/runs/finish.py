@@ -1,0 +1,121 @@
+"""A run that has ended: its names are bound, its receipt is made, its error is at hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...client.tracebacks import failure_of, without_traceback
+from ...errors import GpuReleaseError
+from ...protocol.runs import RunView, ValueInfo
+from ...submission.capture import Prepared
+from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
+from ..namespace.values import open_values
+from ..output.receipt import Receipt, make_receipt
+from .follow import Following
+
+if TYPE_CHECKING:
+    from ...client.session import GatewaySession
+    from ..context import KernelContext
+
+#: also where a library says it in an error of its own (patsy, pandas)
+_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
+
+Leave = Callable[[Iterable[str]], set[str]]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """``failure``: what its cell shall raise (None: it went well). ``values``: what came back, by name."""
+
+    receipt: Receipt
+    failure: BaseException | None
+    values: dict[str, Any]
+
+    def show(self, following: Following, view: RunView) -> None:
+        """The receipt comes last: below the output, or (as part of its text) below the traceback."""
+        failed = self.failure is not None
+        if view.outcome is not None and view.outcome.error is not None:
+            following.relay.show_other_errors(view.outcome.error.ename, view.outcome.error.evalue)
+        following.settle(self.receipt.metadata() if failed else None, failed=failed)
+        if failed:
+            following.line.step_aside()
+        else:
+            following.line.finish(self.receipt.bundle(), self.receipt.metadata())
+
+
+class Homecoming:
+    """Binds what a run made. ``prepared``: what was sent (None: by another kernel, or long ago)."""
+
+    def __init__(self, notebook: KernelContext, session: GatewaySession, prepared: Prepared | None = None) -> None:
+        self._notebook = notebook
+        self._session = session
+        self._prepared = prepared
+        #: names that are not to be bound after all
+        self.leave: Leave = lambda _names: set()
+        #: whether random states come along (a run beside the notebook's cells must not turn them back)
+        self.in_turn = True
+        #: sentences for the receipt, asked for once the names are bound
+        self.remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: []
+
+    def take_in(self, view: RunView, interrupts: int = 0) -> Returned:
+        """Bind the names and say how it went; never raises what the run raised."""
+        notes = [*self._unsent(view), *self._prepared.notes] if self._prepared is not None else []
+        came_back: Sequence[ValueInfo] = ()
+        trouble: GpuReleaseError | None = None
+        names = self._notebook.names
+        names.values_of_last = {}
+        try:
+            came_back = self._bind(view, notes)
+        except GpuReleaseError as problem:
+            trouble = problem
+            if failure_of(view, interrupts) is not None:  # else this is the error that is shown
+                notes.append(f"the names are not bound: {problem}")
+        values, names.values_of_last = names.values_of_last, {}
+        notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
+        receipt = make_receipt(view, came_back=came_back, notes=notes)
+        failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
+        failed = names.take_failed()  # of the first rank
+        if failure is not None and view.outcome is not None and view.outcome.failed_rank:
+            failed = frames_of(view.outcome, view.outcome.failed_rank, names.realm)
+        if failure is not None and failed is not None:
+            remains = rebuild(failed, self._notebook.shell.user_ns, names.realm)
+            attach_frames(failure, remains)
+            self._notebook.last_failure = FailedCell(view.run, failure, remains)
+        if failure is None and trouble is not None:
+            receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
+            failure = without_traceback(trouble, receipt.text)
+        return Returned(receipt, failure, values)
+
+    def _unsent(self, view: RunView) -> list[str]:
+        """The name that the cell did not find, if the notebook has it."""
+        error = view.outcome.error if view.outcome is not None else None
+        found = _NOT_DEFINED.search(error.evalue) if error is not None else None
+        if found is None or self._prepared is None:
+            return []
+        name = found[1]
+        mine = self._notebook.shell.user_ns
+        if name not in mine or name in self._prepared.originals or name in self._prepared.binds:
+            return []
+        return [f"`{name}` is in the notebook and was not sent: --in +{name}"]
+
+    def _hint(self, view: RunView) -> str:
+        """What an error means that has to do with how names travel."""
+        if view.outcome is None or view.outcome.error is None or self._prepared is None:
+            return ""
+        return self._notebook.detached.hint(view.outcome.error.evalue, [sent.name for sent in self._prepared.sent])
+
+    def _bind(self, view: RunView, notes: list[str]) -> Sequence[ValueInfo]:
+        outcome = view.outcome
+        if outcome is None or outcome.values is None:
+            return ()
+        stream, buffers = open_values(self._session, view.run, outcome.values)
+        names = self._notebook.names
+        bound = names.apply(
+            stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
+        )
+        notes += names.notes
+        self._notebook.detached.note(outcome.notes)
+        return bound

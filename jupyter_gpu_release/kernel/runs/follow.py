@@ -1,0 +1,260 @@
+"""Following one run from its submission until its names can be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...client.results import is_usable
+from ...errors import GatewayUnavailableError, RunLostError, from_code
+from ...presentation.terminal import Folding
+from ...presentation.wording import clock, sentence
+from ...protocol.events import Event
+from ...protocol.runs import RunView
+from ...protocol.session import Accepted, Events, Refused, Update
+from ..interrupts import Interrupts
+from ..output.cell_output import CellOutput
+from ..output.receipt import name_gpus, name_lease
+from ..output.relay import Relay
+from ..output.status_line import StatusLine
+
+if TYPE_CHECKING:
+    from ...client.feed import FeedItem, RunFeed
+    from ...client.session import GatewaySession
+
+TICK_S = 0.25
+#: how long a stage lasts before it is said: waiting, and anything else
+_QUIET_WAITING_S, _QUIET_S = 0.3, 1.0
+_GIVE_UP_S = 60.0
+_LOST = "connection to the gateway lost, the run goes on; reconnecting …"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a run is followed: a cell that waits for its own run, by default."""
+
+    #: an interrupt ends the following, not the run
+    leaves: bool = False
+    #: a gateway that stays away is waited for without end (nobody else waits)
+    patient: bool = False
+    #: what was recorded before is shown folded: of a progress bar its last state
+    replays: bool = False
+    #: behind what the status line says
+    suffix: str = ""
+
+
+_OWN_CELL = Manner()
+
+
+class Following:
+    """Shows what a run does and passes interrupts on; ends when its names can be used and its lease is gone."""
+
+    def __init__(
+        self,
+        output: CellOutput,
+        session: GatewaySession,
+        feed: RunFeed,
+        interrupts: Interrupts,
+        manner: Manner = _OWN_CELL,
+        on_events: Callable[[Iterable[Event]], None] = lambda _events: None,
+    ) -> None:
+        self.output = output
+        self.line = StatusLine(output)
+        self.manner = manner
+        self._on_events = on_events
+        self._folding = Folding() if manner.replays else None
+        self._is_settled = False
+        self.relay = Relay(output, self._before_output)
+        self._session = session
+        self._feed = feed
+        self._interrupts = interrupts
+        self._passed_on = 0
+        self._has_stopped_waiting = False
+        self._is_accepted = False
+        self._lost_at: float | None = None
+        self._stage, self._stage_begun_at = "", time.monotonic()
+        self.view = _first_view(session, feed)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the gateway has committed the run."""
+        return self._is_accepted
+
+    def until_usable(self) -> RunView:
+        """Block until the run's names can be used; returns its newest view.
+
+        Raises what the gateway refuses it with, :class:`RunLostError` when the cluster died, and
+        :class:`GatewayUnavailableError` when the gateway stays away too long (the run may go on).
+        """
+        try:
+            while not (is_usable(self.view) or self._has_given_up_waiting()):
+                self._say_state()
+                self._step()
+        finally:
+            self.relay.settle()
+            self._session.drop(self._feed)
+        return self.view
+
+    def until_accepted(self) -> None:
+        """Block until the gateway has committed the run; raises what it is refused with."""
+        try:
+            while not self._is_accepted:
+                self._step()
+        except BaseException:
+            self._session.drop(self._feed)
+            raise
+
+    def _step(self) -> None:
+        item = self._feed.get(TICK_S)
+        if item is not None:
+            self._take(item)
+        else:
+            self.relay.show(())
+        self._pass_interrupts_on()
+        self._watch_connection()
+
+    def _take(self, item: FeedItem) -> None:
+        if isinstance(item, Events):
+            self._on_events(item.events)
+            self._show(item.events if self._folding is None else self._folding.feed(item.events))
+        elif isinstance(item, Accepted | Update):
+            if self._folding is not None:  # what was recorded comes before the first view
+                self._show(self._folding.rest())
+                self._folding = None
+            self.view = item.view
+            self._is_accepted = True
+            self._lost_at = None
+        elif isinstance(item, Refused):
+            error = from_code(item.code, item.message, item.mend)
+            raise RunLostError(item.message, mend=item.mend) if self._is_accepted else error
+        else:
+            self._take_connection(item)
+
+    def _show(self, events: Iterable[Event]) -> None:
+        self.relay.show(events)
+        if self.relay.cleared:
+            self.line.forget()
+
+    def _take_connection(self, item: FeedItem) -> None:
+        from ...client.feed import ConnectionLost
+
+        if not isinstance(item, ConnectionLost):
+            self._lost_at = None
+        elif item.final:
+            raise item.error
+        elif self._lost_at is None:
+            self._lost_at = time.monotonic()
+
+    def _pass_interrupts_on(self) -> None:
+        while self._passed_on < self._interrupts.count:
+            self._passed_on += 1
+            if self.view.gone_at is None and not self.manner.leaves:
+                self._session.signal(self._feed.run, "interrupt" if self._passed_on == 1 else "kill")
+            else:
+                self._has_stopped_waiting = True
+
+    def _has_given_up_waiting(self) -> bool:
+        """An interrupt that comes while results are written ends the wait, not the one that ended the cell before.
+
+        While contact is lost, a second one ends any wait.
+        """
+        return self._has_stopped_waiting or (self._lost_at is not None and self._interrupts.count > 1)
+
+    def _watch_connection(self) -> None:
+        if self._lost_at is None:
+            return
+        from ...client.discovery import is_alive
+
+        run = self._feed.run
+        if not is_alive(self._session.target):
+            raise RunLostError(
+                f"this machine's own cluster ended while run {run} was {self.view.state}; your variables are as before",
+                mend="run the cell again: that starts the cluster anew",
+            )
+        if time.monotonic() - self._lost_at > _GIVE_UP_S and not self.manner.patient:
+            raise GatewayUnavailableError(
+                f"the gateway {self._session.target.url} has not answered for {_GIVE_UP_S:.0f} s; "
+                f"run {run} may still go on, your variables are as before",
+                mend=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
+            )
+        self.line.say(_LOST)
+
+    def _say_state(self) -> None:
+        """Quick runs and short stages pass without a word; what has lasted a moment is said."""
+        text = self._describe()
+        now = time.monotonic()
+        if text != self._stage:
+            self._stage, self._stage_begun_at = text, now
+        quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
+        if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= quiet_s:
+            if self.view.gone_at is not None:
+                self.settle()
+            self.line.say(text)
+
+    def _describe(self) -> str:
+        """The line's words; before its first view nothing is known of a run that is brought back."""
+        return ("playing back" if self._folding is not None else describe(self.view)) + self.manner.suffix
+
+    def close_line(self, text: str) -> None:
+        """End the status line with what went wrong, where one stands."""
+        self.line.step_aside()
+        if self.line.is_shown:
+            self.line.finish_plain(f"✗ {text}")
+
+    def settle(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
+        """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
+        if not self.line.is_shown:
+            return
+        if failed and self._is_settled:
+            self.line.finish_plain("the results are written", metadata)
+        elif failed or (self.relay.has_shown and not self._is_settled):
+            self.line.finish_plain(describe_past(self.view), metadata)
+            self.line = StatusLine(self.output)
+            self._is_settled = True
+
+    def _before_output(self) -> None:
+        """The line stands above the cell's output, so it must be there first."""
+        if self.relay.cleared or self._is_settled:
+            return
+        if self.line.is_in_notebook and not self.line.is_shown:
+            self.line.say(self._describe())
+        self.line.step_aside()
+
+
+def _first_view(session: GatewaySession, feed: RunFeed) -> RunView:
+    """What can be said until the gateway answers: what was asked for (a run that is brought back: nothing)."""
+    view, asked, welcome = RunView(run=feed.run, user="", state="submitted"), feed.request, session.welcome
+    if asked is None or welcome is None:
+        return view
+    return msgspec.structs.replace(view, gpus=asked.ask.gpus, ranks=asked.ask.ranks, simulated=welcome.simulated)
+
+
+def describe(view: RunView) -> str:
+    """The state of a run in the words of the status line."""
+    lease = name_lease(view)
+    if view.gone_at is not None:
+        waits = view.waits_for
+        free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
+        return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
+    reason = f" · {view.reason}" if view.reason else ""
+    if view.state in ("submitted", "queued", "preempted"):
+        position = f" · position {view.position}" if view.position else ""
+        return f"waiting for {lease}{position}{reason}"
+    if view.state == "starting":
+        return f"starting · {name_gpus(view)}{reason}"
+    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}{reason}"
+
+
+def describe_past(view: RunView) -> str:
+    """The heading above the output of a run that has ended."""
+    return "no GPU was taken" if view.granted_at is None else f"ran{_place(view)}"
+
+
+def _place(view: RunView) -> str:
+    where = f" on {', '.join(view.hosts)}" if view.hosts else ""
+    ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
+    return f"{where} · {name_gpus(view)}{ids}"

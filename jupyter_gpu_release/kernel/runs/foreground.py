@@ -1,0 +1,183 @@
+"""The life of one run as the cell sees it: sent, followed, its names bound, its error raised."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ...analysis import sources
+from ...client.results import is_usable
+from ...client.tracebacks import interrupted, syntax_error
+from ...errors import GpuReleaseError
+from ...options.run_options import RunOptions
+from ...presentation.wording import sentence
+from ...protocol.events import Event
+from ...protocol.runs import RunView
+from ...submission.capture import Prepared
+from ...submission.placeholders import NeedsRunError
+from ...submission.request import Cell, Submission, choice_of, exported, make_submission
+from ...units import parse_bytes
+from ..context import KernelContext
+from ..interrupts import Interrupts
+from ..namespace.values import store_of
+from ..output.cell_output import CellOutput
+from .cache import key_of, reuse, with_key
+from .finish import Homecoming
+from .follow import Following
+from .hash_order import note_on_hashes
+from .held_back import HeldBack
+
+_ALONE = (
+    "this cell calls init_process_group(), and runs as one process with {gpus} GPUs: --ranks {gpus} runs it as {gpus} "
+    "processes with a GPU each, with RANK, WORLD_SIZE and MASTER_ADDR set\n"
+)
+
+if TYPE_CHECKING:
+    from ...client.feed import RunFeed
+    from ...client.session import GatewaySession
+    from ..output.short_cells import ShortCells
+    from .background import Background
+
+
+class CellContext(KernelContext, Protocol):
+    """The notebook, for cells that wait for their runs or leave them to the background."""
+
+    background: Background
+    short_cells: ShortCells
+
+
+def prepare(notebook: CellContext, cell: Cell) -> Prepared:
+    """Check the cell and collect what it needs; nothing is taken yet.
+
+    Raises the cell's own syntax error as IPython shows it, and what cannot be sent, by name.
+    """
+    exported(cell.options.export)
+    try:
+        prepared = _collect(notebook, cell)
+    except SyntaxError as error:
+        sources.keep(notebook.shell.compile, [cell.source])
+        error.filename = cell.source.filename
+        raise syntax_error(error, notebook.shell) from None
+    for warning in prepared.warnings:
+        sys.stderr.write(f"{warning}\n")
+    if prepared.asks_input:
+        sys.stderr.write("this cell calls input(): nobody can answer on the cluster, so that call will fail there\n")
+    if prepared.joins_group and _is_alone(cell.options):
+        sys.stderr.write(_ALONE.format(gpus=cell.options.ask.gpus))
+    return prepared
+
+
+def _is_alone(options: RunOptions) -> bool:
+    return options.ask.ranks == 1 and options.ask.gpus > 1 and "RANK" not in options.env
+
+
+def _collect(notebook: CellContext, cell: Cell) -> Prepared:
+    """Names that a run in the background is still making are waited for, so that "Run All" goes through."""
+    room = parse_bytes(notebook.settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
+    choice = replace(choice_of(cell.options), implicit_bytes=room, fetches=not cell.options.in_background)
+    while True:
+        try:
+            return notebook.names.collect(cell.body, choice, line_offset=cell.place.line_offset)
+        except NeedsRunError as need:
+            if need.awaited.is_over:  # a placeholder that was kept under another name
+                raise need.refusal from None
+            notebook.background.wait_for_name(need.awaited.run, need.name)
+
+
+def train(notebook: CellContext, cell: Cell) -> None:
+    """Run ``cell`` on the cluster and bind what comes back; raises what the cell raised.
+
+    With ``--async`` or ``--detach`` it returns as soon as the run is committed.
+    """
+    prepared = prepare(notebook, cell)
+    session = notebook.link.open(notebook.settings)
+    welcome = session.welcome
+    prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
+    key = key_of(notebook, cell, prepared)
+    if key is not None and reuse(notebook, session, cell, key):
+        return
+    with Interrupts() as interrupts:
+        submission = with_key(_write_inputs(notebook, cell, prepared, session), key)
+        if cell.options.in_background:
+            if interrupts.count:
+                submission.withdraw()
+                raise interrupted("interrupted before anything was sent")
+            notebook.background.begin(session, submission, interrupts)
+            return
+        run = _Run(notebook, session, submission, interrupts)
+        error = run.carry_out()
+    if error is not None:
+        raise error
+
+
+def _write_inputs(notebook: CellContext, cell: Cell, prepared: Prepared, session: GatewaySession) -> Submission:
+    compiler = notebook.shell.compile
+    known = sources.sources_in(compiler, prepared.stream)
+    submission = make_submission(cell, prepared, session.session_id, lambda: store_of(session), known)
+    sources.keep(compiler, [cell.source])  # functions that the cell defines come home with its file name
+    return submission
+
+
+class _Run:
+    def __init__(
+        self, notebook: CellContext, session: GatewaySession, submission: Submission, interrupts: Interrupts
+    ) -> None:
+        self._notebook = notebook
+        self._session = session
+        self._submission = submission
+        self._interrupts = interrupts
+        self._following: Following | None = None
+
+    def carry_out(self) -> BaseException | None:
+        """Send, follow, bind; returns the exception that the cell shall raise."""
+        if self._interrupts.count:
+            self._submission.withdraw()
+            return interrupted("interrupted before anything was sent")
+        feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep)
+        held = HeldBack(self._notebook, self._session, self._submission)
+        following = self._following_of(feed, held)
+        try:
+            try:
+                view = following.until_usable()
+            finally:
+                held.close(goes_on=following.view.gone_at is None)
+        except GpuReleaseError as error:
+            if not following.is_accepted:
+                self._submission.withdraw()
+            following.close_line(error.message)
+            return error
+        except BaseException:  # ours or the display's fault: nobody would look after the run any more
+            self._session.signal(feed.run, "kill")
+            raise
+        if not is_usable(view):
+            return self._leave(following, view)
+        if view.granted_at is None:
+            self._submission.withdraw()
+        return self._end(following, view)
+
+    def _following_of(self, feed: RunFeed, held: HeldBack) -> Following:
+        def on_events(events: Iterable[Event]) -> None:
+            self._notebook.published.take(self._session, feed.run, events)
+            held.take(events)
+
+        output = CellOutput(self._notebook.shell)
+        return Following(output, self._session, feed, self._interrupts, on_events=on_events)
+
+    def _leave(self, following: Following, view: RunView) -> BaseException:
+        """The user does not want to wait for the rest."""
+        if view.gone_at is None:
+            text = f"interrupted without contact to the gateway; run {view.run} may still go on"
+        else:
+            waits = f" ({sentence(view.waits_for)})" if view.waits_for is not None and view.waits_for.reason else ""
+            text = f"interrupted while the results were being written{waits}; they are kept with run {view.run}"
+        following.close_line(text)
+        return interrupted(text)
+
+    def _end(self, following: Following, view: RunView) -> BaseException | None:
+        coming = Homecoming(self._notebook, self._session, self._submission.prepared)
+        coming.remarks = lambda _values, _failed: self._notebook.short_cells.hint(view)
+        returned = coming.take_in(view, self._interrupts.count)
+        returned.show(following, view)
+        return returned.failure

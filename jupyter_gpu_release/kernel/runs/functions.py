@@ -1,0 +1,52 @@
+"""Launching functions from a notebook: in its session, with its defaults, names and cells' texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...analysis import sources as analysis_sources
+from ...functions.executor import Launcher, Show
+from ...options.run_options import RunOptions
+from ...options.table import Written
+from ...protocol.cell import CellSource
+from ...protocol.events import Event
+from ...submission.location import Place, locate
+from ..output.cell_output import PinnedOutput
+from ..output.relay import Relay
+
+if TYPE_CHECKING:
+    from ...client.session import GatewaySession
+    from ...submission.capture import Prepared
+    from ..context import KernelContext
+
+#: defaults for cells that say nothing to a function
+_OF_CELLS = ("async", "cache", "gather")
+
+
+class NotebookLauncher(Launcher):
+    """``launch`` in a kernel."""
+
+    def __init__(self, notebook: KernelContext) -> None:
+        super().__init__(notebook.names.realm, notebook.names.outward, notebook.names.devices)
+        self._notebook = notebook
+
+    def session(self) -> GatewaySession:  # noqa: D102
+        return self._notebook.link.open(self._notebook.settings)
+
+    def options(self, written: Written) -> RunOptions:  # noqa: D102
+        return self._notebook.options(written, without=_OF_CELLS)
+
+    def place(self) -> Place:  # noqa: D102
+        return locate(self._notebook.shell, "", is_cell=False)
+
+    def sources(self, prepared: Prepared) -> Sequence[CellSource]:  # noqa: D102
+        return analysis_sources.sources_in(self._notebook.shell.compile, prepared.stream)
+
+    def shower(self, *, live: bool) -> Show:
+        """Below the cell that launches it."""
+        return Relay(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
+
+
+def _keep_quiet(_events: Sequence[Event]) -> None:
+    """It is recorded; ``logs()`` and ``%gpu_logs`` have it."""

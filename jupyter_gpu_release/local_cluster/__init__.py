@@ -1,0 +1,1 @@
+"""Starts and ends a local cluster."""

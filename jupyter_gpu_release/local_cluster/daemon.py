@@ -1,0 +1,266 @@
+"""The keeper: one detached process that starts Ray and the gateway, holds their processes together and ends them.
+
+``python -m jupyter_gpu_release.local_cluster.daemon PLAN.json REPORT_FD LOCK_FD``. It is a session leader and a child
+subreaper, so whatever the cluster leaves behind becomes its child. It reports to the starter through a pipe
+(the records of ``client.autostart``) and holds the start lock until the cluster answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import msgspec
+import psutil
+
+from .._version import __version__
+from ..client.autostart import Failed, Progress, Ready, StartLine
+from ..client.home import Connection
+from ..errors import ClusterError, GpuReleaseError, from_code
+from ..protocol.config import Deployed, GatewayConfig
+from ..store.files import write_atomic
+from .launch_spec import KeeperPlan
+from .processes import reap_children, remove_folder, sweep
+from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
+from .settings import (
+    collection_interval_from_environment,
+    grace_from_environment,
+    hash_seed_from_environment,
+    hosts_from_environment,
+    max_keep_from_environment,
+    node_grace_from_environment,
+    persist_from_environment,
+    preload_from_environment,
+    retention_from_environment,
+)
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: without these two there is no Ray; the others are restarted by Ray or not needed
+_VITAL = ("gcs_server", "raylet")
+_RAY_START_LIMIT_S = 90.0
+_DEPLOY_LIMIT_S = 120.0
+
+
+class _Stopped(BaseException):
+    """SIGTERM (or SIGINT, SIGHUP) arrived."""
+
+
+class Keeper:
+    """Start, watch and end one cluster."""
+
+    def __init__(self, plan: KeeperPlan, report_fd: int) -> None:
+        self._plan = plan
+        self._report_fd = report_fd
+        self._began = time.monotonic()
+        self._environment = ray_environment(plan, os.environ)
+
+    def start(self) -> None:
+        """Start everything and write the connection file; raises :class:`GpuReleaseError`."""
+        kind = "simulated GPU" if self._plan.simulated else "GPU"
+        self._say(f"starting Ray with {self._plan.gpus} {kind}{'' if self._plan.gpus == 1 else 's'}")
+        write_stand_in(self._plan)
+        address = self._start_ray()
+        self._say("starting the gateway and the node agent")
+        deployed = self._deploy(address)
+        connection = self._connection(address, deployed)
+        self._plan.paths.write_connection(connection)
+        log(f"ready at {connection.url} after {self._elapsed():.1f} s")
+        self._send(Ready(connection, started=True, gpus=self._plan.gpus, elapsed_s=self._elapsed()))
+
+    def watch(self) -> str:
+        """Reap children until Ray is gone; returns the reason in words."""
+        vital = self._vital_children()
+        while vital:
+            pid, status = os.waitpid(-1, 0)
+            if pid in vital:
+                return f"{vital[pid]} (pid {pid}) ended by itself, {_how(status)}"
+        return "Ray's processes are not there"
+
+    def end(self, reason: str, *, keep_logs: bool) -> None:
+        """End every process, remove the files; ``keep_logs`` saves Ray's logs for ``doctor``."""
+        log(f"ending: {reason}")
+        self._plan.paths.remove_connection()
+        count = sweep(self._plan.cluster, os.getpid(), self._plan.runtime)
+        reap_children(1.0)
+        if keep_logs:
+            self._save_logs()
+        remove_folder(self._plan.runtime)
+        log(f"ended {count} processes")
+
+    def fail(self, error: GpuReleaseError) -> None:
+        """Tell the starter why there is no cluster."""
+        self._send(Failed(type(error).code, error.message, error.mend))
+
+    def _start_ray(self) -> str:
+        try:
+            done = self._run(ray_command(self._plan), _RAY_START_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s", mend=_MEND) from None
+        if done.returncode != 0:
+            log(done.stdout + done.stderr)
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+            raise ClusterError(f"Ray did not start (exit status {done.returncode}): {said[0]}", mend=_MEND)
+        return read_ray_address(self._plan)
+
+    def _deploy(self, address: str) -> Deployed:
+        config = self._plan.paths.gateway_config
+        write_atomic(config, [msgspec.json.encode(self._gateway(address))], durable=False)
+        command = [sys.executable, "-m", "jupyter_gpu_release.gateway.deploy", str(config)]
+        try:
+            done = self._run(command, _DEPLOY_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"the gateway did not answer within {_DEPLOY_LIMIT_S:.0f} s", mend=_MEND) from None
+        log(done.stderr)
+        return read_deployed(done.stdout, done.stderr, done.returncode)
+
+    def _run(self, command: list[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL
+        )
+
+    def _gateway(self, address: str) -> GatewayConfig:
+        plan = self._plan
+        return GatewayConfig(
+            home=plan.home,
+            store=plan.store,
+            store_id=plan.store_id,
+            token_file=str(plan.paths.token),
+            runtime=plan.runtime,
+            ray_address=address,
+            host=plan.host,
+            port=plan.port,
+            cluster=plan.cluster,
+            simulated=plan.simulated,
+            preload=preload_from_environment(),
+            hash_seed=hash_seed_from_environment(),
+            reconnect_grace_s=grace_from_environment(),
+            node_grace_s=node_grace_from_environment(),
+            max_keep_s=max_keep_from_environment(),
+            retention=retention_from_environment(),
+            gc_interval_s=collection_interval_from_environment(),
+            allowed_hosts=hosts_from_environment(),
+            **persist_from_environment(plan.paths.spool),
+        )
+
+    def _connection(self, address: str, deployed: Deployed) -> Connection:
+        plan = self._plan
+        return Connection(
+            url=deployed.url,
+            token_file=str(plan.paths.token),
+            store=plan.store,
+            simulated=plan.simulated,
+            cluster=plan.cluster,
+            runtime=plan.runtime,
+            keeper_pid=os.getpid(),
+            keeper_created=psutil.Process().create_time(),
+            ray_address=address,
+            ray_version=deployed.ray_version,
+            python=deployed.python,
+            version=__version__,
+        )
+
+    def _vital_children(self) -> dict[int, str]:
+        children = psutil.Process().children(recursive=False)
+        return {child.pid: child.name() for child in children if child.name() in _VITAL}
+
+    def _save_logs(self) -> None:
+        target = self._plan.paths.log / "ray-of-the-last-crash"
+        part = target.with_suffix(".part")  # whoever sees the report sees all of it
+        for old in (target, part):
+            shutil.rmtree(old, ignore_errors=True)
+        for session in Path(self._plan.ray_folder).glob("session_*_*"):
+            with suppress(OSError, shutil.Error):
+                shutil.copytree(session / "logs", part, symlinks=True)
+        with suppress(OSError):
+            part.rename(target)
+
+    def _say(self, text: str) -> None:
+        log(text)
+        self._send(Progress(text, self._elapsed()))
+
+    def _send(self, line: StartLine) -> None:
+        # the starter may be gone (killed): the cluster is of use to the next one all the same
+        with suppress(BrokenPipeError):
+            os.write(self._report_fd, msgspec.json.encode(line) + b"\n")
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+
+_MEND = "see log/keeper.log below JUPYTER_GPU_HOME, and run `jupyter gpu doctor`"
+
+
+def read_deployed(stdout: str, stderr: str, status: int) -> Deployed:
+    """The record that ``broker.deploy`` printed; raises the error that it names."""
+    lines = stdout.strip().splitlines()
+    try:
+        deployed = msgspec.json.decode(lines[-1] if lines else b"", type=Deployed)
+    except msgspec.MsgspecError:
+        said = stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise ClusterError(f"the gateway did not start (exit status {status}): {said[0]}", mend=_MEND) from None
+    if not deployed.ok:
+        raise from_code(deployed.code, deployed.message, deployed.mend or _MEND)
+    return deployed
+
+
+def log(text: str) -> None:
+    """Append to ``log/keeper.log`` (standard error was redirected there)."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    for line in text.strip().splitlines():
+        sys.stderr.write(f"{stamp} [{os.getpid()}] {line}\n")
+    sys.stderr.flush()
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Stopped(signal.Signals(number).name)
+
+
+def _handle(handler: signal.Handlers | object) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def main() -> int:
+    """Process entry point."""
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=KeeperPlan)
+    report_fd, lock_fd = int(sys.argv[2]), int(sys.argv[3])
+    os.set_inheritable(report_fd, False)
+    os.set_inheritable(lock_fd, False)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _handle(_stop)
+    keeper = Keeper(plan, report_fd)
+    keep_logs = True
+    try:
+        msgspec.structs.replace(plan, keeper_pid=os.getpid()).write()
+        keeper.start()
+        os.close(report_fd)
+        os.close(lock_fd)
+        reason = keeper.watch()
+    except _Stopped as stopped:
+        reason, keep_logs = str(stopped), False
+    except GpuReleaseError as error:
+        _handle(signal.SIG_IGN)
+        keeper.end(error.message, keep_logs=True)
+        keeper.fail(error)
+        return 1
+    _handle(signal.SIG_IGN)
+    keeper.end(reason, keep_logs=keep_logs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

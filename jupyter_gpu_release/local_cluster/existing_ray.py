@@ -1,0 +1,225 @@
+"""``start --address``: the gateway on a Ray cluster that somebody else runs. No keeper: Ray restarts the gateway."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from .._version import __version__
+from ..client.autostart import Ready
+from ..client.home import Connection, HomePaths
+from ..errors import AuthenticationError, ClusterError, ConflictError, GpuReleaseError, OptionError
+from ..protocol.config import Deployed, GatewayConfig
+from ..store.files import write_atomic
+from .daemon import read_deployed
+from .launch_spec import runtime_root
+from .preflight import begin_store
+from .ray_head import LOOPBACK_ONLY
+from .settings import (
+    collection_interval_from_environment,
+    grace_from_environment,
+    hash_seed_from_environment,
+    hosts_from_environment,
+    max_keep_from_environment,
+    node_grace_from_environment,
+    persist_from_environment,
+    preload_from_environment,
+    retention_from_environment,
+)
+from .start import Asked, Say, ensure_token, running_connection, start_lock, stop_embedded
+
+_LIMIT_S = 180.0
+_CLEAN_UP_S = 60.0
+_CONNECT_S = 3.0
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_ALL = ("0.0.0.0", "::")
+
+
+def attach(address: str, *, home: HomePaths, store: str | None, host: str, port: int, progress: Say) -> Ready:
+    """Put the gateway on the Ray cluster at ``address`` and remember how to reach it.
+
+    Raises
+    ------
+    OptionError
+        The gateway could not be reached under this ``host`` and ``port``.
+    ConflictError
+        This home has a cluster already, or its gateway there has another host, port or store.
+    ClusterError
+        Ray is not there, has another version or another Python, or lacks this package; nothing is left there.
+    """
+    began = time.monotonic()
+    home.create()
+    with start_lock(home, progress):
+        running = running_connection(home)
+        if running is not None:
+            if not running.embedded and running.ray_address == address:
+                Asked(store=store, host=host, port=port).refuse_another(running)
+                return Ready(running, started=False)
+            raise ConflictError(_in_the_way(running), mend="run `jupyter gpu stop` first")
+        stop_embedded(home)
+        folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+        store_id = begin_store(home, folder)
+        ensure_token(home, progress)
+        config = _config(address, home, folder, host, port, store_id)
+        _check_reachable(address)
+        progress(f"putting the gateway on the Ray cluster at {address}")
+        deployed = _deploy(home, config, progress)
+        connection = _connection(config, deployed)
+        home.write_connection(connection)
+    return Ready(connection, started=True, gpus=deployed.gpus_total, elapsed_s=round(time.monotonic() - began, 3))
+
+
+def detach(home: HomePaths, connection: Connection, progress: Say) -> None:
+    """Take gateway, agents and leases off the Ray cluster again; its own processes run on."""
+    progress(f"taking the gateway off the Ray cluster at {connection.ray_address}")
+    config = GatewayConfig(
+        home=str(home.root),
+        store=connection.store,
+        token_file=connection.token_file,
+        runtime=connection.runtime,
+        ray_address=connection.ray_address,
+        cluster=connection.cluster,
+        embedded=False,
+    )
+    _ask_ray(home, config, "undeploy")
+    home.remove_connection()
+
+
+def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
+    try:
+        return _ask_ray(home, config, "deploy")
+    except GpuReleaseError as error:
+        if error.message.startswith("cannot connect"):
+            raise ClusterError(
+                f"{error.message}, though something listens there",
+                mend="is it Ray's GCS? Does it want a token: RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=its token file",
+            ) from error
+        if isinstance(error, AuthenticationError) or "does not let us in" in error.message:
+            raise  # nothing was made
+        # what was made before it failed is taken away
+        progress("it failed: taking away what is there already")
+        with suppress(GpuReleaseError):
+            _ask_ray(home, config, "undeploy", _CLEAN_UP_S)
+        raise
+
+
+def _in_the_way(running: Connection) -> str:
+    what = "this machine's own cluster" if running.embedded else f"a gateway on {running.ray_address}"
+    return f"{what} is in use already"
+
+
+def _config(address: str, home: HomePaths, store: Path, host: str, port: int, store_id: str) -> GatewayConfig:
+    ray_host = address.rpartition(":")[0].strip("[]")
+    cluster = secrets.token_hex(8)
+    return GatewayConfig(
+        home=str(home.root),
+        store=str(store),
+        token_file=str(home.token),
+        runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
+        ray_address=address,
+        host=host,
+        port=port,
+        store_id=store_id,
+        public_url=_public_url(ray_host, host, port),
+        cluster=cluster,
+        embedded=False,
+        preload=preload_from_environment(),
+        hash_seed=hash_seed_from_environment(),
+        reconnect_grace_s=grace_from_environment(),
+        node_grace_s=node_grace_from_environment(),
+        max_keep_s=max_keep_from_environment(),
+        retention=retention_from_environment(),
+        gc_interval_s=collection_interval_from_environment(),
+        **persist_from_environment(),
+        allowed_hosts=[ray_host, *hosts_from_environment()],
+    )
+
+
+def _public_url(ray_host: str, host: str, port: int) -> str:
+    """What clients connect to; empty: ``host`` and ``port`` as they are."""
+    if host in _LOOPBACK:
+        if ray_host not in _LOOPBACK | _own_addresses():
+            raise OptionError(
+                f"the gateway would listen on {host} of {ray_host}, where this machine cannot reach it",
+                mend="run this on the head node, or add --host 0.0.0.0 --port 8765",
+            )
+        return ""
+    if not port:
+        raise OptionError(f"--host {host} needs a port that clients can know", mend="add --port 8765")
+    reachable = ray_host if host in _ALL else host
+    return f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+
+
+def _check_reachable(address: str) -> None:
+    """Say at once that nobody is there; Ray's own clients try for a minute."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address}: {error.strerror or error}",
+            mend="give the address of its GCS (`ray start --head` prints it; the port is 6379 unless chosen)",
+        ) from error
+
+
+def _ray_environment(address: str) -> dict[str, str]:
+    """Ray takes a loopback address for one of the machine's others, unless told that the cluster is on loopback."""
+    host, _, port = address.rpartition(":")
+    if host not in _LOOPBACK:
+        return dict(os.environ)
+    for other in _own_addresses() - _LOOPBACK:
+        try:
+            socket.create_connection((other, int(port)), timeout=_CONNECT_S).close()
+        except OSError:
+            continue
+        return dict(os.environ)
+    return {**os.environ, **LOOPBACK_ONLY}
+
+
+def _own_addresses() -> set[str]:
+    return {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+
+
+def _ask_ray(home: HomePaths, config: GatewayConfig, action: str, limit_s: float = _LIMIT_S) -> Deployed:
+    """Run ``broker.deploy`` or ``broker.undeploy``: drivers that live for this one thing."""
+    write_atomic(home.gateway_config, [msgspec.json.encode(config)], durable=False)
+    command = [sys.executable, "-m", f"jupyter_gpu_release.gateway.{action}", str(home.gateway_config)]
+    try:
+        done = subprocess.run(
+            command,
+            env=_ray_environment(config.ray_address),
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"Ray at {config.ray_address} did not answer within {limit_s:.0f} s",
+            mend="check the address (HOST:PORT of the GCS), the network and RAY_AUTH_TOKEN_PATH",
+        ) from None
+    return read_deployed(done.stdout, done.stderr, done.returncode)
+
+
+def _connection(config: GatewayConfig, deployed: Deployed) -> Connection:
+    return Connection(
+        url=deployed.url,
+        token_file=config.token_file,
+        store=config.store,
+        embedded=False,
+        cluster=config.cluster,
+        runtime=config.runtime,
+        ray_address=config.ray_address,
+        ray_version=deployed.ray_version,
+        python=deployed.python,
+        version=__version__,
+    )

@@ -1,0 +1,71 @@
+"""Checks of store and host before a start."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import msgspec
+
+from ..client.home import HomePaths
+from ..errors import OptionError, StoreError
+from ..store.identity import FILE, check_identity, expect_store
+from ..store.run_folders import make_store, probe_store
+
+
+class _LastStart(msgspec.Struct):
+    store: str = ""
+    store_id: str = ""
+
+
+def expect_last(home: HomePaths, folder: Path) -> None:
+    """Raise :class:`StoreError` when the cluster's last start used this store, and it is not there now.
+
+    Not there: no folder ``runs/``, or another store (or a plain folder) in its place. An empty ``store.json`` accepts
+    what lies there.
+    """
+    try:
+        last = msgspec.json.decode(home.gateway_config.read_bytes(), type=_LastStart)
+    except (OSError, msgspec.MsgspecError):
+        return
+    if last.store != str(folder) or _is_accepted(folder):
+        return
+    if not (folder / "runs").is_dir():
+        raise StoreError(
+            f"the store {folder} is not there; the last start of this cluster had it",
+            mend="is it mounted? To begin anew with an empty one: "
+            f"mkdir -p -m 700 '{folder}/runs' && : > '{folder}/{FILE}'",
+        )
+    check_identity(folder, last.store_id)
+
+
+def _is_accepted(folder: Path) -> bool:
+    try:
+        return (folder / "runs").is_dir() and (folder / FILE).stat().st_size == 0
+    except OSError:
+        return False
+
+
+def begin_store(home: HomePaths, folder: Path) -> str:
+    """Make the store where there was none, and try it; returns its id. Raises :class:`StoreError`."""
+    expect_last(home, folder)
+    ident = make_store(folder)
+    expect_store(folder, ident)
+    probe_store(folder)
+    return ident
+
+
+def check_host(host: str) -> None:
+    """Resolve ``host`` and bind a free port there; raises :class:`OptionError` naming ``--host``."""
+    mend = "write an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"--host {host}: no such address ({reason})", mend=mend) from error
+    family, kind, protocol, _, address = found[0]
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except OSError as error:
+        raise OptionError(f"--host {host}: nothing can listen there ({error.strerror})", mend=mend) from error

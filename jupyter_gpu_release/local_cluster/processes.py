@@ -1,0 +1,230 @@
+"""Which processes belong to a cluster, and ending them all.
+
+Three signs, because each fails somewhere: the environment marker (Ray's workers overwrite their environment
+with their title), the keeper's session (a cell may call ``setsid``) and descent (lost when a parent dies).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+#: the keeper's orders, in its runtime folder
+PLAN_FILE = "keeper.json"
+_DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+_TERM_GRACE_S = 3.0
+#: name of the processes (of node/results/persister.py) that, told to end, first write what they keep to the node's own
+#: disk
+_PERSISTER = "jgr-persister"
+#: one that writes nothing for so long cannot
+_SPILL_STALLED_S = 15.0
+_KILL_WAIT_S = 2.0
+
+
+def marker_of(pid: int) -> str:
+    """The cluster id in the environment of process ``pid``; empty when it has none or may not be read."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    prefix = f"{CLUSTER_MARKER}=".encode()
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return entry[len(prefix) :].decode(errors="replace")
+    return ""
+
+
+def keeper_alive(pid: int, cluster: str) -> bool:
+    """Whether ``pid`` is the keeper of ``cluster`` still, and not a process that got its number later."""
+    return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> list[int]:
+    """Ids of every living process of ``cluster`` except the caller, in their order."""
+    return [process.pid for process in _members(cluster, keeper_pid, runtime)]
+
+
+def marked_clusters() -> dict[str, list[int]]:
+    """Cluster id → its processes that carry the marker, for all clusters whose processes we may see."""
+    found: dict[str, list[int]] = {}
+    for pid in psutil.pids():
+        cluster = marker_of(pid)
+        if cluster and pid != os.getpid() and is_alive(pid):
+            found.setdefault(cluster, []).append(pid)
+    return found
+
+
+def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
+    """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended.
+
+    Ray's daemons go first and at once: they have nothing to save, and they would start the gateway and the
+    agents again. The others (cells among them) get SIGTERM, and SIGKILL after ``grace_s``; results that are not
+    durable yet are waited for while they are being written to the node's own disk.
+    """
+    ended: set[int] = set()  # one that takes long to die is found again
+    for attempt in range(4):
+        found = _members(cluster, keeper_pid, runtime)
+        if not found:
+            break
+        ended.update(process.pid for process in found)
+        daemons = [process for process in found if _is_ray_daemon(process)]
+        others = [process for process in found if process not in daemons]
+        _signal(daemons, "kill")
+        _signal(others, "terminate")
+        _wait_spilled([process for process in others if _keeps_results(process)])
+        _signal(_wait_gone(others, grace_s if attempt == 0 else 0.0), "kill")
+        _wait_gone(found, _KILL_WAIT_S)
+    return len(ended)
+
+
+def keeps_results(cluster: str) -> bool:
+    """Whether a process of ``cluster`` is still writing results to the node's own disk."""
+    return any(_keeps_results(process) for process in psutil.process_iter() if marker_of(process.pid) == cluster)
+
+
+def _keeps_results(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == _PERSISTER) and is_alive(process.pid)
+    except psutil.Error:
+        return False
+
+
+def _wait_spilled(persisters: list[psutil.Process]) -> None:
+    """Wait while they write."""
+    written, since = -1, time.monotonic()
+    while persisters and time.monotonic() - since < _SPILL_STALLED_S:
+        persisters = _wait_gone(persisters, 0.1)
+        now_written = sum(map(_written, persisters))
+        if now_written != written:
+            written, since = now_written, time.monotonic()
+
+
+def _written(process: psutil.Process) -> int:
+    try:
+        return int(process.io_counters().write_chars)
+    except psutil.Error:
+        return 0
+
+
+def reap_children(timeout_s: float) -> None:
+    """Wait until this process has no children; what it leaves unreaped would stay where init reaps nothing."""
+    deadline = time.monotonic() + timeout_s
+    while psutil.Process().children() and time.monotonic() < deadline:
+        _reap()
+        time.sleep(0.01)
+
+
+def _members(cluster: str, keeper_pid: int, runtime: str) -> list[psutil.Process]:
+    everyone = list(psutil.process_iter())
+    members = {process.pid: process for process in everyone if _is_marked(process.pid, cluster, runtime)}
+    # The session's number alone proves nothing (after a reboot it may be a terminal's): it must hold a marked one.
+    if keeper_pid > 0 and any(_session(pid) == keeper_pid for pid in members):
+        members.update({process.pid: process for process in everyone if _session(process.pid) == keeper_pid})
+    for process in list(members.values()):
+        members.update({child.pid: child for child in _descendants(process)})
+    members.pop(os.getpid(), None)
+    return [members[pid] for pid in sorted(members) if is_alive(pid)]
+
+
+def _is_ray_daemon(process: psutil.Process) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    program = Path(words[0]).name if words else ""
+    return program in _DAEMONS or any(word.endswith("/ray/dashboard/dashboard.py") for word in words[1:3])
+
+
+def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
+    return marker_of(pid) == cluster or (bool(runtime) and _is_ray_process_of(pid, runtime))
+
+
+def _is_ray_process_of(pid: int, runtime: str) -> bool:
+    """Whether it is a Python process of Ray (its title replaced its environment) with a log in ``runtime``."""
+    try:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            return False
+        return any(os.readlink(entry).startswith(runtime + "/") for entry in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _signal(processes: Iterable[psutil.Process], method: str) -> None:
+    for process in processes:
+        try:
+            getattr(process, method)()
+        except psutil.Error:
+            continue
+
+
+def _wait_gone(processes: list[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait until all are gone (zombies count as gone) and return those that are not."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        _reap()
+        processes = [process for process in processes if process.is_running() and is_alive(process.pid)]
+        if not processes or time.monotonic() > deadline:
+            return processes
+        time.sleep(0.02)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def remove_folder(path: str | Path) -> None:
+    """Remove a runtime folder in which processes that are just dying may still make files.
+
+    The plan goes last: as long as it is there, the next start or stop finds the folder again.
+    """
+    folder = Path(path)
+    for _ in range(20):
+        if not folder.exists() or _is_removed(folder):
+            return
+        time.sleep(0.05)
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != PLAN_FILE:
+                entry.unlink(missing_ok=True)
+        if [entry.name for entry in folder.iterdir()] in ([], [PLAN_FILE]):
+            shutil.rmtree(folder)
+    except OSError:
+        return False
+    return not folder.exists()

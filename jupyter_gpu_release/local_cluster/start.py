@@ -1,0 +1,358 @@
+"""Start, find, stop the local cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..client.autostart import Failed, Progress, Ready, StartLine
+from ..client.home import Connection, HomePaths, read_secret, write_secret
+from ..errors import (
+    AuthenticationError,
+    ClusterError,
+    ConflictError,
+    GatewayUnavailableError,
+    ImpossibleAskError,
+    from_code,
+)
+from ..host.environment import for_cluster
+from ..protocol.config import GatewayConfig
+from ..units import counted
+from .gpus import read_hardware, usable_gpus
+from .launch_spec import KeeperPlan, make_runtime_folder, read_plans
+from .preflight import begin_store, check_host
+from .processes import (
+    CLUSTER_MARKER,
+    PLAN_FILE,
+    cluster_processes,
+    is_alive,
+    keeper_alive,
+    keeps_results,
+    remove_folder,
+    sweep,
+)
+from .settings import (
+    grace_from_environment,
+    hosts_from_environment,
+    node_grace_from_environment,
+    persist_from_environment,
+    preload_from_environment,
+)
+
+DEFAULT_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of ``start``; None, :data:`DEFAULT_HOST` and port 0 leave it open."""
+
+    gpus: int | None = None
+    simulated: int | None = None
+    store: str | None = None
+    host: str = DEFAULT_HOST
+    port: int = 0
+
+    def refuse_another(self, running: Connection) -> None:
+        """Raise :class:`ConflictError` when the running cluster is not what was asked for in so many words."""
+        for what in self._differences(running):
+            raise ConflictError(
+                f"a cluster with {what} runs already", mend="to change that: `jupyter gpu stop`, then start it anew"
+            )
+
+    def _differences(self, running: Connection) -> Iterator[str]:
+        real_or_not = None if self.gpus is None and self.simulated is None else self.simulated is not None
+        kind = "simulated GPU" if running.simulated else "real GPU"
+        if real_or_not is not None and running.embedded and real_or_not != running.simulated:
+            yield f"{kind}s"
+        if self.store is not None and Path(self.store).absolute() != Path(running.store):
+            yield f"the store {running.store}"
+        if not running.embedded:
+            yield from self._other_place(running, _settings_of(running))
+            return
+        plan = next((plan for plan in read_plans() if plan.runtime == running.runtime), None)
+        if plan is None:
+            return
+        if (self.simulated if self.gpus is None else self.gpus) not in (None, plan.gpus):
+            yield counted(plan.gpus, kind)
+        yield from self._other_place(running, plan)
+
+    def _other_place(self, running: Connection, served: KeeperPlan | GatewayConfig) -> Iterator[str]:
+        if self.host not in (DEFAULT_HOST, served.host):
+            yield f"a gateway that listens on {served.host} alone"
+        if self.port not in (0, served.port):
+            yield f"its gateway at {running.url}"
+
+
+def _settings_of(attached: Connection) -> GatewayConfig:
+    """What the gateway was started with, beside its token."""
+    home = HomePaths(Path(attached.token_file).parent)
+    try:
+        return msgspec.json.decode(home.gateway_config.read_bytes(), type=GatewayConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ClusterError(
+            f"cannot read what the running gateway was started with: {error}", mend="run `jupyter gpu stop` first"
+        ) from error
+
+
+DEFAULT_SIMULATED_GPUS = 4
+_STOP_LIMIT_S = 12.0
+_LOCK_LIMIT_S = 180.0
+
+Say = Callable[[str], None]
+
+
+class StopReport(msgspec.Struct, frozen=True):
+    """What ``stop`` ended: clusters and processes (the keeper counts too)."""
+
+    clusters: int = 0
+    processes: int = 0
+
+
+def start_embedded(
+    *,
+    gpus: int | None = None,
+    simulated: int | None = None,
+    store: str | None = None,
+    host: str = DEFAULT_HOST,
+    port: int = 0,
+    home: HomePaths | None = None,
+    progress: Say,
+) -> Ready:
+    """Start the cluster, or find the running one (``started`` false).
+
+    Parameters
+    ----------
+    gpus, simulated
+        Number of real GPUs, or of simulated ones. Neither: all real ones, else 4 simulated.
+    store
+        Root of the store; default ``JUPYTER_GPU_STORE``, else ``<home>/store``.
+    progress
+        Called with each step in words.
+
+    Raises
+    ------
+    ImpossibleAskError, OptionError
+        More real GPUs than there are; a ``host`` that is none of this machine's.
+    ConflictError
+        A cluster of another shape runs already.
+    ClusterError, StoreError
+        Nothing was started and nothing is left.
+    """
+    home = home or HomePaths.from_environment()
+    home.create()
+    with start_lock(home, progress) as lock_fd:
+        running = running_connection(home)
+        if running is not None:
+            Asked(gpus, simulated, store, host, port).refuse_another(running)
+            return Ready(running, started=False)
+        _clear_dead(home, progress)
+        plan = _plan(home, gpus, simulated, store, host, port, progress)
+        return _launch(plan, lock_fd, progress)
+
+
+def running_connection(home: HomePaths) -> Connection | None:
+    """The connection of a cluster whose keeper lives (or that is attached), else None."""
+    connection = readable_connection(home)
+    if connection is None or not connection.embedded:
+        return connection
+    return connection if keeper_alive(connection.keeper_pid, connection.cluster) else None
+
+
+def stop_embedded(home: HomePaths) -> StopReport:
+    """End every cluster of ``home``, also one whose keeper is dead; doing it twice is fine."""
+    clusters, processes = 0, 0
+    connection = readable_connection(home)
+    found = {plan.cluster: (plan.keeper_pid, plan.runtime) for plan in read_plans(home)}
+    if connection is not None and connection.embedded:
+        found.setdefault(connection.cluster, (connection.keeper_pid, connection.runtime))
+    for cluster, (keeper_pid, runtime) in found.items():
+        ended = _end_cluster(cluster, keeper_pid, runtime)
+        processes += ended
+        clusters += ended > 0
+    _keepers[:] = [keeper for keeper in _keepers if keeper.poll() is None]
+    if connection is None or connection.embedded:
+        home.remove_connection()
+    return StopReport(clusters, processes)
+
+
+def readable_connection(home: HomePaths) -> Connection | None:
+    """The connection file's content; a damaged one is as good as none, start and stop put it right."""
+    try:
+        return home.read_connection()
+    except GatewayUnavailableError:
+        return None
+
+
+def _plan(
+    home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
+) -> KeeperPlan:
+    (
+        preload_from_environment(),
+        grace_from_environment(),
+        node_grace_from_environment(),
+        persist_from_environment(),
+        hosts_from_environment(),
+    )  # a mistake in these is said before anything starts
+    check_host(host)
+    count, is_simulated = choose_gpus(gpus, simulated)
+    folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+    store_id = begin_store(home, folder)
+    ensure_token(home, progress)
+    write_secret(home.ray_token, secrets.token_urlsafe(32))
+    return KeeperPlan(
+        cluster=secrets.token_hex(8),
+        home=str(home.root),
+        runtime=str(make_runtime_folder()),
+        store=str(folder),
+        store_id=store_id,
+        gpus=count,
+        simulated=is_simulated,
+        cpus=len(os.sched_getaffinity(0)),
+        host=host,
+        port=port,
+    )
+
+
+def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
+    """How many GPUs the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
+    if simulated is not None:
+        return simulated, True
+    hardware = read_hardware()
+    real = usable_gpus(hardware)
+    if gpus is None:
+        return (real, False) if real else (DEFAULT_SIMULATED_GPUS, True)
+    if gpus > real:
+        why = f" ({hardware.problem})" if hardware.problem else ""
+        raise ImpossibleAskError(
+            f"--gpus {gpus}: this machine has {real} usable NVIDIA GPUs{why}",
+            mend=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"use --simulated-gpus {gpus}",
+        )
+    return gpus, False
+
+
+def ensure_token(home: HomePaths, progress: Say) -> None:
+    """Make the gateway's token, unless there is one that nobody else could read."""
+    try:
+        read_secret(home.token)
+    except AuthenticationError as error:
+        if home.token.exists():
+            progress(f"making a new gateway token: {error.message}")
+        write_secret(home.token, secrets.token_urlsafe(32))
+
+
+#: children that outlive whoever started them; kept, so that nobody takes one for forgotten (``ResourceWarning``)
+_keepers: list[subprocess.Popen[bytes]] = []
+
+
+def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
+    read_fd, write_fd = os.pipe()
+    try:
+        keeper = _spawn_keeper(plan, write_fd, lock_fd)
+    except OSError as error:
+        os.close(read_fd)
+        remove_folder(plan.runtime)
+        raise ClusterError(f"cannot start a process: {error.strerror}") from error
+    finally:
+        os.close(write_fd)
+    ready = False
+    try:
+        result = _follow(read_fd, plan, progress)
+        ready = True
+        _keepers.append(keeper)
+        return result
+    finally:
+        if not ready:
+            _end_cluster(plan.cluster, keeper.pid, plan.runtime)
+            keeper.wait()
+
+
+def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
+    plan.write()
+    environment = for_cluster(os.environ) | {CLUSTER_MARKER: plan.cluster}
+    command = [sys.executable, "-m", "jupyter_gpu_release.local_cluster.daemon", f"{plan.runtime}/{PLAN_FILE}"]
+    with (plan.paths.log / "keeper.log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, str(write_fd), str(lock_fd)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            pass_fds=(write_fd, lock_fd),
+            start_new_session=True,
+        )
+
+
+def _follow(read_fd: int, plan: KeeperPlan, progress: Say) -> Ready:
+    with os.fdopen(read_fd, "rb") as lines:
+        for raw in lines:
+            line = msgspec.json.decode(raw, type=StartLine)
+            if isinstance(line, Ready):
+                return line
+            if isinstance(line, Failed):
+                raise from_code(line.code, line.message, line.mend)
+            if isinstance(line, Progress):
+                progress(line.text)
+    raise ClusterError("the start was stopped", mend=f"see {plan.paths.log / 'keeper.log'}, then start again")
+
+
+def _clear_dead(home: HomePaths, progress: Say) -> None:
+    """End what a cluster left whose keeper is dead (killed, or the machine was restarted)."""
+    report = stop_embedded(home)
+    if report.processes:
+        progress(f"ended {report.processes} processes that an earlier cluster left behind")
+
+
+def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
+    """End one cluster; returns the number of processes that it had."""
+    count = len(cluster_processes(cluster, keeper_pid, runtime))
+    if keeper_alive(keeper_pid, cluster):
+        os.kill(keeper_pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        while is_alive(keeper_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
+            time.sleep(0.02)
+    sweep(cluster, keeper_pid, runtime)
+    folder = Path(runtime)
+    if folder.name.startswith("jgr-"):
+        remove_folder(folder)
+    return count
+
+
+@contextmanager
+def start_lock(home: HomePaths, progress: Say) -> Iterator[int]:
+    """Hold the start lock; waits for another start to end (its keeper holds the lock until it is ready)."""
+    descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _acquire(descriptor, progress)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, progress: Say) -> None:
+    deadline = time.monotonic() + _LOCK_LIMIT_S
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not told:
+                progress("waiting for another start")
+                told = True
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"another start has been going on for {_LOCK_LIMIT_S:.0f} s", mend="run `jupyter gpu stop` first"
+            )
+        time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""The node's agent, a Ray actor."""

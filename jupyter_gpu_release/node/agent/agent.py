@@ -1,0 +1,477 @@
+"""The agent actor; grants, raylet watch, simulated GPUs.
+
+The agent also says which of Ray's workers stays for them (``gateway/cluster/lease_workers.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import ray
+
+from ..._version import __version__
+from ...errors import ClusterError, GpuReleaseError
+from ...host import process_control
+from ...host.gpu_reader import CardReader
+from ...host.gpus import Nvml
+from ...host.process_control import machine_bytes
+from ...protocol.node import (
+    AgentConfig,
+    GpuInfo,
+    Granted,
+    JoinOrder,
+    NodeInfo,
+    RunFollows,
+    RunUnbegun,
+    StartOrder,
+    grant_socket,
+    lease_worker_socket,
+)
+from ...protocol.runs import Outcome
+from ...protocol.wire import decode, encode
+from ...store.run_folders import probe_store
+from ..gang.layout import Where
+from ..results.keeper import Keeping
+from .fork_servers import ForkServers
+from .gpu_use import UseMeter
+from .packages import Packages, missing
+from .process_reuse import PromisedCalls
+from .recorder import Reporter
+from .remote_ranks import Lending, Loans
+from .run import AdoptedRun, RunOnNode
+from .store_watch import StoreWatch
+
+#: part of the machine's memory that cells may use, and the least share of it that a run gets by default
+USABLE = 0.9
+LEAST_SHARE = 0.05
+
+
+def share(order: StartOrder, gpus: int, cpus: int) -> int:
+    """A default limit in bytes, so that no cell takes the others down: the run's share of a node with so many."""
+    part = order.gpus / gpus if order.gpus and gpus else min(1.0, (order.cpus or 1) / max(cpus, 1))
+    return int(machine_bytes() * USABLE * max(part, LEAST_SHARE))
+
+
+_END_S = 2.0
+
+
+def watch(on_gone: Callable[[], None]) -> None:
+    """Have ``on_gone`` called when the raylet, this process's parent, is gone."""
+    asyncio.get_event_loop().add_reader(os.pidfd_open(os.getppid()), on_gone)
+
+
+def end_with_it(node: str, servers: ForkServers, keeping: Keeping) -> None:
+    """End everything of this node but what keeps results; does not return."""
+    deadline = time.monotonic() + _END_S
+    spilling = frozenset(keeping.leave())
+    servers.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
+    children = psutil.Process().children(recursive=True)
+    psutil.wait_procs(children, timeout=max(0.0, deadline - time.monotonic()))
+    process_control.end_marked(process_control.NODE_MARKER, node, spare=spilling)
+    os._exit(1)
+
+
+def simulated_gpus(count: int) -> list[GpuInfo]:
+    """``count`` cards that exist in Ray's bookkeeping only."""
+    return [GpuInfo(index=str(index), name="simulated GPU", simulated=True) for index in range(count)]
+
+
+def counted(node: str) -> tuple[int, int]:
+    """GPUs and CPUs that Ray counts on this node."""
+    for entry in ray.nodes():
+        if entry["NodeID"] == node:
+            resources = entry["Resources"]
+            return int(resources.get("GPU", 0)), int(resources.get("CPU", 0)) or os.cpu_count() or 1
+    return 0, os.cpu_count() or 1
+
+
+_MOST_EARLY = 64
+
+
+class LeaseWord:
+    """``on_told`` takes in the accelerators of a run, and says whether the run is known here."""
+
+    def __init__(self, runtime: str, node: str, on_told: Callable[[str, list[str]], bool]) -> None:
+        self._on_told = on_told
+        #: told of before the order came
+        self._early: dict[str, list[str]] = {}
+        path = Path(grant_socket(runtime, node))
+        path.unlink(missing_ok=True)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._sock.bind(str(path))
+        path.chmod(0o600)
+        asyncio.get_event_loop().add_reader(self._sock, self._hear)
+
+    def early(self, run: str) -> list[str] | None:
+        """The accelerators of a run whose order comes only now; None when they are not known yet."""
+        return self._early.pop(run, None)
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
+            while True:
+                told = decode(self._sock.recv(1 << 16), Granted)
+                if not self._on_told(told.run, told.gpu_ids):
+                    self._early = {**dict(list(self._early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
+
+
+class LeaseWorker:
+    """Holds on to one worker process: it stays while this connection does, others end as Ray likes."""
+
+    def __init__(self, runtime: str, node: str) -> None:
+        self._line: socket.socket | None = None
+        path = Path(lease_worker_socket(runtime, node))
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(str(path))
+        path.chmod(0o600)
+        self._listener.listen()
+        asyncio.get_event_loop().add_reader(self._listener, self._take)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a worker is held."""
+        return self._line is not None
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            line, _ = self._listener.accept()
+            if self._line is not None:
+                line.close()
+                return
+            self._line = line
+            asyncio.get_event_loop().add_reader(line, self._on_gone)
+
+    def _on_gone(self) -> None:
+        """It never says anything: it has ended."""
+        if self._line is not None:
+            asyncio.get_event_loop().remove_reader(self._line)
+            self._line.close()
+            self._line = None
+
+
+log = logging.getLogger(__name__)
+#: processes of an earlier agent get so long to go: they may hold gigabytes
+_AGENT_END_S = 60.0
+#: until a node that can start no cells tries again
+_AGAIN_S = 30.0
+#: a driver that has not answered after this is in trouble
+_CARDS_S = 1.5
+
+
+class NodeAgent:
+    """Every argument and result is a msgpack record of protocol.runs."""
+
+    def __init__(self, config: bytes) -> None:
+        self._config = decode(config, AgentConfig)
+        context = ray.get_runtime_context()
+        self._node: str = context.get_node_id()
+        self._incarnation = secrets.token_hex(8)
+        Path(self._config.runtime).mkdir(mode=0o700, parents=True, exist_ok=True)
+        # whatever an earlier agent of this node left behind
+        process_control.end_marked(
+            process_control.NODE_MARKER, self._node, spare=process_control.persisters(), wait_s=_AGENT_END_S
+        )
+        self._keeping = Keeping(self._config, self._node)
+        self._cards = CardReader(Nvml())
+        self._meter = UseMeter(self._cards)
+        self._runs: dict[str, RunOnNode | AdoptedRun] = {}
+        self._ungranted: dict[str, RunOnNode] = {}
+        self._promised = PromisedCalls()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reporter = Reporter(self._config, self._node, self._incarnation)
+        self._store = StoreWatch(self._config.store)
+        self._packages = Packages()
+        self._gpu_total, self._cpu_total = counted(self._node)
+        self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
+        marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
+        marks.mkdir(mode=0o700, exist_ok=True)
+        self._where = Where(address=ray.util.get_node_ip_address(), marks=str(marks))
+        self._lending = Lending(self._where.address, self._gang_of)
+        self._loans = Loans(self._servers, self._where.address, None if self._config.simulated else self._meter)
+        watch(self._on_raylet_gone)
+        self._adopt()
+        self._lease_word = LeaseWord(self._config.runtime, self._node, self._on_told)
+        self._lease_worker = LeaseWorker(self._config.runtime, self._node)
+        self._spawn(self._reporter.run())
+        self._spawn(self._warm_up())
+
+    # ------------------------------------------------------------------------- Ray's methods
+    async def hello(self) -> bytes:
+        """Who this node is."""
+        return encode(self._info())
+
+    async def start(self, order_bytes: bytes) -> None:
+        """Carry out an order; returns when accepted, a second time for the same run does nothing.
+
+        Ranks get ready at once; the cell begins when the run's accelerators are known.
+        """
+        order = decode(order_bytes, StartOrder)
+        self._promised.drop(order.run)
+        if order.run in self._runs:
+            return
+        if order.run in self._ungranted:  # ordered by a gateway that died before it was granted
+            if order.gpu_ids is not None:
+                self._grant(order.run, order.gpu_ids)
+            return
+        run = self._ungranted[order.run] = self._made(order)
+        self._spawn(self._carry_out(run))
+        ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
+        if ids is not None:
+            self._grant(order.run, ids)
+
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        """The run's accelerators; does nothing when they are known already."""
+        if self._loans.grant(run, gpu_ids):
+            return
+        if run not in self._ungranted and run not in self._runs:
+            raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
+        self._grant(run, gpu_ids)
+
+    async def abandon(self, run: str) -> None:
+        """The run's lease came to nothing: forget it; if it may have begun, it is ended."""
+        self._loans.abandon(run)
+        if not await self.forget_unbegun(run) and run in self._runs:
+            self._runs[run].signal("kill", "lost")
+
+    async def forget_unbegun(self, run: str) -> bool:
+        """Forget a run that no process has been told to begin; False: it may have begun, or is not known."""
+        self._lease_word.early(run)
+        found = self._ungranted.pop(run, None)
+        if found is not None:
+            found.abandon()
+            return True
+        granted = self._runs.get(run)
+        if isinstance(granted, RunOnNode) and granted.withdraw():
+            del self._runs[run]
+            return True
+        return False
+
+    async def stay(self, run: str) -> None:
+        """Another call of the function of ``run`` waits now."""
+        self._servers.put_off()
+        if (found := self._gang_of(run)) is not None:
+            found.gang.stay()
+
+    async def let_go(self, run: str) -> None:
+        """No further call follows ``run``: returns when the process that stayed after it is gone."""
+        await self._servers.staying.let_go(run)
+
+    async def promise(self, orders: bytes) -> str:
+        """list[StartOrder]: each begins on what a call of the same function leaves. Returns which agent this is."""
+        self._servers.put_off()
+        for order in decode(orders, list[StartOrder]):
+            if self._gang_of(order.run) is None:
+                self._promised.add(order)
+        return self._incarnation
+
+    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
+        """Take promises back (all of them for None); list[RunFollows]: those of ``runs`` that have begun."""
+        self._promised.withdraw(runs)
+        known = [found for run in runs or () if (found := self._gang_of(run)) is not None]
+        return self._incarnation, encode([run.follows for run in known if run.follows is not None])
+
+    async def listen(self) -> tuple[str, int]:
+        """Address and port at which other nodes lend their ranks to gangs that this one leads."""
+        return await self._lending.listen()
+
+    async def join(self, order_bytes: bytes) -> None:
+        """Lend ranks to a gang; returns when accepted."""
+        order = decode(order_bytes, JoinOrder)
+        loan = self._loans.begin(order)
+        if loan is not None:
+            self._spawn(self._loans.carry_out(order.run, loan))
+            ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
+            if ids is not None:
+                loan.grant(ids)
+
+    async def lends(self, run: str) -> bool:
+        """Whether ranks are lent to this gang."""
+        return run in self._loans
+
+    async def leave(self, run: str) -> None:
+        """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
+        await self._loans.leave(run)
+
+    async def lose_member(self, run: str, node: str) -> None:
+        """A node that lends ranks to a gang led here is gone."""
+        found = self._gang_of(run)
+        if found is not None:
+            found.gang.lose(node)
+
+    async def has_begun(self, run: str) -> bool:
+        """Whether a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
+        return run in self._runs or (Path(self._where.marks) / run).exists()
+
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
+        found = self._runs.get(run)
+        if found is not None:
+            found.signal(name, reason)
+
+    async def answer(self, run: str, rank: int, body: bytes) -> None:
+        """The kernel's :class:`.Answer` to a rank that has asked; unknown runs are ignored."""
+        if (found := self._gang_of(run)) is not None:
+            found.gang.answer(rank, body)
+
+    async def runs(self) -> bytes:
+        """list[NodeRun]: all runs not yet forgotten."""
+        return encode([run.view() for run in self._runs.values()])
+
+    async def events(self, run: str, after: int) -> bytes:
+        """list[Event] above ``after``, from the run's log."""
+        found = self._runs.get(run)
+        return encode(await self._keeping.threads.run(found.events, after) if found else [])
+
+    async def forget(self, runs: list[str]) -> None:
+        """The gateway has recorded the end of these runs."""
+        for run in runs:
+            found = self._runs.get(run)
+            if found is not None and found.phase == "final":
+                del self._runs[run]
+                self._keeping.forget(run)
+            (Path(self._where.marks) / run).unlink(missing_ok=True)
+
+    async def give_up(self, run: str, reason: str) -> bool:
+        """Drop a run's results that are not durable yet; False: there are none."""
+        return self._keeping.give_up(run, reason)
+
+    async def keep(self, run: str, folder: str, outcome: bytes) -> None:
+        """Make small results durable that the gateway has and an earlier agent did not come to write."""
+        if run not in self._runs:
+            self._take_over(run, folder, decode(outcome, Outcome))
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        """Which top-level packages of ``names`` are not installed here."""
+        return missing(names)
+
+    async def environment(self, imports: list[str]) -> bytes:
+        """Environment: which packages these imports mean here, with what they require."""
+        return encode(await asyncio.to_thread(self._packages.environment, imports))
+
+    async def gpus(self) -> bytes:
+        """list[GpuInfo] with memory and utilisation now."""
+        await self._read_cards()
+        return encode(self._gpus())
+
+    async def probe_store(self, path: str) -> str:
+        """Write and read the store from this node: empty when well, else the error."""
+        try:
+            await self._keeping.threads.run(probe_store, Path(path))
+        except GpuReleaseError as error:
+            return str(error)
+        return ""
+
+    # ----------------------------------------------------------------------------- the inside
+    def _adopt(self) -> None:
+        """Results that an earlier agent of this node (or an earlier cluster) was still keeping."""
+        for waiting in self._keeping.adopt(frozenset(e["NodeID"] for e in ray.nodes() if e["Alive"])):
+            outcome = self._keeping.found(waiting.run)
+            if outcome is not None:
+                self._take_over(waiting.run, waiting.folder, outcome)
+
+    def _take_over(self, run: str, folder: str, outcome: Outcome) -> None:
+        adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._keeping, self._reporter.tell)
+        self._spawn(adopted.carry_out())
+
+    def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
+        if self._loans.grant(run, gpu_ids):
+            return True
+        self._grant(run, gpu_ids)
+        return run in self._runs
+
+    def _grant(self, run: str, gpu_ids: list[str]) -> None:
+        found = self._ungranted.pop(run, None)
+        if found is not None:
+            self._runs[run] = found
+            found.grant(gpu_ids)
+
+    def _made(self, order: StartOrder) -> RunOnNode:
+        if not order.memory_bytes:
+            order = msgspec.structs.replace(order, memory_bytes=share(order, self._gpu_total, self._cpu_total))
+        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
+        run.on_left = self._follow
+        return run
+
+    def _follow(self, ended: RunOnNode) -> None:
+        """A call has left its GPUs: the next one that was promised begins at once."""
+        order = self._promised.next_after(ended.order)
+        if order is not None:
+            run = self._runs[order.run] = self._made(order)
+            run.follows = RunFollows(order.run, order.after, time.time(), order.gpu_ids or [])
+            self._reporter.tell(run.follows)
+            self._spawn(self._carry_out(run))
+
+    def _gang_of(self, run: str) -> RunOnNode | None:
+        found = self._ungranted.get(run) or self._runs.get(run)
+        return found if isinstance(found, RunOnNode) else None
+
+    async def _carry_out(self, run: RunOnNode) -> None:
+        await run.carry_out()
+        if self._ungranted.get(run.order.run) is run:  # else it was ordered anew meanwhile
+            del self._ungranted[run.order.run]
+        if run.unbegun and self._runs.get(run.order.run) is run:
+            del self._runs[run.order.run]
+            self._reporter.tell(RunUnbegun(run.order.run, run.unbegun))
+
+    async def _warm_up(self) -> None:
+        """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
+        is_working = await self._can_start_cells()
+        await self._store.look()
+        self._spawn(self._store.run())
+        await self._read_cards()
+        await self._reporter.introduce(encode(self._info()))
+        while not is_working:
+            await asyncio.sleep(_AGAIN_S)
+            is_working = await self._can_start_cells()
+
+    async def _can_start_cells(self) -> bool:
+        try:
+            await self._servers.working()
+        except GpuReleaseError as error:
+            log.error("this node takes no runs: %s", error)
+            return False
+        return True
+
+    async def _read_cards(self) -> None:
+        """Have a new reading; a driver that does not answer leaves the last one."""
+        if not self._config.simulated and self._cards.silent_s < _CARDS_S:
+            await asyncio.wait([asyncio.wrap_future(self._cards.ask())], timeout=_CARDS_S)
+
+    def _info(self) -> NodeInfo:
+        return NodeInfo(
+            node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
+            python=platform.python_version(), version=__version__, gpus=self._gpus(),
+            memory_bytes=process_control.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
+            versions={"ray": ray.__version__, "driver": self._cards.driver}, notes=self._notes(),
+            has_lease_worker=self._lease_worker.is_there,
+            trouble=self._store.trouble or self._servers.trouble,
+        )  # fmt: skip
+
+    def _notes(self) -> list[str]:
+        silent_s = self._cards.silent_s
+        driver = [f"the GPU driver has not answered for {silent_s:.0f} s"] if silent_s > _CARDS_S else []
+        return [*driver, *self._servers.notes]
+
+    def _gpus(self) -> list[GpuInfo]:
+        return simulated_gpus(self._gpu_total) if self._config.simulated else self._cards.last
+
+    def _on_raylet_gone(self) -> None:
+        for run in self._runs.values():
+            run.signal("kill", "lost")
+        end_with_it(self._node, self._servers, self._keeping)
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.get_event_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

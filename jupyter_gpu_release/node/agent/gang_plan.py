@@ -1,0 +1,146 @@
+"""From one order to its ranks' orders, and from the ranks' outcomes back to one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from ...errors import CannotSendError
+from ...protocol.cell import OTHERS_TOGETHER_BYTES, Graph
+from ...protocol.node import StartOrder
+from ...protocol.runs import ErrorInfo, Outcome
+from ..gang.layout import EVALUATOR, RANK, SERVER, Seat
+from ..ipc.frames import KeepOrder, RankOrder
+from ..supervisor import stall_watch
+
+#: ended because the rest of the gang was done
+DISMISSED = "dismissed"
+#: of the time that a rank has to obey an interrupt, the others' part: one that is stuck in a collective ends, and with
+#: it the collective, so that rank 0 still has time to hand its names over
+_OTHERS_PART = 0.4
+_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_FINE = ("ok", "interrupted", DISMISSED)
+#: not of the cell's own doing: what other ranks report then is a consequence
+_FROM_OUTSIDE = ("died", "memory", "hung", "lost", "timeout")
+
+
+def seats_of(order: StartOrder, host: str) -> list[Seat]:
+    """The places of a gang, rank 0 first, without ports; further nodes' hosts are known from the order."""
+    counts = [(order.ranks, host), *((member.ranks, member.host) for member in order.gang.members)]
+    seats: list[Seat] = []
+    for node, (count, where) in enumerate(counts):
+        seats += [Seat(len(seats) + local, RANK, node, local, count, where) for local in range(count)]
+    roles = [SERVER] * order.gang.ps + [EVALUATOR] * order.gang.evaluator
+    return [*seats, *(Seat(len(seats) + number, role, host=host) for number, role in enumerate(roles))]
+
+
+def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat], mark: str = "") -> RankOrder:
+    """The order for one process."""
+    grace_s = order.grace_s * (1.0 if seat.index == 0 else _OTHERS_PART)
+    return RankOrder(
+        run=order.run, payload=order.payload, folder=order.folder, rank=seat.index,
+        ranks=sum(other.role == RANK for other in seats), role=seat.role,
+        sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
+        memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
+        series=bool(order.series) and len(seats) == 1, stays=order.stays,
+        promised=order.promised, stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(seats) == 1 and not
+        order.series,
+    )  # fmt: skip
+
+
+def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
+    """The GPUs of each rank: dealt out evenly, in order."""
+    share = len(gpu_ids) // max(ranks, 1)
+    return [list(gpu_ids[rank * share : (rank + 1) * share]) for rank in range(ranks)]
+
+
+def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
+    """Rank 0's outcome with the gang's times; the failure is that of whoever failed first."""
+    first = outcomes[0]
+    if len(outcomes) == 1:
+        return first
+    changes: dict[str, object] = {
+        "ended_s": max((o.ended_s for o in outcomes.values() if o.ended_s), default=first.ended_s),
+        "released_s": max((o.released_s for o in outcomes.values() if o.released_s), default=None),
+        "tracked": list({file: None for _, outcome in sorted(outcomes.items()) for file in outcome.tracked}),
+    }
+    culprit = first_to_fail(outcomes)
+    changes |= {"failed_rank": culprit or 0, "frames": _frames(outcomes)}
+    if culprit is not None and outcomes[culprit].status == "timeout" and first.status in ("timeout", "interrupted"):
+        changes["status"] = "timeout"  # all of it: no rank is to blame
+    elif culprit is not None:
+        outcome, name = outcomes[culprit], seats[culprit].name(_ranks(seats))
+        changes |= {"status": outcome.status, "error": _placed(outcome, culprit, seats)}
+        if culprit:
+            what = "still ran" if outcome.status == "timeout" else "failed"
+            changes["notes"] = [*first.notes, *outcome.notes, f"{name} of {len(outcomes)} {what}"]
+    return msgspec.structs.replace(first, **changes)
+
+
+def stolen_port(outcome: Outcome, seats: Sequence[Seat], master_port: int, taken: Collection[int]) -> Outcome:
+    """Say what it means when a process could not listen on a port that was kept for the gang.
+
+    ``taken``: those of them at which something listens although all processes of the gang have ended. The error alone
+    does not tell: torch's names the port, TensorFlow's and JAX's do not.
+    """
+    if outcome.error is None:
+        return outcome
+    text = outcome.error.evalue
+    named = {int(number) for number in re.findall(r"\d+", text)} if _IN_USE.search(text) else set()
+    notes = [
+        f"{name} was free when the ranks were started: something on {host} listens there now (a process "
+        "group that was not destroyed, or another program); run the cell again for another port"
+        for port, (name, host) in _kept_ports(seats, master_port).items()
+        if port in taken or port in named
+    ]
+    return msgspec.structs.replace(outcome, notes=[*outcome.notes, *notes]) if notes else outcome
+
+
+def _kept_ports(seats: Sequence[Seat], master_port: int) -> dict[int, tuple[str, str]]:
+    """What each port is for, and on which host."""
+    kept = {}
+    for seat in seats:
+        variables = "TF_CONFIG" if seat.index else "TF_CONFIG, JAX_COORDINATOR_ADDRESS"
+        kept[seat.port] = (f"the port {seat.port} of {seat.name(_ranks(seats))} ({variables})", seat.host)
+    kept[master_port] = (f"MASTER_PORT {master_port}", seats[0].host)
+    return {port: found for port, found in kept.items() if port}
+
+
+def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:
+    """Whose failure the others' follow from (connections that break when a rank is gone); None: nobody failed."""
+    failed = [index for index, outcome in outcomes.items() if outcome.status not in _FINE]
+    return min(failed, key=lambda index: _seniority(outcomes[index]), default=None)
+
+
+def _frames(outcomes: Mapping[int, Outcome]) -> dict[int, Graph]:
+    """Those of the first ranks to fail, as far as there is room."""
+    kept: dict[int, Graph] = {}
+    left = OTHERS_TOGETHER_BYTES
+    for outcome in sorted(outcomes.values(), key=_seniority):
+        for rank, frames in outcome.frames.items():
+            left -= len(frames.stream) + sum(map(len, frames.buffers))
+            kept |= {rank: frames} if left >= 0 else {}
+    return kept
+
+
+def _seniority(outcome: Outcome) -> tuple[bool, float]:
+    return outcome.status not in _FROM_OUTSIDE, outcome.ended_s or outcome.released_s or float("inf")
+
+
+def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | None:
+    """The error with its rank and node: above the traceback of the user's own, in the sentence of ours."""
+    error, seat = outcome.error, seats[index]
+    if error is None or (error.code and error.ename == CannotSendError.__name__):  # that names its ranks itself
+        return error
+    where = f"{seat.name(_ranks(seats))} on {seat.host}"
+    if not error.code:
+        lines = error.traceback or [f"{error.ename}: {error.evalue}"]
+        return msgspec.structs.replace(error, traceback=[f"in {where}:", *lines])
+    text = error.evalue if index == 0 else error.evalue.replace("; its names are gone", "")  # the values are rank 0's
+    return msgspec.structs.replace(error, evalue=f"{where}: {text}")
+
+
+def _ranks(seats: Sequence[Seat]) -> int:
+    return sum(seat.role == RANK for seat in seats)

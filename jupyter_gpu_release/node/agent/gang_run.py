@@ -1,0 +1,401 @@
+"""Its processes: start, meet, end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ...protocol.node import StartOrder
+from ...protocol.runs import Outcome
+from ...protocol.wire import decode, encode
+from ..gang.hangs import Progress, find_hang
+from ..gang.layout import RANK, Gang, Lent, Seat, Where, environment
+from ..gang.ports import HeldPorts
+from ..gang.rendezvous import Call, Meeting, Replies
+from ..ipc.frames import Command, FrameReader, Go, KeepOrder, Kind, Output, RankOrder, died_outcome, pack
+from ..supervisor.pair import Pair
+from . import gang_plan
+from .fork_servers import ForkServer, ForkServers
+
+
+@dataclass
+class SeatLine:
+    """What is known of the process at ``seat``, and the way to it."""
+
+    seat: Seat
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    #: on this node; other nodes' agents look after theirs
+    pair: Pair | None = None
+    gpu_ids: list[str] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
+    outcome: Outcome | None = None
+
+    def send(self, kind: Kind, body: bytes) -> None:
+        """Say something; a process that is gone does not hear it."""
+        with contextlib.suppress(OSError):
+            self.writer.write(pack(kind, body))
+
+
+#: nodes that have not lent their ranks after this will not
+_JOIN_S = 30.0
+#: ranks that have nothing to hand over get so long to end by themselves
+_OTHERS_GRACE_S = 1.0
+#: with parameter servers, the chief's end is the end: workers that only serve are dismissed after this
+_DISMISS_S = 2.0
+_LOOK_S = 1.0
+
+
+#: the accelerators on this node once the lease is there, None when it will not be
+Granted = Callable[[], Awaitable[list[str] | None]]
+
+
+class UnbegunError(Exception):
+    """A gang over nodes lost processes before any was told to begin. Who lent the others must lend them anew."""
+
+
+class Watcher(Protocol):
+    """Who is told of what the processes do."""
+
+    def on_output(self, output: Output, marks: dict[str, object]) -> None:
+        """Something to record."""
+
+    def on_running(self, at_s: float) -> None:
+        """Rank 0 begins its first statement."""
+
+    def on_ended(self, at_s: float) -> None:
+        """Rank 0's last statement has ended."""
+
+    def on_leaving(self, at_s: float) -> None:
+        """The only process is about to end, and holds no device any more."""
+
+    def on_persister(self, pid: int) -> None:
+        """The process that writes rank 0's values."""
+
+    def on_stuck(self, text: str) -> None:
+        """Processes cannot be ended, and keep the GPUs."""
+
+    def unreported(self, rank: int) -> Outcome:
+        """A supervisor on this node ended without a word, and nothing is left of its rank: say what that means."""
+
+
+class GangRun:
+    """``where.address``: for the other nodes; only needed when the gang has several processes."""
+
+    def __init__(self, order: StartOrder, keep: KeepOrder, watcher: Watcher, where: Where) -> None:
+        self._order = order
+        self._keep = keep
+        self._watcher = watcher
+        self._address = where.address if order.gang.members else "127.0.0.1"
+        self._seats = gang_plan.seats_of(order, where.host)
+        self._is_gang = order.gang.is_gang or len(self._seats) > 1
+        self._ranks = sum(seat.role == RANK for seat in self._seats)
+        self._lines: dict[int, SeatLine] = {}
+        self._changed = asyncio.Event()
+        self._signalled: Command | None = None
+        self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
+        self._waiting_since_s: float | None = None
+        self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = False
+        #: hosts that the cluster says are gone
+        self._gone: set[str] = set()
+        #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
+        #: them see this node's disk, by the agent before it tells them to
+        self._mark = f"{where.marks}/{order.run}" if where.marks else ""
+        #: its process is left, and takes another order
+        self.stays = self._is_followed = False
+
+    # ------------------------------------------------------------------------------------- start
+    async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
+        """From the order to the end of all processes; None when the lease was not granted, or is given back.
+
+        Raises :class:`UnbegunError`.
+        """
+        server = await servers.get(fresh=self._order.fresh)
+        mine = [seat for seat in self._seats if seat.node == 0]
+        with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
+            try:
+                for number, seat in enumerate(mine):
+                    await self._connect(servers, server, replace(seat, address=self._address, port=ports.nth(number)))
+                gpu_ids = await granted()
+                if gpu_ids is None:
+                    return None
+                complete = await self._all_joined()
+                if self._is_withdrawn:
+                    return None
+                self._check_nobody_left()
+                if not complete:
+                    return await self._incomplete()
+                self._go(gpu_ids, ports.nth(len(mine)))
+                outcome = await self._until_ended()
+                return gang_plan.stolen_port(outcome, self._seats, ports.nth(len(mine)), ports.taken())
+            except BaseException:
+                await self._end_left()
+                raise
+            finally:
+                for line in self._lines.values():
+                    if line.pair is None:
+                        line.writer.close()
+                pairs = [line.pair for line in self._lines.values() if line.pair is not None]
+                servers.done_with(server, pairs, stays_after=self._order.run if self.stays else "")
+
+    async def _end_left(self) -> None:
+        """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
+        left = [line.pair for line in self._running() if line.pair is not None and self._is_going]
+        await asyncio.gather(*(pair.end(self._order.run, self._watcher.on_stuck) for pair in left))
+
+    def withdraw(self) -> bool:
+        """End what was made ready, without a word; False: the processes have been told to begin."""
+        self._is_withdrawn = not self._is_going
+        self._changed.set()
+        return self._is_withdrawn
+
+    @property
+    def is_cut_off_early(self) -> bool:
+        """Whether its processes here were killed before its first statement, and nobody wanted it ended."""
+        return self._is_cut_off and self._signalled is None and not self.has_begun
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first statement has begun, as far as can be known: what is not known has begun."""
+        if any(line.progress.began_s is not None for line in self._lines.values()):
+            return True
+        return self._is_going and (not self._mark or os.path.exists(self._mark))
+
+    async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
+        pair = await servers.pair(server, after=self._order.after)
+        self._add(SeatLine(seat, pair.reader, pair.writer, pair))
+
+    def _add(self, line: SeatLine) -> None:
+        self._seats[line.seat.index] = line.seat
+        self._lines[line.seat.index] = line
+        line.send(Kind.ORDER, encode(self._order_of(line.seat)))
+        self._changed.set()
+
+    def _order_of(self, seat: Seat) -> RankOrder:
+        mark = "" if self._order.gang.members else self._mark
+        return gang_plan.rank_order(self._order, self._keep, seat, self._seats, mark)
+
+    def attach(self, lent: Lent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Take a rank that another node lends; False when it is not wanted (any more)."""
+        members = self._order.gang.members
+        node = next((number for number, member in enumerate(members, start=1) if member.node == lent.node), 0)
+        seat = next((s for s in self._seats if s.node == node and s.local == lent.local), None) if node else None
+        if seat is None or seat.index in self._lines or self._is_going:
+            return False
+        self._add(SeatLine(replace(seat, address=lent.address, port=lent.port), reader, writer, gpu_ids=lent.gpu_ids))
+        return True
+
+    async def _all_joined(self) -> bool:
+        deadline = time.monotonic() + _JOIN_S
+        while len(self._lines) < len(self._seats) and self._signalled is None and not self._left():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or self._is_withdrawn:
+                break
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(_LOOK_S, left_s))
+        return len(self._lines) == len(self._seats)
+
+    def _left(self) -> list[str]:
+        """Hosts whose processes ended without a word, or whose agents are gone."""
+        ended = {line.seat.host for line in self._lines.values() if line.reader.at_eof()}
+        return sorted(ended | self._gone)
+
+    def _check_nobody_left(self) -> None:
+        if self._order.gang.members and self._signalled is None and (left := self._left()):
+            raise UnbegunError(f"ranks on {', '.join(left)} ended before the gang began")
+
+    async def _incomplete(self) -> Outcome:
+        self._tell_all(Command("kill", "lost"))
+        await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
+        if self._signalled is not None:
+            text = "the cell was interrupted before its first statement; it left no names"
+            return died_outcome(self._signalled.status, "KeyboardInterrupt", text)
+        hosts = sorted({seat.host for seat in self._seats if seat.index not in self._lines})
+        text = f"{', '.join(hosts)} did not join the gang within {_JOIN_S:g} s"
+        mend = "run the cell again; `jupyter gpu doctor` looks at the nodes"
+        return died_outcome("lost", "GangIncomplete", text, code="lost", mend=mend)
+
+    def _go(self, gpu_ids: list[str], master_port: int) -> None:
+        """All or none: nobody begins before everybody is there."""
+        if self._mark and self._order.gang.members:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._is_going = True
+        complete = Gang(self._seats, master_port, self._is_gang)
+        for line in self._lines.values():
+            seat = line.seat
+            ids = (gpu_ids if seat.node == 0 else line.gpu_ids) if seat.role == RANK else []
+            share = gang_plan.shares(ids, seat.local_size)[seat.local]
+            address = seat.address if seat.node else ""
+            go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes, address)
+            line.send(Kind.GO, encode(go))
+        if self._signalled is not None:
+            self._tell_all(self._signalled)
+        if self._is_followed:
+            self.stay()
+
+    def stay(self) -> None:
+        """Another call of the same function waits: the process may stay for it (told once it has begun)."""
+        self._is_followed = True
+        for line in self._running() if self._is_going else ():
+            line.send(Kind.STAY, b"")
+
+    # --------------------------------------------------------------------------------------- run
+    async def _until_ended(self) -> Outcome:
+        watch = asyncio.create_task(self._watch_for_hangs())
+        try:
+            await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
+        finally:
+            watch.cancel()
+        return gang_plan.merge(
+            {i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._seats
+        )
+
+    async def _follow(self, line: SeatLine) -> None:
+        frames = FrameReader()
+        with contextlib.suppress(OSError):  # a node that is gone
+            # RELEASED is the last word; the supervisor's own end (it holds nothing) takes another 9 ms
+            while line.outcome is None and (data := await line.reader.read(1 << 18)):
+                for kind, body in frames.feed(data):
+                    self._take(line, kind, body)
+        if line.outcome is None:
+            self._on_released(line, await self._lost(line))
+
+    async def _lost(self, line: SeatLine) -> Outcome:
+        seat = line.seat
+        self._is_cut_off = True
+        if line.pair is not None:
+            await line.pair.end(self._order.run, self._watcher.on_stuck)
+            return self._watcher.unreported(seat.index)
+        return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
+
+    def _take(self, line: SeatLine, kind: Kind, body: bytes) -> None:
+        seat = line.seat
+        if kind is Kind.OUTPUT:
+            for output in decode(body, list[Output]):
+                self._watcher.on_output(output, self._marks(seat))
+        elif kind is Kind.RUNNING:
+            line.progress.began_s = time.monotonic()
+            if seat.index == 0:
+                self._watcher.on_running(decode(body, float))
+        elif kind is Kind.ENDED:
+            line.progress.ended_s = time.monotonic()
+            if seat.index == 0:
+                self._watcher.on_ended(decode(body, float))
+        elif kind is Kind.MEET:
+            self._on_call(seat, decode(body, Call))
+        elif kind is Kind.STUCK:
+            self._watcher.on_stuck(body.decode())
+        elif kind is Kind.LEAVING:
+            self._watcher.on_leaving(decode(body, float))
+        elif kind is Kind.PERSISTER:
+            self._watcher.on_persister(decode(body, int))
+        elif kind in (Kind.RELEASED, Kind.STAYS):
+            self.stays = kind is Kind.STAYS
+            self._on_released(line, decode(body, Outcome))
+
+    def _marks(self, seat: Seat) -> dict[str, object]:
+        """Nothing for rank 0, whose output is the cell's."""
+        if seat.index == 0:
+            return {}
+        return {"rank": seat.index} | ({} if seat.role == RANK else {"who": seat.name(self._ranks)})
+
+    def _on_call(self, seat: Seat, call: Call) -> None:
+        if seat.role == RANK:
+            self._answer("gather" if call.op == "gather" else "cell", seat.index, call)
+
+    def _answer(self, meeting: str, rank: int, call: Call) -> None:
+        self._reply(self._meetings[meeting].arrive(rank, call))
+        since_s = self._waiting_since_s or time.monotonic()
+        self._waiting_since_s = since_s if self._meetings["cell"].waiting else None
+
+    def _reply(self, replies: Replies) -> None:
+        for rank, reply in replies.items():
+            self._lines[rank].send(Kind.MET, encode(reply))
+
+    def answer(self, rank: int, body: bytes) -> None:
+        """The kernel's word on what a rank has asked it for; a rank that has ended needs it no more."""
+        line = self._lines.get(rank)
+        if line is not None and line.outcome is None and self._is_going:
+            line.send(Kind.ANSWER, body)
+
+    # --------------------------------------------------------------------------------------- end
+    def _on_released(self, line: SeatLine, outcome: Outcome) -> None:
+        line.outcome = outcome
+        line.progress.ended_s = line.progress.ended_s or time.monotonic()
+        if line.seat.role == RANK:
+            how = "has ended" if outcome.status == "ok" else "has failed"
+            for meeting in self._meetings.values():
+                self._reply(meeting.leave_for_good(line.seat.index, how))
+        if self._signalled is None:
+            if outcome.status not in ("ok", gang_plan.DISMISSED):
+                if not self._is_failing:  # a second interrupt would kill
+                    self._end_others()
+            elif len(self._seats) > self._ranks:
+                self._dismiss(line)
+
+    def _end_others(self) -> None:
+        """One has failed. Rank 0 gets time to hand over what it has."""
+        self._is_failing = True
+        for line in self._running():
+            grace_s = None if line.seat.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
+            line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
+
+    def _dismiss(self, ended: SeatLine) -> None:
+        """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
+        if all(line.seat.role != RANK for line in self._running()):
+            self._send_home()
+        elif ended.seat.index == 0:
+            asyncio.get_running_loop().call_later(_DISMISS_S, self._send_home)
+
+    def _send_home(self) -> None:
+        for line in self._running():
+            line.send(Kind.SIGNAL, encode(Command("end", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
+
+    def _running(self) -> list[SeatLine]:
+        return [line for line in self._lines.values() if line.outcome is None]
+
+    async def _watch_for_hangs(self) -> None:
+        limit_s = self._order.gang.rank_timeout_s
+        if limit_s is None or self._ranks < 2:
+            return
+        while True:
+            await asyncio.sleep(min(_LOOK_S, limit_s / 4))
+            progress = {i: line.progress for i, line in self._lines.items() if line.seat.role == RANK}
+            waiting = self._meetings["cell"].waiting
+            hang = find_hang(progress, waiting, self._waiting_since_s, time.monotonic(), limit_s)
+            if hang is not None:
+                for rank in hang.ranks:
+                    self._lines[rank].send(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
+                return
+
+    def signal(self, command: Command) -> None:
+        """Interrupt or kill all (remembered while they are being started)."""
+        self._signalled = command
+        self._changed.set()
+        if self._is_going:
+            self._tell_all(command)
+
+    def _tell_all(self, command: Command) -> None:
+        for line in self._running():
+            line.send(Kind.SIGNAL, encode(command))
+
+    @property
+    def is_given_up(self) -> bool:
+        """The gateway has ended it, or its lease: what it held is not to be passed on from here."""
+        return self._signalled is not None and self._signalled.status == "lost"
+
+    def lose(self, node: str) -> None:
+        """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""
+        members = self._order.gang.members
+        self._gone |= {member.host for member in members if member.node == node}
+        self._changed.set()
+        for line in self._lines.values():
+            if line.seat.node and members[line.seat.node - 1].node == node:
+                line.writer.close()
+                line.reader.feed_eof()

@@ -1,0 +1,154 @@
+"""How a run used its GPUs, sampled off the event loop while it runs, and whether it has left them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+from typing import TypeVar
+
+from ...host import process_control
+from ...host.gpu_reader import CardReader
+from ...protocol.node import GpuInfo, StartOrder
+from ...protocol.runs import GpuUse
+
+SAMPLE_S = 0.5
+#: a driver that has not answered after this is not waited for: GPUs are held meanwhile
+_ANSWER_S = 1.0
+#: the driver gets so long to clear a device of processes that have ended
+CLEAR_S = 5.0
+_LOOK_S = 0.02
+#: memory that is not a process's: the context alone of one takes several times this
+_CLEAR_BYTES = 64 << 20
+_Answer = TypeVar("_Answer")
+
+
+class _Samples:
+    """Running sums for one run."""
+
+    def __init__(self, order: StartOrder) -> None:
+        self.order = order
+        self.count = 0
+        self.sum = 0.0
+        self.peak: float | None = None
+        self.peak_memory = 0
+        self.before: dict[str, int] | None = None
+        #: the first reading after the run's processes had ended, or the one in which they had left
+        self.after: list[GpuInfo] | None = None
+
+    def begin(self, gpus: list[GpuInfo]) -> None:
+        """Take the reading that others are compared with."""
+        self.before = {gpu.index: gpu.used_bytes for gpu in gpus}
+
+    def add(self, gpus: list[GpuInfo]) -> None:
+        """Take one reading of all cards."""
+        if self.before is None or self.after is not None:
+            return
+        mine = self._mine(gpus)
+        known = [gpu.utilization for gpu in mine if gpu.utilization is not None]
+        if known:
+            level = sum(known) / len(known)
+            self.sum += level
+            self.count += 1
+            self.peak = max(self.peak or 0.0, *known)
+        used = max((gpu.used_bytes - self.before.get(gpu.index, 0) for gpu in mine), default=0)
+        self.peak_memory = max(self.peak_memory, used)
+
+    def left(self, gpus: list[GpuInfo]) -> int | None:
+        """Bytes that its devices hold beyond what they held before; None: not known."""
+        before, mine = self.before, self._mine(gpus)
+        if before is None or not mine:
+            return None
+        return sum(max(0, gpu.used_bytes - before.get(gpu.index, 0)) for gpu in mine)
+
+    def _mine(self, gpus: list[GpuInfo]) -> list[GpuInfo]:
+        return [gpu for gpu in gpus if gpu.index in (self.order.gpu_ids or ())]
+
+
+class UseMeter:
+    """Samples the GPUs of the runs in progress; idle (no thread, no NVML call) when there is none.
+
+    Nothing here waits for the driver, but for :meth:`until_clear` and :meth:`end`, which have limits.
+    """
+
+    def __init__(self, cards: CardReader) -> None:
+        self._cards = cards
+        self._runs: dict[str, _Samples] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, order: StartOrder) -> None:
+        """Start to sample for ``order`` (nothing to do for simulated GPUs and CPU stages)."""
+        if order.simulated or not order.gpu_ids:
+            return
+        with self._lock:
+            samples = self._runs[order.run] = _Samples(order)
+            self._cards.ask().add_done_callback(lambda read: samples.begin(read.result()))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
+                self._thread.start()
+
+    def seen(self, run: str) -> int:
+        """How many samples of ``run`` have been taken."""
+        with self._lock:
+            samples = self._runs.get(run)
+            return samples.count if samples else 0
+
+    async def until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
+        """The processes of a run have ended: return when the driver shows that they have left its devices.
+
+        It may show them for a while, and the next run would find their memory taken. A driver that does not answer, or
+        still shows them after ``limit_s`` (``CLEAR_S``), is not waited for; ``left_bytes`` tells what is left.
+        """
+        with self._lock:
+            samples = self._runs.get(order.run)
+        deadline = time.monotonic() + (CLEAR_S if limit_s is None else limit_s)
+        while samples is not None:
+            samples.after = await self._answered(self._cards.ask(), [])
+            left = samples.left(samples.after)
+            if left is None or left <= _CLEAR_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _is_of_others(self, order: StartOrder) -> bool:
+        """Whether all that use its devices live: the processes of the run do not."""
+        users = await self._answered(self._cards.ask_users(order.gpu_ids or ()), set[int]())
+        return bool(users) and not any(process_control.is_gone(pid) for pid in users)
+
+    async def _answered(self, asked: Future[_Answer], otherwise: _Answer) -> _Answer:
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(asked), _ANSWER_S)
+        except TimeoutError:
+            return otherwise
+
+    async def end(self, order: StartOrder, *, stays: bool = False) -> GpuUse | None:
+        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before.
+
+        ``stays``: the process has not ended, so nothing can be said of what it leaves.
+        """
+        with self._lock:
+            samples = self._runs.pop(order.run, None)
+        if samples is None:
+            return None
+        read = samples.after if samples.after is not None else await self._answered(self._cards.ask(), [])
+        now = [gpu for gpu in read if gpu.index in (order.gpu_ids or ()) and samples.before is not None]
+        return GpuUse(
+            peak_utilization=samples.peak,
+            mean_utilization=samples.sum / samples.count if samples.count else None,
+            peak_memory_bytes=samples.peak_memory,
+            total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
+            left_bytes=None if stays else samples.left(read),
+        )
+
+    def _sample_forever(self) -> None:
+        while True:
+            time.sleep(SAMPLE_S)
+            with self._lock:
+                if not self._runs:
+                    self._thread = None
+                    return
+            gpus = self._cards.ask().result()
+            with self._lock:
+                for samples in self._runs.values():
+                    samples.add(gpus)

@@ -1,0 +1,215 @@
+"""Records events, reports to the gateway.
+
+Each report is a call through Ray, 1–2 ms of each side's cores, so messages close together share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from ...errors import StoreError
+from ...protocol.events import Event
+from ...protocol.node import AgentConfig, NodeMessage, NodeReport, RunEvents, RunPhase
+from ...protocol.wire import encode
+from ...store.event_log import KEPT_BYTES, EventWriter, read_events
+from ...store.layout import RunPaths
+from ...store.threads import StoreThreads
+from ..ipc.frames import Output
+
+_BATCH_S = 0.02
+_SLOW_STORE_S = 1.0
+
+
+class Recorder:
+    """``tell`` gets the events once they are written, or could not be, or the store has not answered for a second."""
+
+    def __init__(self, run: str, paths: RunPaths, tell: Callable[[RunEvents], None], threads: StoreThreads) -> None:
+        self._run = run
+        self._paths = paths
+        self._tell = tell
+        self._threads = threads
+        self._log = EventWriter(paths.events)
+        self._pending: list[Event] = []
+        #: told, but not given to the log yet, since the store hangs; and their size
+        self._unwritten: list[Event] = []
+        self._unwritten_bytes = 0
+        self._under_way: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._letting_go: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        #: number of the latest event
+        self.count = 0
+        #: why output is not recorded just now
+        self.problem = ""
+
+    def add(self, output: Output, marks: dict[str, object]) -> None:
+        """Number one piece of output; ``marks`` say which process of a gang it is of."""
+        self.count += 1
+        data = {**output.data, **marks} if marks else output.data
+        self._pending.append(Event(self.count, output.at_s, output.kind, data))
+        self._wake.set()
+
+    async def run_forever(self) -> None:
+        """Write in batches until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.write()
+            await asyncio.sleep(_BATCH_S)
+
+    async def write(self) -> None:
+        """Write what is pending to the log, then report it."""
+        async with self._writing:
+            batch, self._pending = self._pending, []
+            self._hold(batch)
+            while self._under_way is not None or self._unwritten or self.problem:
+                if not await self._has_written() or not self._unwritten:
+                    break
+            if batch:
+                self._tell(RunEvents(self._run, batch))
+
+    def _hold(self, batch: list[Event]) -> None:
+        if self._under_way is not None:
+            self._unwritten_bytes += sum(len(encode(event)) for event in batch)
+            if self._unwritten_bytes > KEPT_BYTES:
+                return
+        self._unwritten.extend(batch)
+
+    async def _has_written(self) -> bool:
+        """Give the log what it has not got; False: the store does not answer."""
+        is_known_to_hang = self._under_way is not None
+        if self._under_way is None:
+            events, self._unwritten = self._unwritten, []
+            self._under_way = self._threads.begin(self._write, events, self._unwritten_bytes > KEPT_BYTES)
+            self._unwritten_bytes = 0
+        await asyncio.wait([self._under_way], timeout=0.0 if is_known_to_hang else _SLOW_STORE_S)
+        if not self._under_way.done():
+            if not is_known_to_hang:
+                self.problem = "output is not recorded: the store does not answer"
+                self._under_way.add_done_callback(lambda _: self._wake.set())
+            return False
+        self._under_way = None
+        return True
+
+    async def write_soon(self) -> None:
+        """Write what is pending, but do not wait for a slow store."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self.write()), _SLOW_STORE_S)
+
+    async def close(self) -> None:
+        """Make the log durable and close it; what comes later opens it again. A store that hangs is left to it."""
+        async with self._writing:
+            if self._under_way is None and self._log.is_open:
+                with contextlib.suppress(StoreError, OSError):
+                    await self._threads.run(self._log.close)
+
+    def end(self) -> None:
+        """Nothing more comes: what the store has not taken yet is written when it answers."""
+        if self._under_way is not None and self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._write_at_last())
+
+    async def _write_at_last(self) -> None:
+        while self._under_way is not None:
+            await asyncio.wait([self._under_way])
+            await self.write()
+        await self.close()
+
+    def let_go(self) -> None:
+        """The store refuses: keep no file of it open, or it could not be unmounted or remounted to mend it."""
+        if self._letting_go is None or self._letting_go.done():
+            self._letting_go = asyncio.get_running_loop().create_task(self.close())
+
+    def after(self, after: int) -> list[Event]:
+        """Recorded events above ``after``, and those that the store has refused so far."""
+        kept = self._log.kept()
+        recorded = list(read_events(self._paths.events, after))
+        last = recorded[-1].n if recorded else after
+        return [*recorded, *(event for event in kept if event.n > last)]
+
+    def _write(self, batch: list[Event], was_cut: bool) -> None:
+        try:
+            self._log.write(batch)
+            self.problem = ""
+        except StoreError as error:
+            self.problem = f"output is not recorded: {error.message}"
+        if was_cut:
+            self._log.cut()
+
+
+_RETRY_S = 0.1
+#: so long after a report the next one is due: of output, and of what nobody waits for
+_OUTPUT_S, _PATIENT_S = 0.03, 0.05
+_BATCH_MESSAGES = 256
+
+
+class Reporter:
+    """A queue of messages and the task that sends them."""
+
+    def __init__(self, config: AgentConfig, node: str, incarnation: str) -> None:
+        self._config = config
+        self._node = node
+        self._incarnation = incarnation
+        self._queue: list[NodeMessage] = []
+        self._wake = asyncio.Event()
+        self._due: asyncio.TimerHandle | None = None
+        self._sent_s = 0.0
+        self._gateway: Any = None
+
+    def tell(self, message: NodeMessage) -> None:
+        """Queue one message; never blocks."""
+        self._queue.append(message)
+        loop = asyncio.get_running_loop()
+        due_s = self._sent_s + _apart_s(message)
+        if due_s <= loop.time():
+            self._wake.set()
+        elif self._due is None or due_s < self._due.when():
+            self._forget_due()
+            self._due = loop.call_at(due_s, self._wake.set)
+
+    async def run(self) -> None:
+        """Send for ever; what was not acknowledged is sent again."""
+        while True:
+            await self._wake.wait()
+            self._begin()
+            for _ in range(0, len(self._queue), _BATCH_MESSAGES):
+                batch = self._queue[:_BATCH_MESSAGES]
+                await self._deliver("node_report", encode(NodeReport(self._node, self._incarnation, batch)))
+                del self._queue[: len(batch)]
+
+    def _begin(self) -> None:
+        self._wake.clear()
+        self._sent_s = asyncio.get_running_loop().time()
+        self._forget_due()
+
+    def _forget_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    async def introduce(self, info: bytes) -> None:
+        """Tell the gateway that this agent is here."""
+        await self._deliver("node_up", info)
+
+    async def _deliver(self, method: str, body: bytes) -> None:
+        while True:
+            try:
+                if self._gateway is None:
+                    self._gateway = ray.get_actor(self._config.gateway_actor, namespace=self._config.ray_namespace)
+                await getattr(self._gateway, method).remote(body)
+                return
+            except (RayError, ValueError):  # the gateway restarts (or does not exist yet): look it up again
+                self._gateway = None
+                await asyncio.sleep(_RETRY_S)
+
+
+def _apart_s(message: NodeMessage) -> float:
+    if isinstance(message, RunPhase):  # the next run waits for these GPUs, and a person for what the cell left
+        return 0.0 if message.phase in ("leaving", "released") else _PATIENT_S
+    return _OUTPUT_S

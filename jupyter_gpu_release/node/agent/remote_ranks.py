@@ -1,0 +1,277 @@
+"""Ranks of other nodes over TCP.
+
+The leader's agent listens; whoever lends connects once per rank and proves that the gateway sent it (an HMAC over the
+leader's nonce, with the run's secret). From then on the connection *is* the line between agent and supervisor: its
+end tells each side of the other's death, over nodes as on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import GpuReleaseError
+from ...protocol.node import JoinOrder, StartOrder
+from ...protocol.wire import decode, encode
+from ..gang.layout import Lent
+from ..gang.ports import HeldPorts
+from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
+from ..supervisor.pair import Pair
+from .fork_servers import ForkServer, ForkServers
+from .gpu_use import UseMeter
+
+if TYPE_CHECKING:
+    from .run import RunOnNode
+
+log = logging.getLogger(__name__)
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
+_HELLO_S = 10.0
+_MOST_HELLO_BYTES = 1 << 16
+#: the leader may get its order a little later than we get ours
+_AGAIN_S, _TRIES = 0.02, 1500
+#: a loan that is not granted after this never will be
+_GRANT_S = 60.0
+#: for the driver to clear the GPUs: less than the gateway waits for a node that lends
+_CLEAR_S = 3.0
+#: of making the processes
+_FORK_TRIES = 3
+
+
+class Lending:
+    """The leader's side: one listener for all gangs, opened when the first one spans nodes."""
+
+    def __init__(self, address: str, find: Callable[[str], RunOnNode | None]) -> None:
+        self._address = address
+        self._find = find
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self) -> tuple[str, int]:
+        """Where other nodes' agents connect to."""
+        if self._listener is None:
+            self._listener = await asyncio.start_server(self._on_connect, self._address, 0, limit=1 << 20)
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return self._address, port
+
+    def close(self) -> None:
+        """Nobody can connect any more."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = False
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            lent = await asyncio.wait_for(self._check(reader, writer), _HELLO_S)
+            run = self._find(lent.run) if lent is not None else None
+            accepted = lent is not None and run is not None and run.gang.attach(lent, reader, writer)
+        if not accepted:
+            writer.close()
+
+    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Lent | None:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        writer.write(nonce)
+        proof = await reader.readexactly(_PROOF_BYTES)
+        size = int.from_bytes(await reader.readexactly(4), "little")
+        if size > _MOST_HELLO_BYTES:
+            return None
+        hello = await reader.readexactly(size)
+        lent = decode(hello, Lent)
+        run = self._find(lent.run)
+        secret = run.order.gang.secret if run is not None else ""
+        return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
+
+
+class Loan:
+    """Carries out one :class:`JoinOrder`."""
+
+    def __init__(self, order: JoinOrder, servers: ForkServers, address: str, meter: UseMeter | None) -> None:
+        self._order = order
+        self._servers = servers
+        self._meter = meter
+        self._address = address
+        self._granted: asyncio.Future[list[str] | None] = asyncio.get_event_loop().create_future()
+        self._ended = asyncio.Event()
+        self._is_abandoned = False
+        self._using: StartOrder | None = None
+        self._passing: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def grant(self, gpu_ids: list[str]) -> None:
+        """The lease is there, with these accelerators on this node."""
+        if not self._granted.done():
+            self._granted.set_result(gpu_ids)
+
+    def abandon(self) -> None:
+        """The lease came to nothing, or the run is over: end the ranks."""
+        self._is_abandoned = True
+        if not self._granted.done():
+            self._granted.set_result(None)
+        for task in self._passing:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Return when none of the ranks is left."""
+        await self._ended.wait()
+
+    async def carry_out(self) -> None:
+        """Until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
+        try:
+            with contextlib.suppress(GpuReleaseError, OSError, TimeoutError, asyncio.CancelledError):
+                await self._lend()
+        finally:
+            self._ended.set()
+
+    async def _lend(self) -> None:
+        for tries_left in reversed(range(_FORK_TRIES)):
+            server = await self._servers.get(fresh=self._order.fresh)
+            try:
+                gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
+                if gpu_ids is not None:
+                    self._watch(gpu_ids)
+                    await self._lend_of(server, gpu_ids)
+                return
+            except OSError:  # the fork server died, or could not make a process
+                if not tries_left or self._passing:
+                    raise
+            finally:
+                await asyncio.gather(*self._ending, return_exceptions=True)
+                self._servers.done_with(server)
+                await self._until_clear()
+
+    def _watch(self, gpu_ids: list[str]) -> None:
+        self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids)
+        if self._meter is not None:
+            self._meter.begin(self._using)
+
+    async def _until_clear(self) -> None:
+        if self._meter is not None and self._using is not None:
+            await self._meter.until_clear(self._using, _CLEAR_S)
+            await self._meter.end(self._using)
+
+    async def _lend_of(self, server: ForkServer, gpu_ids: list[str]) -> None:
+        """Raises ``OSError`` when the processes cannot be made: then there are none."""
+        pairs = list[Pair]()
+        with HeldPorts(self._address, self._order.ranks) as ports:
+            try:
+                while len(pairs) < self._order.ranks and not self._is_abandoned:
+                    pairs.append(await server.take())
+            finally:
+                if len(pairs) < self._order.ranks or self._is_abandoned:
+                    for pair in pairs:
+                        pair.close()
+            if self._is_abandoned:
+                return
+            for local, (pair, port) in enumerate(zip(pairs, ports.numbers, strict=True)):
+                lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
+                self._passing.add(asyncio.create_task(self._pass_through(pair, lent)))
+            await asyncio.gather(*self._passing, return_exceptions=True)
+
+    async def _pass_through(self, pair: Pair, lent: Lent) -> None:
+        to_leader: asyncio.StreamWriter | None = None
+        said = KindsSeen()
+        try:
+            hello = await self._reach_leader(encode(lent))
+            if hello is not None:
+                leader, to_leader = hello
+                down = asyncio.create_task(_copy(leader, pair.writer))
+                await _copy(pair.reader, to_leader, said)  # ends with the supervisor, when no descendant is left
+                down.cancel()
+        finally:  # in a task of its own, which nobody cancels: until the rank is gone the GPUs are held
+            self._ending.add(asyncio.create_task(self._end(pair, said, to_leader)))
+
+    async def _end(self, pair: Pair, said: KindsSeen, to_leader: asyncio.StreamWriter | None) -> None:
+        """The supervisor ends the rank, and itself; where it was killed we do. Then the leader hears of it."""
+        with contextlib.suppress(OSError):
+            pair.writer.write_eof()
+            while data := await pair.reader.read(1 << 16):
+                said.feed(data)
+        if Kind.RELEASED not in said.kinds:
+            await pair.end(self._order.run, log.error)
+        pair.close()
+        if to_leader is not None:
+            to_leader.close()
+
+    async def _reach_leader(self, hello: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Connect and be accepted: the leader's first word is the rank's order."""
+        for _ in range(_TRIES):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(self._order.address, self._order.port, limit=1 << 20)
+                nonce = await reader.readexactly(_NONCE_BYTES)
+                writer.write(_proof(self._order.secret, nonce, hello) + len(hello).to_bytes(4, "little") + hello)
+                head = await reader.readexactly(HEAD_BYTES)
+                return _with_head(reader, head), writer
+            await asyncio.sleep(_AGAIN_S)
+        return None
+
+
+class Loans:
+    """All that this node lends, by run. ``meter``: of its GPUs, where they are real."""
+
+    def __init__(self, servers: ForkServers, address: str, meter: UseMeter | None = None) -> None:
+        self._servers = servers
+        self._address = address
+        self._meter = meter
+        self._loans: dict[str, Loan] = {}
+
+    def __contains__(self, run: object) -> bool:
+        return run in self._loans
+
+    def begin(self, order: JoinOrder) -> Loan | None:
+        """A new loan to be carried out; None when it is known already."""
+        if order.run in self._loans:
+            return None
+        loan = self._loans[order.run] = Loan(order, self._servers, self._address, self._meter)
+        return loan
+
+    async def carry_out(self, run: str, loan: Loan) -> None:
+        """Until its last rank has ended."""
+        await loan.carry_out()
+        if self._loans.get(run) is loan:
+            del self._loans[run]
+
+    def grant(self, run: str, gpu_ids: list[str]) -> bool:
+        """Tell a loan its accelerators; False when there is none for this run."""
+        if run in self._loans:
+            self._loans[run].grant(gpu_ids)
+        return run in self._loans
+
+    def abandon(self, run: str) -> None:
+        """End a loan."""
+        if run in self._loans:
+            self._loans[run].abandon()
+
+    async def leave(self, run: str) -> None:
+        """End a loan; returns when its ranks are gone."""
+        loan = self._loans.get(run)
+        if loan is not None:
+            loan.abandon()
+            await loan.ended()
+
+
+def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReader:
+    """Put back what was read to see that there is an answer."""
+    reader._buffer[:0] = head  # type: ignore[attr-defined]
+    return reader
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: KindsSeen | None = None) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 18):
+            if said is not None:
+                said.feed(data)
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.close()
+
+
+def _proof(secret: str, nonce: bytes, hello: bytes) -> bytes:
+    return hmac.digest(secret.encode(), nonce + hello, hashlib.sha256)

@@ -1,0 +1,309 @@
+"""One run on this node, also one taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ...errors import GpuReleaseError
+from ...protocol.events import Event
+from ...protocol.fetch import FETCH
+from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunFollows, RunPhase, RunWaits, StartOrder
+from ...protocol.runs import Outcome, PersistWait
+from ...store.event_log import read_events
+from ...store.layout import RunPaths
+from ..gang.layout import Where
+from ..ipc.frames import Command, Output, died_outcome
+from ..results.keeper import Keeping, settled_outcome
+from .fork_servers import ForkServers
+from .gang_run import GangRun, UnbegunError
+from .gpu_use import UseMeter
+from .recorder import Recorder
+
+log = logging.getLogger(__name__)
+#: a prepared run that is not granted after this never will be: its gateway is gone
+_GRANT_S = 60.0
+#: of a cell that does not come to its first statement because its processes are killed
+_TRIES = 3
+
+
+class RunOnNode:
+    """Carries out one :class:`StartOrder`; ``tell`` gets the messages for the gateway, in order."""
+
+    def __init__(
+        self,
+        order: StartOrder,
+        servers: ForkServers,
+        meter: UseMeter,
+        keeping: Keeping,
+        tell: Callable[[NodeMessage], None],
+        where: Where = Where(),  # noqa: B008 - frozen
+    ) -> None:
+        self.order = order
+        self.waits_for: PersistWait | None = None
+        self._keeping = keeping
+        self._granted: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
+        if order.gpu_ids is not None:
+            self._granted.set_result(True)
+        self.phase = "starting"
+        self.outcome: Outcome | None = None
+        self._servers = servers
+        self._meter = meter
+        self._tell_gateway = tell
+        self._host = where.host
+        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, keeping.threads)
+        self._where = where
+        self.gang = GangRun(order, keeping.order, self, where)
+        self._at_s = time.time()
+        #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
+        self.unbegun = ""
+        #: how it began, where that was promised
+        self.follows: RunFollows | None = None
+        #: called when its GPUs are free (one process may be left, idle), before anybody is told
+        self.on_left: Callable[[RunOnNode], None] = lambda run: None
+
+    def view(self) -> NodeRun:
+        """This run for a gateway that was started anew."""
+        follows = self.follows.after if self.follows is not None else ""
+        return NodeRun(
+            self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for, self.gang.stays,
+            follows,
+        )  # fmt: skip
+
+    def events(self, after: int) -> list[Event]:
+        """Recorded events above ``after``, and those that the store has refused so far."""
+        return self._recorder.after(after)
+
+    # ------------------------------------------------------------------------------ the run's life
+    def grant(self, gpu_ids: list[str]) -> None:
+        """The lease is there, with these accelerators: the cell may run."""
+        if not self._granted.done():
+            self.order = msgspec.structs.replace(self.order, gpu_ids=gpu_ids)
+            self._granted.set_result(True)
+
+    def abandon(self) -> None:
+        """The lease will not be granted: end what was prepared, without a word."""
+        if not self._granted.done():
+            self._granted.set_result(False)
+
+    def withdraw(self) -> bool:
+        """As :meth:`abandon`, also when it is granted; False: it may have begun, and goes on."""
+        return self.phase == "starting" and self.gang.withdraw()
+
+    def signal(self, name: str, status: str) -> None:
+        """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
+        self.gang.signal(Command(name, status))
+
+    async def carry_out(self) -> None:
+        """From the order to the durable end; never raises."""
+        recording = asyncio.create_task(self._recorder.run_forever())
+        try:
+            if await self._until_released():
+                await self._finish()
+        except Exception as error:  # a fault of ours must not keep GPUs, nor a kernel waiting
+            log.exception("run %s could not be carried out", self.order.run)
+            self._end_at_once(error)
+        finally:
+            recording.cancel()
+
+    def _end_at_once(self, error: Exception) -> None:
+        text = f"this node ({self._host}) could not carry the run out: {type(error).__name__}: {error}"
+        mend = "run the cell again; the node agent's log has the details, please report them"
+        if self.outcome is None:
+            self.outcome = died_outcome("lost", "NodeError", text, code="lost", mend=mend)
+        else:
+            self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, text])
+        if self.phase not in ("released", "final"):
+            self.outcome = msgspec.structs.replace(self.outcome, released_s=time.time())
+            self._phase("released", time.time())
+        self._phase("final", time.time())
+
+    async def _until_released(self) -> bool:
+        """Returns False when the run was not granted, or has not begun: then there is nothing to finish."""
+        try:
+            outcome = await self._until_ended()
+        except GpuReleaseError as error:
+            outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
+            if await self._until_granted() is None:
+                return False
+        except UnbegunError as error:
+            self.unbegun = str(error)
+            return False
+        except OSError as error:
+            outcome = died_outcome("died", "NodeError", f"the rank could not be started: {error}")
+        if outcome is None:
+            return False
+        if not self.gang.stays:
+            await self._meter.until_clear(self.order)
+        if not self.gang.is_given_up:
+            self.on_left(self)
+        await self._released(outcome)
+        return True
+
+    async def _until_ended(self) -> Outcome | None:
+        """A cell whose processes were killed before it began is begun again: on the same GPUs, nobody need know."""
+        for tries_left in reversed(range(_TRIES)):
+            outcome: Outcome | None = None
+            try:
+                outcome = await self.gang.carry_out(self._servers, self._until_granted)
+            except OSError as error:  # the fork server died, or could not make a process
+                if self.order.gang.members and not self.gang.has_begun:
+                    raise UnbegunError(f"ranks on {self._host} could not be made: {error}") from error
+                if not tries_left or self.gang.has_begun:
+                    raise
+            else:
+                if outcome is None or not tries_left or not self.gang.is_cut_off_early:
+                    return outcome
+            log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
+            self.gang = GangRun(self.order, self._keeping.order, self, self._where)
+        return outcome
+
+    async def _until_granted(self) -> list[str] | None:
+        try:
+            granted = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
+        except TimeoutError:
+            self.abandon()
+            return None
+        return (self.order.gpu_ids or []) if granted else None
+
+    # ------------------------------------------------------------------- what the processes tell
+    def on_output(self, output: Output, marks: dict[str, object]) -> None:
+        """Record it."""
+        self._recorder.add(output, marks)
+        if output.kind == FETCH:
+            self._tell_gateway(RunAsks(self.order.run, int(str(marks.get("rank", 0)))))
+
+    def on_running(self, at_s: float) -> None:
+        """The cell begins."""
+        if self.phase == "starting":
+            self._meter.begin(self.order)
+            self._phase("running", at_s)
+
+    def on_ended(self, at_s: float) -> None:
+        """The cell's last statement has ended."""
+        self._phase("ended", at_s)
+
+    def on_leaving(self, at_s: float) -> None:
+        """Its GPUs can be asked back while its process ends; they are free when that is gone."""
+        if self.phase == "ended":
+            self._phase("leaving", at_s)
+
+    def on_persister(self, pid: int) -> None:
+        """Look after the process that writes the results."""
+        self._keeping.begin(self.order.run, self.order.folder, pid)
+
+    def on_stuck(self, text: str) -> None:
+        """Say it where it is read: under the cell, and in the log of the node."""
+        log.error("run %s: %s", self.order.run, text)
+        self._recorder.add(Output(time.time(), "stream", {"name": "stderr", "text": text + "\n"}), {})
+
+    def unreported(self, rank: int) -> Outcome:
+        """The outcome of a rank whose supervisor died; its results may be with their persister already."""
+        found = self._keeping.found(self.order.run) if rank == 0 else None
+        end = "its names are gone" if self.gang.has_begun else "it had not begun"
+        lost = (
+            f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
+            + end
+        )
+        mend = "run the cell again; `jupyter gpu doctor` looks at the node"
+        return found or died_outcome("lost", "CellProcessDied", lost, code="lost", mend=mend)
+
+    # ------------------------------------------------------------------------------------ the end
+    async def _released(self, outcome: Outcome) -> None:
+        use = await self._meter.end(self.order, stays=self.gang.stays)
+        if use is not None:
+            outcome = msgspec.structs.replace(outcome, gpu_use=use)
+        if outcome.released_s is None:
+            outcome = msgspec.structs.replace(outcome, released_s=time.time())
+        if self._recorder.problem:
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._recorder.problem])
+        self.outcome = outcome
+        self._keeping.released(self.order.run, outcome, self._on_wait)
+        # the last output comes before the release, but a slow store must not hold a GPU
+        await self._recorder.write_soon()
+        self._phase("released", outcome.released_s or time.time())
+        if self.waits_for is not None:
+            self._tell_gateway(RunWaits(self.order.run, self.waits_for))
+
+    def _on_wait(self, wait: PersistWait) -> None:
+        self.waits_for = wait
+        if wait.reason:
+            self._recorder.let_go()
+        if self.phase == "released":  # the word that GPUs wait for comes first: each message waits for the one before
+            self._tell_gateway(RunWaits(self.order.run, wait))
+
+    async def _finish(self) -> None:
+        """Wait until the results are durable, then say so."""
+        assert self.outcome is not None
+        run, values = self.order.run, self.outcome.values
+        if values is not None:
+            if values.file:
+                settlement = await self._keeping.settled(run)
+            else:
+                settlement = await self._keeping.keep_small(run, self.order.folder, self.outcome, self._on_wait)
+            self.outcome = settled_outcome(run, self.outcome, settlement)
+        problem = self._recorder.problem
+        await self._recorder.write()
+        await self._recorder.close()
+        if problem != self._recorder.problem:  # the store works again, or has begun to hang
+            notes = [note for note in self.outcome.notes if note != problem]
+            notes += [self._recorder.problem] if self._recorder.problem else []
+            self.outcome = msgspec.structs.replace(self.outcome, notes=notes)
+        self._recorder.end()
+        self._phase("final", time.time())
+
+    def _phase(self, phase: str, at_s: float) -> None:
+        self.phase, self._at_s = phase, at_s
+        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome, self.gang.stays))
+
+
+class AdoptedRun:
+    """Like a :class:`.RunOnNode` that has been released."""
+
+    def __init__(
+        self, run: str, folder: str, outcome: Outcome, keeping: Keeping, tell: Callable[[NodeMessage], None]
+    ) -> None:
+        self.run = run
+        self.phase = "released"
+        self.outcome = outcome
+        self.waits_for: PersistWait | None = None
+        self._folder = folder
+        self._keeping = keeping
+        self._tell = tell
+        self._at_s = time.time()
+
+    def view(self) -> NodeRun:
+        """This run for the gateway. Its last event's number is in the log."""
+        return NodeRun(self.run, self.phase, 0, self._at_s, self.outcome, self.waits_for)
+
+    def events(self, after: int) -> list[Event]:
+        """Recorded events above ``after``."""
+        return list(read_events(RunPaths(Path(self._folder)).events, after))
+
+    def signal(self, name: str, status: str) -> None:
+        """Nothing runs any more: results are given up by :meth:`.Keeping.give_up` only."""
+
+    async def carry_out(self) -> None:
+        """Report it as released, then its end."""
+        self._phase("released")
+        values = self.outcome.values
+        if values is not None and not values.file:
+            settlement = await self._keeping.keep_small(self.run, self._folder, self.outcome, self._on_wait)
+        else:
+            self._keeping.listen(self.run, self._on_wait)
+            settlement = await self._keeping.settled(self.run)
+        self.outcome = settled_outcome(self.run, self.outcome, settlement)
+        self._phase("final")
+
+    def _on_wait(self, wait: PersistWait) -> None:
+        self.waits_for = wait
+        self._tell(RunWaits(self.run, wait))
+
+    def _phase(self, phase: str) -> None:
+        self.phase, self._at_s = phase, time.time()
+        self._tell(RunPhase(self.run, phase, self._at_s, self.outcome))

@@ -1,0 +1,62 @@
+"""Whether this node sees the store: without it no run could end well here, so it takes none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+from ...errors import StoreError
+from ...store.run_folders import require_store
+
+_EVERY_S = 3.0
+#: a filesystem that has not answered after this hangs
+_LIMIT_S = 5.0
+
+
+class StoreWatch:
+    """Asks in a thread of its own, one at a time: a store that hangs is never waited for."""
+
+    def __init__(self, store: str) -> None:
+        self._store = Path(store)
+        self._asked: asyncio.Future[str] | None = None
+        #: why no run can be carried out here, in words; empty when the store is there
+        self.trouble = ""
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Ask once, unless an earlier question is not answered yet."""
+        if self._asked is None:
+            self._asked = self._ask()
+        if not (await asyncio.wait({self._asked}, timeout=_LIMIT_S))[0]:
+            self.trouble = f"the store {self._store} does not answer: is its filesystem's server up?"
+            return
+        self.trouble, self._asked = self._asked.result(), None
+
+    def _ask(self) -> asyncio.Future[str]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str] = loop.create_future()
+
+        def work() -> None:
+            trouble = _trouble(self._store)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(answer.set_result, trouble)
+
+        threading.Thread(target=work, name="store", daemon=True).start()
+        return answer
+
+
+def _trouble(store: Path) -> str:
+    try:
+        require_store(store)
+    except StoreError as error:
+        return f"{error.message}: {error.mend}" if error.mend else error.message
+    except OSError as error:
+        return f"the store {store} cannot be read: {error.strerror}"
+    return ""

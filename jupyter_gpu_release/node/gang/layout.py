@@ -1,0 +1,137 @@
+"""Ranks, roles, framework environment."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class Lent(msgspec.Struct, frozen=True):
+    """What comes with a rank: which one of the node's it is, the node's GPUs, where it can be reached."""
+
+    run: str
+    node: str
+    local: int
+    gpu_ids: list[str]
+    address: str
+    port: int
+
+
+RANK, SERVER, EVALUATOR = "rank", "ps", "evaluator"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One process of a gang. ``index``: its rank; servers and evaluator are numbered on behind the ranks.
+
+    ``port`` is kept free for it on its node.
+    """
+
+    index: int
+    role: str = RANK
+    #: of the node in the gang, in rank order
+    node: int = 0
+    #: among the ranks on its node
+    local: int = 0
+    local_size: int = 1
+    host: str = ""
+    address: str = "127.0.0.1"
+    port: int = 0
+
+    def name(self, ranks: int) -> str:
+        """``rank 3``, ``ps 0``, ``evaluator``; ``ranks``: how many the gang has."""
+        if self.role == RANK:
+            return f"rank {self.index}"
+        return self.role if self.role == EVALUATOR else f"{self.role} {self.index - ranks}"
+
+
+@dataclass(frozen=True)
+class Gang:
+    """All places, and the port on rank 0's node at which PyTorch's ranks meet."""
+
+    seats: Sequence[Seat]
+    master_port: int = 0
+    #: one process that asked to be a gang (``--ranks 1``)
+    is_asked: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are, servers not counted."""
+        return sum(seat.role == RANK for seat in self.seats)
+
+    @property
+    def nodes(self) -> int:
+        """Over how many nodes they are spread."""
+        return 1 + max((seat.node for seat in self.seats), default=0)
+
+
+def environment(gang: Gang, seat: Seat) -> dict[str, str]:
+    """Variables for the process at ``seat``; none for a cell that is no gang."""
+    if len(gang.seats) < 2 and not gang.is_asked:
+        return {}
+    found = {"TF_CONFIG": json.dumps(_tf_config(gang, seat))}
+    if seat.role == RANK:
+        found |= _torch(gang, seat) | _jax(gang, seat)
+    return found
+
+
+def _torch(gang: Gang, seat: Seat) -> dict[str, str]:
+    """What ``torch.distributed`` (``env://``) reads, and torchrun's further ones."""
+    return {
+        "RANK": str(seat.index), "WORLD_SIZE": str(gang.ranks),
+        "LOCAL_RANK": str(seat.local), "LOCAL_WORLD_SIZE": str(seat.local_size),
+        "GROUP_RANK": str(seat.node), "NODE_RANK": str(seat.node), "GROUP_WORLD_SIZE": str(gang.nodes),
+        "MASTER_ADDR": gang.seats[0].address, "MASTER_PORT": str(gang.master_port),
+    }  # fmt: skip
+
+
+def _jax(gang: Gang, seat: Seat) -> dict[str, str]:
+    """``jax.distributed.initialize`` reads the first; ``ranks.initialize_jax()`` passes all of them on."""
+    return {
+        "JAX_COORDINATOR_ADDRESS": _address(gang.seats[0]),
+        "JAX_NUM_PROCESSES": str(gang.ranks),
+        "JAX_PROCESS_ID": str(seat.index),
+    }
+
+
+def _tf_config(gang: Gang, seat: Seat) -> dict[str, object]:
+    """Workers alone (MultiWorkerMirroredStrategy), or chief, workers and parameter servers.
+
+    The evaluator is no part of the cluster that it is told of (so TensorFlow wants it).
+    """
+    ranks = [other for other in gang.seats if other.role == RANK]
+    servers = [other for other in gang.seats if other.role == SERVER]
+    if len(ranks) == len(gang.seats):
+        return {"cluster": {"worker": [_address(other) for other in ranks]}, "task": _task("worker", seat.index)}
+    cluster = {"chief": [_address(ranks[0])]}
+    if ranks[1:]:
+        cluster["worker"] = [_address(other) for other in ranks[1:]]
+    if servers:
+        cluster["ps"] = [_address(other) for other in servers]
+    if seat.role == SERVER:
+        return {"cluster": cluster, "task": _task("ps", seat.index - len(ranks))}
+    if seat.role == EVALUATOR:
+        return {"cluster": cluster, "task": _task("evaluator", 0)}
+    return {"cluster": cluster, "task": _task("worker", seat.index - 1) if seat.index else _task("chief", 0)}
+
+
+def _task(kind: str, index: int) -> dict[str, object]:
+    return {"type": kind, "index": index}
+
+
+def _address(seat: Seat) -> str:
+    return f"{seat.address}:{seat.port}"
+
+
+@dataclass(frozen=True)
+class Where:
+    """``address``: the node's IP address as its cluster knows it; this machine alone: the loopback."""
+
+    host: str = field(default_factory=socket.gethostname)
+    address: str = "127.0.0.1"
+    #: a local folder for marks of runs that have begun; they tell the next agent of this node. Empty: there are none
+    marks: str = ""

@@ -1,0 +1,1 @@
+"""Frames and sockets between the processes of a node."""

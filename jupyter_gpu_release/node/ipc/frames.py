@@ -1,0 +1,205 @@
+"""Frames and their records on sockets."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+
+import msgspec
+
+from ...protocol.runs import ErrorInfo, Outcome
+from ...store.identity import expect_store
+
+
+class KeepOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a writer of results must know of its node."""
+
+    #: the host's folder in the spool
+    spool: str
+    #: the agent's datagram socket; with its folder gone the cluster has ended
+    notify: str
+    node: str = ""
+    bytes_per_s: int = 0
+    #: the store's root as the node sees it, and what ``store.json`` in it must say
+    store: str = ""
+    store_id: str = ""
+
+    def expect_store(self) -> None:
+        """This process writes to that store only."""
+        expect_store(Path(self.store), self.store_id)
+
+
+_HEAD = struct.Struct("<IB")
+HEAD_BYTES = _HEAD.size
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    ORDER = 1  #: agent → supervisor → rank: RankOrder
+    GO = 2  #: agent → supervisor → rank: Go; the cell may run
+    SIGNAL = 3  #: agent → supervisor: Command
+    OUTPUT = 4  #: rank → supervisor → agent: list[Output]
+    SYNC = 5  #: rank → supervisor: raise ``synced`` when all before this is forwarded
+    RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
+    ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
+    OUTCOME = 8  #: rank → supervisor: Outcome
+    FILES = 20  #: rank → supervisor: written_files.WrittenTo
+    LEAVING = 21  #: rank → supervisor → agent: float, the process is about to end and holds no device
+    PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
+    RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
+    MEET = 14  #: rank → supervisor → agent: meeting.Call
+    MET = 15  #: agent → supervisor → rank: meeting.Reply
+    ANSWER = 22  #: agent → supervisor → rank: protocol.fetch.Answer
+    MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
+    STAY = 18  #: agent → supervisor → rank: a further call waits
+    READY = 16  #: rank → supervisor: it is as it was before the call and takes another order
+    STUCK = 19  #: supervisor → agent: text; processes of the cell cannot be ended
+    STAYS = 17  #: supervisor → agent: Outcome; only the rank is left, and it takes another order
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of output before it is numbered: ``kind`` and ``data`` as in protocol.events.Event."""
+
+    at_s: float
+    kind: str
+    data: dict[str, object]
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``interrupt`` or ``kill`` (also the second interrupt), and the outcome's status when the run ends because of it.
+
+    ``end``: interrupt, unless that was done already. ``stack``: show where the rank stands, then kill it.
+    ``reason``: why, in words. ``grace_s``: instead of the order's.
+    """
+
+    signal: str
+    status: str = "interrupted"
+    reason: str = ""
+    grace_s: float | None = None
+
+
+class Go(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The lease is there: a rank's accelerator ids, and its place in the gang."""
+
+    gpu_ids: list[str]
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    local_rank: int = 0
+    local_size: int = 1
+    node: int = 0
+    nodes: int = 1
+    #: of its node, where rank 0 runs on another one
+    address: str = ""
+
+
+class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One rank to be forked."""
+
+    run: str
+    payload: bytes
+    folder: str
+    rank: int = 0
+    ranks: int = 1
+    #: ``rank``, or ``ps`` and ``evaluator``: processes without a GPU, numbered behind the ranks
+    role: str = "rank"
+    #: processes of the run on this node, which share its memory limit
+    sharers: int = 1
+    simulated: bool = False
+    memory_bytes: int = 0
+    cpus: float | None = None
+    timeout_s: float | None = None
+    grace_s: float = 5.0
+    keep: KeepOrder = KeepOrder("", "")
+    #: see :class:`StartOrder`
+    series: bool = False
+    stays: bool = False
+    promised: bool = False
+    #: a rank that was granted, has not begun its cell, and does nothing at all for so long is stuck
+    stall_s: float = 0.0
+    #: a local file to be made right before the first statement; empty: none
+    mark: str = ""
+    #: the only process of its run: it tells when it is about to end
+    tells_leaving: bool = False
+
+
+def pack(kind: Kind, body: bytes = b"") -> bytes:
+    """One frame."""
+    return _HEAD.pack(len(body), kind) + body
+
+
+def send(sock: socket.socket, kind: Kind, body: bytes = b"") -> None:
+    """Send one frame on a blocking socket."""
+    sock.sendall(pack(kind, body))
+
+
+def receive(sock: socket.socket) -> tuple[Kind, bytes] | None:
+    """Read one frame from a blocking socket; None at its end."""
+    head = _exactly(sock, HEAD_BYTES)
+    if head is None:
+        return None
+    length, kind = _HEAD.unpack(head)
+    body = _exactly(sock, length)
+    return None if body is None else (Kind(kind), body)
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        piece = sock.recv(count - len(parts))
+        if not piece:
+            return None
+        parts += piece
+    return bytes(parts)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; what is torn at the end is never yielded."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+        """Add ``data`` and yield the frames that are complete now."""
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= HEAD_BYTES:
+            length, kind = _HEAD.unpack_from(self._buffer, start)
+            end = start + HEAD_BYTES + length
+            if len(self._buffer) < end:
+                break
+            yield Kind(kind), bytes(self._buffer[start + HEAD_BYTES : end])
+            start = end
+        del self._buffer[:start]
+
+
+class KindsSeen:
+    """Notes the kinds of the frames in a byte stream that is passed on as it is."""
+
+    def __init__(self) -> None:
+        self.kinds: set[int] = set()
+        self._head = b""
+        self._to_skip = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next piece."""
+        at = 0
+        while at < len(data):
+            if self._to_skip:
+                step = min(self._to_skip, len(data) - at)
+                self._to_skip -= step
+            else:
+                step = min(HEAD_BYTES - len(self._head), len(data) - at)
+                self._head += data[at : at + step]
+                if len(self._head) == HEAD_BYTES:
+                    self._to_skip, kind = _HEAD.unpack(self._head)
+                    self.kinds.add(kind)
+                    self._head = b""
+            at += step
+
+
+def died_outcome(status: str, ename: str, message: str, *, code: str = "failed", mend: str = "") -> Outcome:
+    """The outcome of a rank that could not report one itself."""
+    return Outcome(status=status, error=ErrorInfo(ename=ename, evalue=message, code=code, mend=mend))

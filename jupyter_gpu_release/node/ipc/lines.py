@@ -1,0 +1,197 @@
+"""Non-blocking socket ends of the supervisor, outgoing frames."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .frames import FrameReader, Kind, pack
+
+
+class Outgoing:
+    """What the other side of ``sock`` does not take yet waits here."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sock.setblocking(False)
+        self._waiting = bytearray()
+        #: the other side is gone; what is said to it is dropped
+        self.is_gone = False
+
+    def __len__(self) -> int:
+        """Bytes that the other side has not taken yet."""
+        return len(self._waiting)
+
+    def add(self, kind: Kind, body: bytes = b"") -> None:
+        """Say something, with the next :meth:`flush`."""
+        if not self.is_gone:
+            self._waiting += pack(kind, body)
+
+    def flush(self, wait_s: float = 0.0) -> None:
+        """Hand over as much as the other side takes now, or within ``wait_s`` (``inf``: all, unless it goes)."""
+        deadline = time.monotonic() + wait_s
+        while self._waiting:
+            try:
+                del self._waiting[: self._sock.send(self._waiting)]
+            except BlockingIOError:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return
+                select.select([], [self._sock], [], None if left_s == math.inf else left_s)
+            except OSError:
+                self.give_up()
+
+    def give_up(self) -> None:
+        """The other side is gone."""
+        self.is_gone = True
+        self._waiting.clear()
+
+
+@dataclass(frozen=True)
+class RankLines:
+    """The rank's ends: output and orders, the line to where ranks meet, and the file for its stack.
+
+    ``synced`` counts the supervisor's answers to SYNC: an eventfd, since orders may come on ``sock`` at any time.
+    """
+
+    sock: socket.socket
+    channel: socket.socket
+    supervisor: int
+    stack: int
+    synced: int
+
+
+class _SupervisorsEnd:
+    """Never waits for the rank, which may be busy, interrupted, stopped or dead."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = FrameReader()
+        self._outgoing = Outgoing(sock)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the rank has not taken everything yet."""
+        return bool(self._outgoing)
+
+    def flush(self) -> None:
+        """Hand over as much as the rank takes now."""
+        self._outgoing.flush()
+
+
+class RankLine(_SupervisorsEnd):
+    """The supervisor's end of the rank's ``sock``."""
+
+    def __init__(self, sock: socket.socket, synced: int) -> None:
+        super().__init__(sock)
+        self._synced = synced
+
+    def read(self) -> list[tuple[Kind, bytes]] | None:
+        """Frames that came since; None when there is nothing more to read now."""
+        try:
+            data = self._sock.recv(1 << 18)
+        except OSError:
+            return None
+        return list(self._frames.feed(data)) if data else None
+
+    def send(self, kind: Kind, body: bytes) -> None:
+        """Say something."""
+        self._outgoing.add(kind, body)
+        self.flush()
+
+    def answer_sync(self) -> None:
+        """All that the rank said so far has been passed on."""
+        os.eventfd_write(self._synced, 1)
+
+
+class ChannelRelay(_SupervisorsEnd):
+    """Passes frames on between the rank's ``channel`` and where ranks meet."""
+
+    def read(self) -> list[bytes] | None:
+        """Bodies of what the rank said; None at its end."""
+        try:
+            data = self._sock.recv(1 << 18)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        return [body for _kind, body in self._frames.feed(data)] if data else None
+
+    def send(self, body: bytes) -> None:
+        """An answer for the rank."""
+        self._outgoing.add(Kind.MET, body)
+        self.flush()
+
+
+class AgentLine:
+    """Never waits for the agent, except in :meth:`flush` when asked to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = FrameReader()
+        self._outgoing = Outgoing(sock)
+        #: came together with an order
+        self._early: list[tuple[Kind, bytes]] = []
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._sock.fileno()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody listens any more."""
+        return self._outgoing.is_gone
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the agent has not taken yet."""
+        return len(self._outgoing)
+
+    def await_order(self, wake: int, is_alive: Callable[[], bool]) -> bytes | None:
+        """Wait for an order, however long; None when none will come, or nobody is alive to carry it out.
+
+        ``wake`` can be read when that may have changed. What was said to an earlier run is not heard.
+        """
+        while is_alive():
+            ready, _, _ = select.select([self.fileno(), wake], [], [])
+            if wake in ready:
+                os.read(wake, 64)
+            said = self.read()
+            if said is None:
+                return None
+            for number, (kind, body) in enumerate(said):
+                if kind is Kind.ORDER:
+                    self._early = said[number + 1 :]
+                    return body
+        return None
+
+    def read(self) -> list[tuple[Kind, bytes]] | None:
+        """What the agent said since; None at its end."""
+        early, self._early = self._early, []
+        try:
+            data = self._sock.recv(1 << 16)
+        except BlockingIOError:
+            return early
+        except OSError:
+            data = b""
+        if not data:
+            self._outgoing.give_up()
+            return None
+        return [*early, *self._frames.feed(data)]
+
+    def tell(self, kind: Kind, body: bytes) -> None:
+        """Say something, with the next :meth:`flush`."""
+        self._outgoing.add(kind, body)
+
+    def flush(self, wait_s: float = 0.0) -> None:
+        """Hand over as much as the agent takes now, or within ``wait_s``."""
+        self._outgoing.flush(wait_s)

@@ -1,0 +1,329 @@
+"""One order in a rank: load what the cell reads, run it in the ready IPython shell, hand over what it made."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...cell_api import tracked_files
+from ...cell_api.context import Surroundings, enter
+from ...cell_api.ranks import take_place
+from ...errors import GpuReleaseError, RankError, StoreError
+from ...protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph
+from ...protocol.fetch import Answer
+from ...protocol.runs import ErrorInfo, Outcome
+from ...protocol.wire import decode, encode
+from ...serialization import exceptions
+from ...store.graph_file import open_graph
+from ...store.layout import VALUES_FILE, RunPaths
+from ..gang.channel import RankChannel, place_of
+from ..ipc import frames as ipc_frames
+from ..ipc.frames import Go, Kind, RankOrder, died_outcome
+from ..ipc.lines import RankLines
+from ..ipc.plain_values import plain_outcome
+from ..results.persister import fork_persister
+from ..supervisor.written_files import WrittenFiles, written_to
+from ..values.frameworks import gang_hints
+from ..values.gather import gather
+from ..values.held_names import hold_back
+from ..values.namespace import Collected, RankValues
+from ..values.settings import CellSettings
+from . import environment
+from .fetching import Fetcher
+from .front_end import take_front_end
+from .loop import CellLoop
+from .output import Outlet
+from .publish import Publisher
+from .shell import RankShell, use_inline_figures
+from .spawned import serve_names
+
+#: a call that took longer gets a process of its own: its start is no matter then
+_SHORT_S = 60.0
+
+
+class Rank:
+    """Carries out one order on the process's main thread."""
+
+    def __init__(
+        self, order: RankOrder, outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop,
+        files: WrittenFiles,
+    ) -> None:  # fmt: skip
+        self._order = order
+        self._loop = loop
+        self._outlet = outlet
+        self._sock = lines.sock
+        self._channel = RankChannel(lines.channel)
+        self._shell = shell
+        self._notes: list[str] = []
+        self._granted_s: float | None = None
+        self._gpus = 0
+        self._started: float | None = None
+        self._files = files
+        self._publisher: Publisher | None = None
+        self._is_gang = False
+        #: a further call may find this process as this one did
+        self.may_stay = False
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the cell had a real GPU."""
+        return bool(self._gpus) and not self._order.simulated
+
+    def run(self) -> None:
+        """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
+        try:
+            payload = self._prepare()
+        except KeyboardInterrupt:
+            self._finish(Outcome(status="interrupted", error=ErrorInfo("KeyboardInterrupt", "")))
+        except GpuReleaseError as error:
+            self._finish(died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend))
+        except Exception as error:  # noqa: BLE001 - the process entry point of foreign unpickling code
+            text = f"the inputs could not be loaded on the node: {type(error).__name__}: {error}"
+            mend = "hold the name at fault back with --skip NAME and make it inside the cell"
+            self._finish(died_outcome("error", "CannotLoadError", text, code="cannot_send", mend=mend))
+        else:
+            self._run_cell(payload)
+
+    def _prepare(self) -> CellPayload:
+        self._order.keep.expect_store()
+        payload = decode(self._order.payload, CellPayload)
+        early = environment.is_visible(payload)  # else its folder is the run's, which need not be there yet
+        problem = self._enter(payload) if early else None
+        go = self._await_grant()
+        self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
+        self._address, self._is_gang = go.address, bool(go.environment)
+        problem = problem if early else self._enter(payload)
+        if problem is not None:
+            raise problem
+        environment.take_gpus(go.gpu_ids, simulated=self._order.simulated)
+        environment.take_seat(go, payload)
+        if self._order.promised:
+            self._leave_mark()
+        take_place(place_of(self._order, go, self._channel, lambda: self._values.realm))
+        self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
+        return payload
+
+    def _enter(self, payload: CellPayload) -> Exception | None:
+        """What can be done without a GPU; returns the problem, which is reported once the run is granted."""
+        try:
+            take_front_end(self._shell, payload)
+            self._notes += environment.enter(self._order, payload)
+            self._shell.execution_count = payload.count
+            self._inputs = _open_graph(payload.inputs, RunPaths(Path(self._order.folder)))
+            self._settings = CellSettings(payload)
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            return error
+        return None
+
+    def _leave_mark(self) -> None:
+        """Nobody but this node knows yet that the call begins; whoever asks later must not begin it again."""
+        try:
+            RunPaths(Path(self._order.folder)).begun.touch(mode=0o600)
+        except OSError as error:
+            raise StoreError(f"the run's folder on the store cannot be written: {error.strerror}") from error
+
+    def _await_grant(self) -> Go:
+        frame = ipc_frames.receive(self._sock)
+        if frame is None:  # the lease was not granted
+            os._exit(0)
+        return decode(frame[1], Go)
+
+    def _load(self, payload: CellPayload, *, has_gpu: bool) -> None:
+        stream, buffers = self._inputs
+        names = hold_back(self._shell, self._fetcher(payload).fetch) if payload.held else None
+        self._values = RankValues(
+            self._shell.user_ns, payload, stream, buffers, has_gpu=has_gpu, settings=self._settings
+        )
+        self._notes += self._values.load()
+        folder = RunPaths(Path(self._order.folder))
+        self._publisher = Publisher(self._outlet, self._values.realm, folder.published, self._order.rank)
+        enter(
+            Surroundings(
+                realm=lambda: self._values.realm,
+                find_target=None,
+                store=lambda: str(folder.folder.parent.parent),
+                publish=self._publisher.publish,
+                in_run=True,
+            )
+        )
+        serve_names(lambda: self._values.realm)
+        use_inline_figures(self._shell)
+        environment.limit_threads(self._order)
+        self._values.begin_environment()
+        self._files.begin()
+        tracked_files.HERE.begin()
+        if names is not None:
+            names.hold(payload.held)
+
+    def _fetcher(self, payload: CellPayload) -> Fetcher:
+        paths = RunPaths(Path(self._order.folder))
+
+        def take(name: str, answer: Answer) -> Any:
+            stream, buffers = _open_graph(answer.graph, paths)
+            return self._values.take_fetched(name, stream, buffers, answer.first)
+
+        return Fetcher(self._outlet, self._sock, payload.held, take)
+
+    def _run_cell(self, payload: CellPayload) -> None:
+        if self._order.mark:
+            with contextlib.suppress(OSError):  # no disk, no agent's folder: then it would be run again
+                os.close(os.open(self._order.mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._started = time.time()
+        self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
+        ended = self._loop.run(payload)
+        self._values.stop_fetching()
+        if self._is_gang and _is_good_exit(ended.error):
+            ended.error = None
+        ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
+        error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
+        self._outlet.frame(Kind.ENDED, encode(ended_s))
+        self._values.error, self._values.shown = ended.error, self._shell.displayhook.shown
+        self._notes += ended.notes
+        if error is not None:
+            self._notes += gang_hints(error.evalue, self._order.ranks, self._gpus)
+        status = "interrupted" if ended.interrupted else "ok" if error is None else "error"
+        if status == "ok" and payload.gather and self._order.role == "rank":
+            status, error = self._gather(payload)
+        self._hand_over(status, error, ended_s)
+
+    def _gather(self, payload: CellPayload) -> tuple[str, ErrorInfo | None]:
+        if self._order.ranks == 1:
+            names = self._shell.user_ns
+            names.update({name: [names[name]] for name in payload.gather if name in names})
+            return "ok", None
+        paths = RunPaths(Path(self._order.folder))
+        try:
+            names, rank = self._shell.user_ns, self._order.rank
+            realm, address = self._values.realm, self._address
+            self._notes += gather(payload.gather, names, realm, paths, self._channel, rank, address)
+        except RankError as error:  # the run fails for that rank's reason, not for this one
+            self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
+        except GpuReleaseError as error:
+            return "error", ErrorInfo(type(error).__name__, error.message, code=error.code, mend=error.mend)
+        except Exception as error:  # noqa: BLE001 - foreign reducers
+            return "error", ErrorInfo(
+                "CannotSendError", f"--gather: {type(error).__name__}: {error}", code="cannot_send"
+            )
+        return "ok", None
+
+    def _describe(self, error: BaseException, interrupted: bool) -> ErrorInfo:
+        name = "KeyboardInterrupt" if interrupted else type(error).__name__
+        lines = self._shell.traceback_lines
+        if interrupted:  # at an `await` the cell was cancelled; users know that as an interrupt
+            lines = [line.replace("CancelledError", "KeyboardInterrupt") for line in lines]
+        text = exceptions.text_of(error)
+        shown: dict[str, Any] = {"ename": name, "evalue": text, "traceback": lines}
+        if self._order.rank:
+            shown["rank"] = self._order.rank
+        self._outlet.put("error", shown)
+        pickled = b""
+        if not interrupted:
+            with contextlib.suppress(Exception):  # the user's class may be odd in any way
+                pickled = exceptions.pack(error)
+        return ErrorInfo(ename=name, evalue=text, traceback=lines, pickled=pickled)
+
+    def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
+        outcome_facts: dict[str, Any] = {
+            "status": status, "error": error, "granted_s": self._granted_s, "started_s": self._started,
+            "ended_s": ended_s,
+        }  # fmt: skip
+        try:
+            outcome_facts |= self._what_else_it_did()
+        except Exception as problem:  # noqa: BLE001 - a cell can break any module: that must not cost its names
+            self._notes.append(f"files and published values were not looked after: {type(problem).__name__}: {problem}")
+        if self._order.rank:
+            self._finish(Outcome(notes=self._notes, frames=self._frames_of(status), **outcome_facts))
+            return
+        try:
+            collected = self._loop.context.run(self._values.collect)
+        except Exception as problem:  # noqa: BLE001 - reducers are foreign code; the run must still end well
+            note = f"nothing came back: {type(problem).__name__}: {problem}"
+            self._finish(Outcome(notes=[*self._notes, note], **outcome_facts))
+            return
+        outcome_facts["collected_s"] = time.time()
+        outcome = Outcome(results=collected.results, notes=self._notes + collected.notes, **outcome_facts)
+        self._send_values(outcome, collected)
+
+    def _frames_of(self, status: str) -> dict[int, Graph]:
+        """Names are rank 0's only, but any rank may be the one to debug."""
+        if status != "error":
+            return {}
+        try:
+            frames = self._loop.context.run(self._values.frames_of_error)
+        except Exception:  # noqa: BLE001 - reducers are foreign code, and a debugger is not worth an outcome
+            return {}
+        return {self._order.rank: frames} if frames is not None else {}
+
+    def _what_else_it_did(self) -> dict[str, Any]:
+        _flush_open_files()
+        if self._publisher is not None:
+            self._publisher.finish()
+        self._tell_files()
+        return {
+            "tracked": tracked_files.HERE.found(),
+            "untouched_reason": self._values.untouched_reason() or "",
+        }  # fmt: skip
+
+    def _send_values(self, outcome: Outcome, collected: Collected) -> None:
+        if collected.total_bytes <= INLINE_LIMIT_BYTES:
+            raw = [bytes(buffer) for buffer in collected.buffers]
+            self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
+            return
+        outcome = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
+        pid = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
+        self._outlet.frame(Kind.PERSISTER, encode(pid))
+        self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))
+        took_s = (outcome.ended_s or 0.0) - (outcome.started_s or 0.0)
+        values = outcome.values
+        self.may_stay = (
+            self._order.series and outcome.status == "ok" and 0.0 < took_s < _SHORT_S
+            and values is not None and not values.file
+        )  # fmt: skip
+
+    def _tell_files(self) -> None:
+        """The supervisor looks at what was written: a filesystem that hangs must not hold up who has the GPU."""
+        if self._started is not None:
+            where = written_to(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
+            self._outlet.frame(Kind.FILES, encode(where), wait=False)
+
+
+def _is_good_exit(error: BaseException | None) -> bool:
+    """A program of a gang may end with ``sys.exit(0)``, as under torchrun; a cell is told that it was left."""
+    return isinstance(error, SystemExit) and not error.code
+
+
+def _sendable(outcome: Outcome) -> Outcome:
+    """Without texts of the user's own string classes and odd file names, where there are any."""
+    try:
+        encode(outcome)
+    except (TypeError, ValueError):
+        return plain_outcome(outcome)
+    return outcome
+
+
+def _open_graph(graph: Graph, paths: RunPaths) -> tuple[bytes, list[Any]]:
+    if not graph.file:
+        return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
+    if Path(graph.file).name != graph.file:
+        raise StoreError(f"{graph.file!r} is no file name of a run folder")
+    opened = open_graph(paths.folder / graph.file, graph.digest)
+    return opened.stream, list(opened.buffers)
+
+
+def _flush_open_files() -> None:
+    """Files the cell left open: their buffers would be lost with the process."""
+    for thing in gc.get_objects():
+        # by its type: isinstance would ask the object for its class, and a dead weak proxy raises then
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            with contextlib.suppress(Exception):
+                thing.flush()

@@ -1,0 +1,169 @@
+"""Directory, path, variables, threads, cores."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+
+from ...errors import OptionError
+from ...host import process_control
+from ...protocol.cell import CellPayload
+from ...store.files import make_private_folder, write_atomic
+from ...store.layout import RunPaths
+from ..ipc.frames import Go, RankOrder
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS")
+#: names that this process holds for its cores, until it and all that it forked are gone
+_held: list[socket.socket] = []
+
+
+def use_threads(count: int, *, quickly: bool = False) -> None:
+    """Have frameworks, here and in processes that the cell starts, use this many threads.
+
+    ``quickly``: not those libraries of numpy and scipy that are loaded already, which takes 25 ms.
+    """
+    for name in _THREAD_VARIABLES:
+        os.environ.setdefault(name, str(count))
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(count)
+    if "threadpoolctl" in sys.modules and not quickly:  # what is loaded does not read the environment again
+        with contextlib.suppress(Exception):
+            sys.modules["threadpoolctl"].threadpool_limits(count)
+
+
+def keep_to(cpus: float) -> set[int]:
+    """Confine this process to as many cores as were reserved for it, to its own while there are enough.
+
+    A core is taken by a name that only one process of the cluster's node can have; the system gives it back with the
+    last process that has it.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    wanted = min(len(cores), math.ceil(cpus))
+    taken = [core for core in cores if len(_held) < wanted and _take(core)]
+    shared = [core for core in cores if core not in taken][: wanted - len(taken)]
+    chosen = {*taken, *shared}
+    os.sched_setaffinity(0, chosen)
+    return chosen
+
+
+def _take(core: int) -> bool:
+    cluster = os.environ.get(process_control.CLUSTER_MARKER, "")
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0jgr-core-{cluster}-{core}")
+    except OSError:
+        name.close()
+        return False
+    _held.append(name)
+    return True
+
+
+def enter(order: RankOrder, payload: CellPayload) -> list[str]:
+    """Set environment, directory and module path of this process; returns notes for the receipt."""
+    paths = RunPaths(Path(order.folder))
+    os.environ.update(_rank_environment(order, paths))
+    for name in payload.unset:
+        os.environ.pop(name, None)
+    os.environ.update(payload.env)
+    notes: list[str] = []
+    extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
+    if is_visible(payload):
+        _change_folder(payload.workdir)
+    elif payload.workdir_asked:
+        raise OptionError(
+            f"--workdir {payload.workdir}: no such folder on the node",
+            mend="name a folder on the shared filesystem, or leave the option out",
+        )
+    else:
+        os.chdir(paths.files)
+        notes.append("the notebook's folder is not visible on the node: the cell worked in its run folder")
+        extra = [*_unpack_modules(payload, paths), *extra]
+    sys.path[:0] = ["", *extra]
+    sys.argv = [""]
+    return notes
+
+
+def _change_folder(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError as error:
+        raise OptionError(
+            f"the cell cannot work in {path}: {error.strerror}", mend="name another folder with --workdir"
+        ) from error
+
+
+def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
+    """Let this process see the GPUs of its lease, and no others (``--env`` cannot change that)."""
+    ids = ",".join(gpu_ids)
+    has_device = Path("/dev/nvidiactl").exists()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if simulated and has_device else ids
+    os.environ["JUPYTER_GPU_IDS"] = ids
+
+
+def limit_threads(order: RankOrder) -> None:
+    """The frameworks use as many threads as ``--cpus`` says; a CPU stage (no GPU) has no more cores than it reserved.
+
+    Processes of a gang share a node's cores evenly, also without ``--cpus``: with all cores for each they would be in
+    each other's way.
+    """
+    if not order.cpus and order.sharers == 1:
+        return
+    cpus = (order.cpus or len(os.sched_getaffinity(0))) / order.sharers
+    use_threads(max(1, int(cpus)), quickly=not order.cpus)
+    if order.cpus and order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS"):
+        keep_to(cpus)
+
+
+def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
+    return {
+        "JUPYTER_GPU_RUN": order.run,
+        "GPU_RUN_DIR": str(paths.files),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    }
+
+
+def take_seat(go: Go, payload: CellPayload) -> None:
+    """Environment that is known once the gang is complete; what the cell sets with ``--env`` stays."""
+    os.environ.update({key: value for key, value in go.environment.items() if key not in payload.env})
+    if go.nodes > 1:
+        address = go.address or go.environment.get("MASTER_ADDR", "")  # those of rank 0's node are not told another
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            if interface := _interface_of(address):
+                os.environ.setdefault(name, interface)
+
+
+def _interface_of(address: str) -> str:
+    """The network interface with this address: gloo goes by the host's name, which often means the loopback."""
+    return next(
+        (name for name, found in psutil.net_if_addrs().items() if any(each.address == address for each in found)), ""
+    )
+
+
+def is_visible(payload: CellPayload) -> bool:
+    """Whether this node has the notebook's folder, and it is the same one (not just the same path)."""
+    if not payload.workdir:
+        return False
+    try:
+        found = os.stat(payload.workdir)
+    except OSError:
+        return False
+    return payload.workdir_asked or payload.workdir_stamp[0] in (0, found.st_ino)
+
+
+def _unpack_modules(payload: CellPayload, paths: RunPaths) -> list[str]:
+    if not payload.modules:
+        return []
+    for name, source in payload.modules.items():
+        target = (paths.code / name).resolve()
+        if not target.is_relative_to(paths.code.resolve()):
+            raise OptionError(f"module path {name!r} leads out of the run folder")
+        make_private_folder(target.parent)
+        write_atomic(target, [source], durable=False)
+    return [str(paths.code)]

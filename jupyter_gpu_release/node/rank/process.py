@@ -1,0 +1,123 @@
+"""The rank: the forked process in which the cell runs, from its first breath to its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from ...host import process_control
+from ...protocol.wire import decode, encode
+from ..ipc import frames
+from ..ipc.frames import Kind, RankOrder
+from ..ipc.lines import RankLines
+from ..ipc.stack_dump import show_on_signal
+from ..ipc.text_journal import TextJournal
+from ..supervisor.written_files import WrittenFiles
+from .cell import Rank
+from .interrupts import strike_again_where_dropped
+from .loop import CellLoop
+from .open_devices import may_hold_gpu
+from .output import Outlet, OutStream, keep_order_with_subprocesses
+from .reset import Leftovers
+from .shell import RankShell, connect, use_inline_figures
+from .warmup import rehearse
+
+#: a process of more memory takes a while to end: its GPUs are asked back when it is gone
+_SOON_GONE_BYTES = 1 << 30
+
+
+def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
+    """Body of the rank's process: warm up, wait for the order, carry it out. Never returns, never raises."""
+    sock = lines.sock
+    try:
+        os.setpgid(0, 0)
+        process_control.die_with_parent(lines.supervisor, signal.SIGKILL)
+        show_on_signal(lines.stack)
+        signal.set_wakeup_fd(-1)
+        strike_again_where_dropped()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
+            Path("/proc/self/oom_score_adj").write_text("900")
+        loop = CellLoop(shell)
+        loop.warm_up()
+        outlet = Outlet(sock, journal, lines.synced)
+        sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
+        sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
+        connect(shell, outlet)
+        keep_order_with_subprocesses(outlet)
+        use_inline_figures(shell)
+        if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
+            rehearse()
+        _carry_out_orders(outlet, lines, shell, loop)
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
+        os.write(2, traceback.format_exc().encode())
+    finally:  # whatever went wrong above: no second copy of the fork server's loop
+        os._exit(70)
+
+
+def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
+    """One order; further ones are calls of the same function, as long as none leaves anything behind."""
+    baseline = encode(process_control.anonymous_bytes(os.getpid()))
+    written: WrittenFiles | None = None
+    leftovers: Leftovers | None = None
+    outlet.frame(Kind.MARK, baseline)
+    while (frame := frames.receive(lines.sock)) is not None:
+        if frame[0] is Kind.STAY:  # too late for the call that it was meant for
+            continue
+        order = decode(frame[1], RankOrder)
+        if leftovers is not None:
+            outlet.frame(Kind.MARK, baseline)
+        elif order.series:
+            leftovers = Leftovers(shell)
+        # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        shell.gate.reset()
+        signal.signal(signal.SIGINT, shell.gate.note)
+        written = written or WrittenFiles()
+        rank = Rank(order, outlet, lines, shell, loop, written)
+        rank.run()
+        wanted = leftovers is not None and rank.may_stay and (order.stays or _is_told_to_stay(lines.sock))
+        if leftovers is None or not wanted or leftovers.put_away(on_gpu=rank.has_device):
+            _leave(outlet, order)
+            return
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came too late: it is not the next call's
+        outlet.frame(Kind.READY)
+
+
+def _is_told_to_stay(sock: socket.socket) -> bool:
+    if not select.select([sock], [], [], 0)[0]:
+        return False
+    frame = frames.receive(sock)
+    return frame is not None and frame[0] is Kind.STAY
+
+
+def _leave(outlet: Outlet, order: RankOrder) -> None:
+    _end_idle_workers()
+    with contextlib.suppress(BaseException):  # the cell's own atexit handlers
+        atexit._run_exitfuncs()
+    is_small = process_control.anonymous_bytes(os.getpid()) < _SOON_GONE_BYTES
+    if order.tells_leaving and is_small and (order.simulated or not may_hold_gpu()):
+        outlet.frame(Kind.LEAVING, encode(time.time()), wait=False)
+    outlet.flush()
+
+
+def _end_idle_workers() -> None:
+    """Joblib keeps its workers for the next call; their own way to end takes a second or two."""
+    workers = [
+        pid
+        for pid in process_control.children_of(os.getpid())
+        if b"popen_loky_posix" in process_control.command_of(pid)
+    ]
+    process_control.kill_each(workers)
+    for pid in workers:
+        process_control.wait_until_gone(pid, 0.1)

@@ -1,0 +1,132 @@
+"""Processes that the cell spawns (multiprocessing's ``spawn`` and ``forkserver``) find the names of its ``__main__``.
+
+Such a process of a script runs the script's file again; a cell has no file, so it asks the rank for what it misses.
+Without an answer a ``Pool`` would start workers for ever, since each dies over its first task.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Collection
+from multiprocessing import AuthenticationError, current_process, process, spawn
+from multiprocessing.connection import Client, Listener
+from typing import Any
+
+from ...analysis.names import is_machinery
+from ...errors import CannotSendError, GpuReleaseError
+from ...serialization import codec, rebuild
+from ...serialization.diagnosis import find_trouble
+
+_prepare = spawn.get_preparation_data
+_realm: Callable[[], rebuild.Realm]
+_address = ""
+
+
+def serve_names(realm: Callable[[], rebuild.Realm]) -> None:
+    """From now on processes that this one spawns find the names of ``realm``."""
+    global _realm
+    _realm = realm
+    # what "" in `sys.path` becomes there; it was the fork server's folder
+    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+    if spawn.get_preparation_data is not _preparation_data:
+        current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
+        spawn.get_preparation_data = _preparation_data
+
+
+def _preparation_data(name: str) -> dict[str, Any]:
+    global _address
+    if not _address:  # abstract: the system takes it back, whatever dies
+        _address = f"\0jgr-names-{secrets.token_hex(8)}"
+        listener = Listener(_address, "AF_UNIX", backlog=64, authkey=current_process().authkey)
+        threading.Thread(target=_answer_forever, args=(listener,), name="jgr-names", daemon=True).start()
+    return {**_prepare(name), "names": _NamesAt(_address)}
+
+
+class _NamesAt:
+    """Becomes, as the new process reads what it is prepared with, its way to ask."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return ask_for_names, (self._address,)
+
+
+def _answer_forever(listener: Listener) -> None:
+    while True:
+        try:
+            with listener.accept() as line:
+                name, there = line.recv()
+                line.send(_answer(name, there))
+        except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
+            continue
+
+
+def _answer(name: str, there: Collection[str]) -> tuple[str, Any]:
+    """``name`` and what it reads, but for names that are ``there``: ("graph", …), ("refused", why) or ("none", …)."""
+    realm = _realm()
+    names = realm.namespace
+    if name not in names or is_machinery(name):
+        return "none", None
+
+    def follow(read: str) -> dict[str, Any]:
+        return {} if read in there or read not in names or is_machinery(read) else {read: names[read]}
+
+    try:
+        dump = codec.dump({name: names[name]}, realm, follow=follow)
+        if dump.failed:
+            troubles = (find_trouble(lacking, names[lacking], realm, why) for lacking, why in dump.failed.items())
+            return "refused", "; ".join(map(str, troubles))
+        return "graph", (dump.stream, [bytes(buffer) for buffer in dump.buffers], realm.has_gpu)
+    except Exception as error:  # noqa: BLE001 - reducers are foreign code, and somebody waits for an answer
+        return "refused", f"{type(error).__name__}: {error}"
+
+
+# --------------------------------------------------------------------------------- in the new process
+def ask_for_names(address: str) -> None:
+    """Ask at ``address`` for each name that this process's ``__main__`` is asked for and has not."""
+    main = sys.modules["__main__"]
+    names = vars(main)
+
+    def find(name: str) -> Any:
+        lacking = AttributeError(f"module '__main__' has no attribute {name!r}")
+        if name.startswith("__"):
+            raise lacking
+        try:
+            with Client(address, "AF_UNIX", authkey=current_process().authkey) as line:
+                line.send((name, list(names)))
+                kind, answer = line.recv()
+        except (OSError, EOFError):  # the cell has ended
+            raise lacking from None
+        if kind == "none":
+            raise lacking
+        if kind == "graph":
+            try:
+                _take(names, *answer)
+                return names[name]
+            except (GpuReleaseError, ImportError) as error:
+                answer = str(error)
+        return _refusing(name, answer)
+
+    names["__getattr__"] = find
+
+
+def _take(names: dict[str, Any], stream: bytes, buffers: list[bytes], has_gpu: bool) -> None:
+    loaded = codec.load(stream, list(map(bytearray, buffers)), rebuild.Realm(names, at_home=False, has_gpu=has_gpu))
+    modules = {name: importlib.import_module(module) for name, module in loaded.modules.items()}
+    for name, value in (modules | loaded.values).items():
+        names.setdefault(name, value)  # what this process has bound meanwhile is its own
+
+
+def _refusing(name: str, why: str) -> Callable[..., None]:
+    """Fails in the task's call: a process that fails before leaves a ``Pool`` waiting for ever."""
+
+    def refused(*_arguments: Any, **_keywords: Any) -> None:
+        mend = "make it inside the function, or start the processes by fork"
+        raise CannotSendError(f"`{name}` cannot be sent to a spawned process: {why}", mend=mend)
+
+    return refused

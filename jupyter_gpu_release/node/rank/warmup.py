@@ -1,0 +1,96 @@
+"""One small trip of values inside the fork server, so that no rank is the first to import or touch anything.
+
+Runs nothing that starts OpenMP, autograd or a thread: it only moves bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import sys
+import types
+from typing import Any
+
+from ...protocol.cell import CellPayload
+from ...protocol.runs import Outcome
+from ...protocol.wire import decode, encode
+from ...serialization import codec
+from ...serialization.process_state import library_settings, random_states
+from ...serialization.rebuild import Realm
+from ..ipc.frames import Command, Go, RankOrder
+from ..supervisor.written_files import WrittenTo
+from ..values.namespace import RankValues
+
+_SOURCE = """
+import collections
+count = 0
+def step(x, y=1):
+    global count
+    count += 1
+    return x
+class Thing:
+    total = 0
+    def run(self):
+        return step(self)
+thing = Thing()
+history = [1.0]
+device = "cpu"
+"""
+
+
+def rehearse() -> None:
+    """Send, load, change, collect and throw away values of the kinds that are usual here."""
+    with contextlib.suppress(Exception):  # a library in an odd state must not keep the fork server from starting
+        _speak()
+        _travel()
+
+
+def _speak() -> None:
+    """Messages of each kind: their decoders are built once, here."""
+    order = RankOrder(run="", payload=encode(CellPayload(source="")), folder="")
+    others = (Go([]), WrittenTo([], 0.0, b"", b""), Outcome(status="ok"), Command("interrupt"), 0, 0.0)
+    for message in (order, CellPayload(source=""), *others):
+        decode(encode(message), type(message))
+
+
+def _travel() -> None:
+    home = types.ModuleType("__main__").__dict__
+    exec(compile(_SOURCE, "<rehearsal>", "exec"), home)
+    home |= _samples()
+    names = [name for name in home if not name.startswith("__")]
+    dump = codec.dump({name: home[name] for name in names}, Realm(home, at_home=True))
+    payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
+    space = types.ModuleType("__main__").__dict__
+    for stream, buffers in ((b"", []), (dump.stream, [bytes(buffer) for buffer in dump.buffers])):
+        values = RankValues(space, payload, stream, buffers, has_gpu=False)
+        values.load()
+        space["result"] = space.get("tensor")
+        space.setdefault("history", []).append(2.0)
+        space["lock_free"] = {"a": 1}
+        values.collect()
+
+
+@functools.cache
+def _notebooks_state() -> bytes:
+    """Made once, in the fork server: a rank never looks at all settings, which touches a thousand pages."""
+    return pickle.dumps(
+        {"rng": random_states.capture_rng(), "settings": library_settings.capture_settings()}, protocol=5
+    )
+
+
+def _samples() -> dict[str, Any]:
+    samples: dict[str, Any] = {}
+    if "numpy" in sys.modules:
+        numpy = sys.modules["numpy"]
+        samples["array"] = numpy.zeros((16, 16))
+        samples["part"] = samples["array"][1:]
+    if "torch" in sys.modules and hasattr(sys.modules["torch"], "nn"):
+        torch = sys.modules["torch"]
+        samples["tensor"] = torch.empty(256)
+        samples["weight"] = torch.nn.Parameter(torch.empty(2, 2))
+        samples["module"] = torch.nn.ParameterList([samples["weight"]])
+        samples["where"] = torch.device("cpu")
+    if "pandas" in sys.modules:
+        samples["frame"] = sys.modules["pandas"].DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    return samples

@@ -1,0 +1,377 @@
+"""The agent's side: memory budget, adoption, end.
+
+The bytes are in a persister's memory or in the spool, never here (but for small ones on their first try). So the
+agent may die: the next one finds the records in the spool and goes on. Decisions and words are in
+:mod:`.results.keeper`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError
+from ...host import process_control
+from ...protocol.cell import Graph
+from ...protocol.node import AgentConfig
+from ...protocol.runs import ErrorInfo, Outcome, PersistWait
+from ...protocol.wire import decode
+from ...store.files import make_private_folder
+from ...store.layout import VALUES_FILE
+from ...store.threads import StoreSilentError, StoreThreads
+from ...units import format_bytes
+from ..ipc.frames import KeepOrder
+from .mover import start_mover
+from .persister import SPILL_SIGNAL
+from .spool import BackOff, SpoolEntry, Waiting, default_spool, entries, waits, write_values
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """``durable`` (with the file's digest), ``lost`` or ``given up`` (with the reason)."""
+
+    state: str
+    digest: str = ""
+    reason: str = ""
+
+
+def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outcome:
+    """The run's outcome once its results are durable, lost or given up."""
+    values = outcome.values
+    if settlement.state == "durable":
+        if values is not None:
+            file = VALUES_FILE if values.file else ""
+            values = Graph(values.stream, values.buffers, file=file, digest=settlement.digest)
+        return msgspec.structs.replace(outcome, values=values)
+    text = f"results of run {run} ({what(outcome)}) are {settlement.state}: {settlement.reason}"
+    if values is not None and values.file:
+        values = None
+    outcome = msgspec.structs.replace(outcome, values=values, results=outcome.results if values is not None else [])
+    if outcome.error is not None:
+        return msgspec.structs.replace(outcome, notes=[*outcome.notes, text])
+    if settlement.state == "lost":
+        error = ErrorInfo(RunLostError.__name__, text, code=RunLostError.code, mend="run the cell again")
+        return msgspec.structs.replace(outcome, status="lost", error=error)
+    error = ErrorInfo(RunCancelledError.__name__, text, code=RunCancelledError.code)
+    return msgspec.structs.replace(outcome, status="interrupted", error=error)
+
+
+def what(outcome: Outcome) -> str:
+    """``model, history and 3 more; 1.2 GiB``."""
+    names = [value.name for value in outcome.results]
+    listed = ", ".join(names[:_MOST_NAMED]) or "no names"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{listed}{more}; {format_bytes(sum(value.bytes for value in outcome.results))}"
+
+
+def to_spill(sizes: Mapping[str, int], budget: int) -> list[str]:
+    """The fewest of the runs (the largest ones) that must leave memory so that the rest is within ``budget`` bytes."""
+    total = sum(sizes.values())
+    chosen = []
+    for run, size in sorted(sizes.items(), key=lambda item: -item[1]):
+        if total <= budget:
+            break
+        chosen.append(run)
+        total -= size
+    return chosen
+
+
+log = logging.getLogger(__name__)
+OnWait = Callable[[PersistWait], None]
+_TICK_S = 1.0
+#: a small result that is not on the store after this is spilled
+_SMALL_S = 2.0
+_MEMORY_SHARE = 0.25
+_DATAGRAM = 1 << 20
+
+
+class Kept:
+    """One run whose results are on their way."""
+
+    def __init__(self, entry: SpoolEntry, waiting: Waiting) -> None:
+        self.entry = entry
+        self.waiting = waiting
+        self.on_wait: OnWait | None = None
+        self.settled: asyncio.Future[Settlement] = asyncio.get_event_loop().create_future()
+        self.watch: int | None = None
+        self.is_told_to_spill = False
+        #: a try to write small results that the store has not answered
+        self.trying: asyncio.Future[str] | None = None
+
+    def settle(self, settlement: Settlement) -> None:
+        """It is over, one way or the other; later ways do not count."""
+        if not self.settled.done():
+            self.settled.set_result(settlement)
+
+
+class Keeping:
+    """All kept results of one node; every method runs on the agent's event loop."""
+
+    def __init__(self, config: AgentConfig, node: str) -> None:
+        self.threads = StoreThreads()
+        root = Path(config.spool or default_spool()) / socket.gethostname()
+        make_private_folder(root)
+        self._root = root
+        self._node = node
+        self._budget = config.persist_memory_bytes or int(process_control.machine_bytes() * _MEMORY_SHARE)
+        notify = f"{config.runtime}/kept-{node[:12]}.sock"
+        self.order = KeepOrder(str(root), notify, node, config.persist_bytes_per_s, config.store, config.store_id)
+        self.order.expect_store()
+        self._markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
+        self._kept: dict[str, Kept] = {}
+        self._mover: subprocess.Popen[bytes] | None = None
+        self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._hear()
+
+    # ---------------------------------------------------------------------- results of this agent's runs
+    def begin(self, run: str, folder: str, pid: int) -> None:
+        """A rank has left its results to the persister ``pid``."""
+        entry = SpoolEntry(self._root, run)
+        kept = self._keep(Kept(entry, entry.read() or Waiting(run, self._node, folder, 0, pid=pid)))
+        entry.take()
+        self._watch(kept, pid)
+
+    def found(self, run: str) -> Outcome | None:
+        """What the rank said of a run whose supervisor died without a word; None when no results are kept."""
+        kept = self._kept.get(run)
+        return (kept.entry.read_outcome() or kept.waiting.outcome) if kept is not None else None
+
+    def released(self, run: str, outcome: Outcome, on_wait: OnWait) -> None:
+        """The run's ranks are gone; ``on_wait`` hears from now on why the results are not durable yet."""
+        kept = self._kept.get(run)
+        if kept is None or (outcome.values is not None and not outcome.values.file):
+            return
+        with contextlib.suppress(StoreError):  # the local disk is full: then only this agent knows
+            kept.entry.write_outcome(outcome)
+        kept.on_wait = on_wait
+        if kept.waiting.waits_for is not None:
+            on_wait(kept.waiting.waits_for)
+
+    async def settled(self, run: str) -> Settlement:
+        """Wait until the results of a run are durable, lost or given up."""
+        kept = self._kept.get(run)
+        if kept is None:
+            return Settlement("lost", reason="the process that kept them was never heard of")
+        return await asyncio.shield(kept.settled)
+
+    async def keep_small(self, run: str, folder: str, outcome: Outcome, on_wait: OnWait) -> Settlement:
+        """Write results that came inline to the store, however long it takes."""
+        assert outcome.values is not None
+        values, back_off = outcome.values, BackOff()
+        size = len(values.stream) + sum(map(len, values.buffers))
+        kept = self._keep(Kept(SpoolEntry(self._root, run), Waiting(run, self._node, folder, size)))
+        kept.on_wait = on_wait
+        while not kept.settled.done():
+            problem = await self._try_small(kept, values)
+            if problem is None:
+                break
+            wait, pause_s = await self._waits(Path(folder), size, problem, back_off)
+            self._take_in(msgspec.structs.replace(kept.waiting, waits_for=wait))
+            if await self._spill_small(kept, values, outcome):
+                break
+            await asyncio.wait([kept.settled], timeout=pause_s)
+        return await asyncio.shield(kept.settled)
+
+    async def _waits(
+        self, folder: Path, size: int, problem: StoreError | str, back_off: BackOff
+    ) -> tuple[PersistWait, float]:
+        """As :func:`.waits`; a store that hangs is not asked how full it is."""
+        if not isinstance(problem, str):
+            with contextlib.suppress(StoreSilentError):
+                return await self.threads.run(waits, folder, size, problem, "memory", back_off, limit_s=_SMALL_S)
+        return waits(folder, size, str(problem), "memory", back_off)
+
+    async def _try_small(self, kept: Kept, values: Graph) -> StoreError | str | None:
+        folder = Path(kept.waiting.folder)
+        if kept.trying is None:  # else the last try waits for the store still
+            kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers)
+        trying = kept.trying
+        await asyncio.wait([trying], timeout=_SMALL_S)
+        if not trying.done():
+            return f"no answer within {_SMALL_S:g} s"
+        kept.trying = None
+        try:
+            digest = trying.result()
+        except StoreError as error:
+            return error
+        kept.settle(Settlement("durable", digest))
+        return None
+
+    async def _spill_small(self, kept: Kept, values: Graph, outcome: Outcome) -> bool:
+        entry, waiting = kept.entry, kept.waiting
+        wait = msgspec.structs.replace(waiting.waits_for, kept="disk") if waiting.waits_for is not None else None
+        try:
+            entry.write_outcome(outcome)
+            entry.take()
+            digest = await asyncio.to_thread(entry.spill, values.stream, values.buffers)
+            spilled = msgspec.structs.replace(waiting, state="spilled", spilled_digest=digest, waits_for=wait)
+            entry.write(spilled, durable=True)
+        except StoreError:
+            return False
+        self._take_in(spilled)
+        return True
+
+    # -------------------------------------------------------------------------------------------- endings
+    def give_up(self, run: str, reason: str) -> bool:
+        """Drop the results of a run; False when none are kept (they are durable by now)."""
+        kept = self._kept.get(run)
+        if kept is None or kept.settled.done():
+            return False
+        if kept.watch is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(kept.watch, signal.SIGKILL)
+        kept.settle(Settlement("given up", reason=reason))
+        kept.entry.remove()
+        return True
+
+    def forget(self, run: str) -> None:
+        """The gateway has recorded the end of a run."""
+        kept = self._kept.pop(run, None)
+        if kept is not None:
+            self._unwatch(kept)
+            kept.entry.remove()
+
+    def leave(self) -> list[int]:
+        """The cluster ends: have all persisters spill; returns their process ids."""
+        pids = [kept.waiting.pid for kept in self._kept.values() if kept.watch is not None]
+        process_control.kill_each(pids, signal.SIGTERM)
+        return pids
+
+    def close(self) -> None:
+        """Let go of socket and watches; what is kept stays in the spool and with its persisters."""
+        for kept in self._kept.values():
+            self._unwatch(kept)
+        if self._sock.fileno() >= 0:
+            asyncio.get_event_loop().remove_reader(self._sock)
+            self._sock.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    # ------------------------------------------------------------------------------------------- adoption
+    def adopt(self, alive: frozenset[str]) -> list[Waiting]:
+        """Take over what an earlier agent of this host looked after; ``alive``: nodes with agents of their own."""
+        found = []
+        for entry in entries(self._root):
+            waiting = entry.read()
+            if waiting is None or (waiting.node != self._node and waiting.node in alive) or not entry.take():
+                continue
+            kept = self._keep(Kept(entry, waiting))
+            found.append(waiting)
+            if waiting.state == "memory" and process_control.is_persister(waiting.pid):
+                self._watch(kept, waiting.pid)
+            else:
+                self._take_in(waiting)
+                if waiting.state == "memory":
+                    kept.settle(Settlement("lost", reason="the process that kept them was killed"))
+        return found
+
+    def listen(self, run: str, on_wait: OnWait) -> None:
+        """Hear why an adopted run's results are not durable yet."""
+        if run in self._kept:
+            self._kept[run].on_wait = on_wait
+
+    # ---------------------------------------------------------------------------------------- the inside
+    def _keep(self, kept: Kept) -> Kept:
+        self._kept[kept.waiting.run] = kept
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.get_event_loop().create_task(self._tick())
+        return kept
+
+    def _hear(self) -> None:
+        path = Path(self.order.notify)
+        path.unlink(missing_ok=True)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._sock.bind(str(path))
+        path.chmod(0o600)
+        asyncio.get_event_loop().add_reader(self._sock, self._receive)
+
+    def _receive(self) -> None:
+        with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
+            while True:
+                self._take_in(decode(self._sock.recv(_DATAGRAM), Waiting))
+
+    def _take_in(self, waiting: Waiting) -> None:
+        """What a persister or the mover says of its run."""
+        kept = self._kept.get(waiting.run)
+        if kept is None or kept.settled.done():
+            return
+        known, kept.waiting = kept.waiting, waiting
+        if waiting.outcome is None:
+            kept.waiting = msgspec.structs.replace(waiting, outcome=known.outcome)
+        if waiting.state == "durable":
+            kept.settle(Settlement("durable", waiting.digest))
+            return
+        if waiting.waits_for is not None and kept.on_wait is not None and waiting.waits_for != known.waits_for:
+            kept.on_wait(waiting.waits_for)
+        if waiting.state == "spilled":
+            self._ensure_mover()
+        else:
+            self._hold_budget()
+
+    def _hold_budget(self) -> None:
+        live = [kept for kept in self._kept.values() if kept.watch is not None and not kept.settled.done()]
+        sizes = {kept.waiting.run: kept.waiting.bytes for kept in live if kept.waiting.state == "memory"}
+        for run in to_spill(sizes, self._budget):
+            kept = self._kept[run]
+            if not kept.is_told_to_spill and kept.watch is not None:
+                kept.is_told_to_spill = True
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(kept.watch, SPILL_SIGNAL)
+
+    def _watch(self, kept: Kept, pid: int) -> None:
+        try:
+            kept.watch = os.pidfd_open(pid)
+        except OSError:  # it has ended already
+            self._on_end(kept)
+            return
+        asyncio.get_event_loop().add_reader(kept.watch, self._on_end, kept)
+
+    def _unwatch(self, kept: Kept) -> None:
+        if kept.watch is not None:
+            asyncio.get_event_loop().remove_reader(kept.watch)
+            os.close(kept.watch)
+            kept.watch = None
+
+    def _on_end(self, kept: Kept) -> None:
+        """A persister is gone: what it said last, or left in its record, tells whether it was done."""
+        self._unwatch(kept)
+        self._receive()
+        if kept.waiting.state == "memory":
+            self._take_in(kept.entry.read() or kept.waiting)
+        if kept.waiting.state == "memory":
+            kept.settle(Settlement("lost", reason="the process that kept them was killed"))
+
+    def _ensure_mover(self) -> None:
+        if self._starting is None and (self._mover is None or self._mover.poll() is not None):
+            self._starting = self.threads.begin(start_mover, self.order, self._markers)
+            self._starting.add_done_callback(self._on_started)
+
+    def _on_started(self, started: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+        self._starting = None
+        if (error := started.exception()) is None:
+            self._mover = started.result()
+        else:
+            log.warning("results that were spilled are not moved yet: %s", error)  # tried again at the next tick
+
+    async def _tick(self) -> None:
+        """While something is kept: read records that we were not told of, keep the mover alive."""
+        while any(not kept.settled.done() for kept in self._kept.values()):
+            await asyncio.sleep(_TICK_S)
+            for kept in [kept for kept in self._kept.values() if not kept.settled.done()]:
+                told = kept.entry.read()
+                if told is not None:
+                    with contextlib.suppress(GpuReleaseError, OSError):
+                        self._take_in(told)

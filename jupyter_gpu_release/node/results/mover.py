@@ -1,0 +1,108 @@
+"""Moves results that were spilled to the node's own disk to the store, as soon as that works again.
+
+One small process for a node (``python -m jupyter_gpu_release.node.results.mover ORDER``), started by the agent when
+there is
+something to move; it ends when there is nothing left. Killed at any point, the next one begins the run's file anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from ...errors import GpuReleaseError
+from ...host import process_control
+from ...host.environment import for_cluster
+from ...store import files
+from ...store.files import make_private_folder
+from ..ipc.frames import KeepOrder
+from .persister import notify
+from .spool import BackOff, SpoolEntry, Waiting, entries, waits, write_values
+
+_LOOK_S = 0.5
+
+
+def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start the node's mover; ``markers``: environment variables by which sweeps find it.
+
+    Returns once the child has closed the files that it inherits, which a store that hangs keeps from being closed.
+    """
+    subprocess._USE_VFORK = False  # type: ignore[misc]  # else all threads of this process wait for that, too
+    return subprocess.Popen(
+        [sys.executable, "-m", "jupyter_gpu_release.node.results.mover", msgspec.json.encode(order).decode()],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+        start_new_session=True, env=for_cluster(os.environ) | markers,
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Move what is there, one run after the other, again and again; 0 when nothing is left."""
+    order = msgspec.json.decode(sys.argv[1], type=KeepOrder)
+    process_control.name_this(process_control.MOVER)
+    order.expect_store()
+    root = Path(order.spool)
+    make_private_folder(root)
+    lock = os.open(root / "mover.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    files.keep(files.Pace(order.bytes_per_s))
+    mover = Mover(order)
+    while Path(order.notify).parent.is_dir() and mover.move_due():
+        time.sleep(_LOOK_S)
+    return 0
+
+
+class Mover:
+    """Remembers when each run is to be tried again."""
+
+    def __init__(self, order: KeepOrder) -> None:
+        self._order = order
+        self._back_offs: dict[str, BackOff] = {}
+        self._next: dict[str, float] = {}
+
+    def move_due(self) -> int:
+        """Try what is due; returns how many runs are still spilled."""
+        left = 0
+        for entry in entries(Path(self._order.spool)):
+            waiting = entry.read()
+            if waiting is None or waiting.state != "spilled":
+                continue
+            left += 1
+            if time.monotonic() >= self._next.get(waiting.run, 0.0) and self._move(entry, waiting):
+                left -= 1
+        return left
+
+    def _move(self, entry: SpoolEntry, waiting: Waiting) -> bool:
+        folder = Path(waiting.folder)
+        try:
+            graph = entry.open_spilled(waiting.spilled_digest)
+            digest = write_values(folder, graph.stream, graph.buffers)
+            moved = msgspec.structs.replace(waiting, state="durable", digest=digest, waits_for=None)
+            self._tell(entry, moved)
+        except (GpuReleaseError, OSError) as error:
+            back_off = self._back_offs.setdefault(waiting.run, BackOff())
+            wait, pause_s = waits(folder, waiting.bytes, error, "disk", back_off)
+            self._next[waiting.run] = time.monotonic() + pause_s
+            with contextlib.suppress(GpuReleaseError):
+                self._tell(entry, msgspec.structs.replace(waiting, waits_for=wait))
+            return False
+        entry.drop_spilled()
+        return True
+
+    def _tell(self, entry: SpoolEntry, waiting: Waiting) -> None:
+        if entry.folder.is_dir():  # else it was given up meanwhile
+            entry.write(waiting)
+        notify(self._order, waiting)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

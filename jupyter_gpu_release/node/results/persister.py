@@ -1,0 +1,227 @@
+"""A fork of the rank that keeps large results in its memory and writes them once the GPU is free.
+
+The fork shares the rank's memory copy-on-write, so nothing is copied before the rank ends. It closes the
+device's descriptors first, never touches a framework, and only writes plain host buffers.
+
+It belongs to nobody: supervisor, fork server and agent may die, it goes on and leaves its record in the spool. It ends
+when the results are on the store, or spilled to the node's own disk (the mover takes them from there), or when it is
+killed because they are given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import StoreError
+from ...host import process_control
+from ...protocol.runs import Outcome, PersistWait
+from ...protocol.wire import encode
+from ...store import files
+from ...store.layout import RunPaths
+from ..ipc.frames import KeepOrder, RankOrder
+from .spool import BackOff, SpoolEntry, Waiting, waits, write_values
+
+#: sent by the agent: the node's budget of memory is used up, or the cluster ends
+SPILL_SIGNAL = signal.SIGUSR1
+_DONE_SIGNAL = signal.SIGUSR2
+_SIGNALS = (SPILL_SIGNAL, _DONE_SIGNAL, signal.SIGTERM)
+_BYTES_A_S = 1 << 30
+_LONGEST_WAIT_S = 0.05
+#: trying has failed for so long: the results go to the node's own disk
+_SPILL_AFTER_S = 5.0
+#: a try that gets nowhere for so long counts as failed
+_HUNG_S = 60.0
+_LOOK_S = 1.0
+
+
+def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: Sequence[Any], size: int) -> int:
+    """Fork; the child writes the values once the rank is gone and does not return. Returns its process id.
+
+    It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
+    """
+    rank, name = os.getpid(), process_control.name_of_this()
+    process_control.name_this(
+        process_control.PERSISTER
+    )  # ahead of the fork: whoever sweeps knows it from its first moment
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        process_control.name_this(name)
+        return pid
+    entry = SpoolEntry(Path(order.keep.spool), order.run)
+    try:
+        _leave_the_rank()  # at full speed: the release waits for the descriptors that it closes
+        process_control.yield_to_others()
+        Persister(order.keep, entry, Path(order.folder), outcome, stream, buffers, size).run(rank)
+    except BaseException:  # noqa: BLE001 - a defect of ours: its text is beside the record
+        with contextlib.suppress(OSError):
+            (entry.folder / "crash.log").write_text(traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _leave_the_rank() -> None:
+    gc.disable()  # nobody's finalizers run here
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(_SIGNALS))
+    with contextlib.suppress(OSError):
+        os.setsid()
+    with contextlib.suppress(OSError):  # the rank is the system's first victim for want of memory, its results are not
+        Path("/proc/self/oom_score_adj").write_text("0")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nowhere, standard)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # devices, the supervisor's pipes
+
+
+class _Try:
+    """One try to write, in a thread: a filesystem that hangs must not keep the process from spilling."""
+
+    def __init__(self, folder: Path, stream: bytes, buffers: Sequence[Any], bytes_per_s: int) -> None:
+        self.digest = ""
+        self.error: StoreError | None = None
+        self.is_over = False
+        self._pace = files.Pace(bytes_per_s)
+        self._seen, self._seen_at = -1, time.monotonic()
+        self._work = (folder, stream, buffers)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        files.keep(self._pace)
+        try:
+            self.digest = write_values(*self._work)
+        except StoreError as error:
+            self.error = error
+        except OSError as error:
+            self.error = StoreError(str(error))
+        self.is_over = True
+        os.kill(os.getpid(), _DONE_SIGNAL)
+
+    def hangs(self) -> bool:
+        """Whether nothing was written for a long time."""
+        if self._pace.written != self._seen:
+            self._seen, self._seen_at = self._pace.written, time.monotonic()
+        return not self.is_over and time.monotonic() - self._seen_at > _HUNG_S
+
+
+class Persister:
+    """Keeps the bytes until they are on the store or spilled."""
+
+    def __init__(
+        self,
+        order: KeepOrder,
+        entry: SpoolEntry,
+        folder: Path,
+        outcome: Outcome,
+        stream: bytes,
+        buffers: Sequence[Any],
+        size: int,
+    ) -> None:
+        self._order = order
+        self._entry = entry
+        self._folder = folder
+        self._values = (stream, buffers)
+        path = str(RunPaths(folder).values)
+        self._waiting = Waiting(
+            entry.run, order.node, str(folder), size, pid=os.getpid(), outcome=outcome,
+            waits_for=PersistWait(path=path, bytes=size),
+        )  # fmt: skip
+        self._try: _Try | None = None
+        self._back_off, self._spill_back_off = BackOff(), BackOff()
+        self._next_try = self._next_spill = 0.0
+        self._failing_since: float | None = None
+        self._must_leave = False
+
+    def run(self, rank: int) -> None:
+        """From the rank's end until the bytes are elsewhere."""
+        self._tell()
+        while os.getppid() == rank:
+            time.sleep(0.001)
+        time.sleep(min(_LONGEST_WAIT_S, self._waiting.bytes / _BYTES_A_S / 20))
+        while not self._step():
+            got = signal.sigtimedwait(_SIGNALS, self._pause_s())
+            if got is not None and got.si_signo != _DONE_SIGNAL:
+                self._must_leave = True
+
+    def _step(self) -> bool:
+        """Do what is due; True once the bytes are elsewhere."""
+        now = time.monotonic()
+        tried = self._try
+        if tried is not None and tried.is_over:
+            self._try = None
+            if tried.error is None:
+                self._tell(state="durable", digest=tried.digest, waits_for=None)
+                return True
+            self._failing_since = self._failing_since or now
+            self._note_failure(tried.error)
+        elif tried is not None and tried.hangs() and self._failing_since is None:
+            self._failing_since = now - _SPILL_AFTER_S
+            self._note_failure(f"no progress for {_HUNG_S:.0f} s")
+        if self._shall_spill(now) and self._spill():
+            return True
+        if self._try is None and time.monotonic() >= self._next_try:
+            self._try = _Try(self._folder, *self._values, self._order.bytes_per_s)
+        return False
+
+    def _note_failure(self, error: StoreError | str) -> None:
+        wait, pause_s = waits(self._folder, self._waiting.bytes, error, "memory", self._back_off)
+        self._next_try = time.monotonic() + pause_s
+        self._tell(waits_for=wait)
+
+    def _shall_spill(self, now: float) -> bool:
+        if not Path(self._order.notify).parent.is_dir():  # the cluster has ended
+            self._must_leave = True
+        failing = self._failing_since is not None and now - self._failing_since >= _SPILL_AFTER_S
+        return (self._must_leave or failing) and now >= self._next_spill
+
+    def _spill(self) -> bool:
+        try:
+            digest = self._entry.spill(*self._values)
+            wait = self._waiting.waits_for
+            kept = msgspec.structs.replace(wait, kept="disk") if wait is not None else None
+            self._tell(state="spilled", spilled_digest=digest, waits_for=kept, durable=True, must=True)
+        except (StoreError, OSError):
+            self._next_spill = time.monotonic() + self._spill_back_off.next_pause_s()
+            return False
+        return True
+
+    def _pause_s(self) -> float:
+        return min(_LOOK_S, max(0.0, self._next_try - time.monotonic())) if self._try is None else _LOOK_S
+
+    def _tell(self, *, durable: bool = False, must: bool = False, **facts: Any) -> None:
+        """Write the record and tell the agent; ``must``: a record that cannot be written is an error."""
+        self._waiting = msgspec.structs.replace(self._waiting, **facts)
+        try:
+            self._entry.write(self._waiting, durable=durable)
+        except StoreError:  # the local disk is full
+            if must:
+                self._waiting = msgspec.structs.replace(self._waiting, state="memory", spilled_digest="")
+                raise
+        notify(self._order, self._waiting)
+
+
+def notify(order: KeepOrder, waiting: Waiting) -> None:
+    """Tell the agent, if there is one; it reads the record where it was not told."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+        for told in (waiting, msgspec.structs.replace(waiting, outcome=None)):  # an outcome may be too long
+            with contextlib.suppress(OSError):
+                sock.sendto(encode(told), order.notify)
+                return

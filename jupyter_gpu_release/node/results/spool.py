@@ -1,0 +1,190 @@
+"""Files of results on their way.
+
+``<spool>/<host>/<run>/record``: who keeps the bytes and how far they are (written by the persister, then by the
+mover; with the agent gone it tells the next one everything), ``outcome`` (the agent's: the whole outcome of the run),
+and once they are spilled ``store/runs/<run>/values.graph`` with ``store/blobs``. The agent removes the folder when the
+gateway has recorded the run's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import StoreError
+from ...protocol.runs import Outcome, PersistWait
+from ...protocol.states import is_run_id
+from ...protocol.wire import decode, encode
+from ...store import files
+from ...store.blobs import BlobStore
+from ...store.files import make_private_folder, write_atomic
+from ...store.graph_file import OpenGraph, open_graph, write_graph
+from ...store.layout import VALUES_FILE, RunPaths, blobs_beside
+from ...store.run_folders import require_store
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+
+
+def default_spool() -> str:
+    """For nodes whose operator named none: a folder that survives restarts of cluster and machine."""
+    return f"/var/tmp/jupyter-gpu-{os.getuid()}"
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record. ``state``: ``memory`` (of process ``pid``), ``spilled``, ``durable`` (on the store)."""
+
+    run: str
+    node: str
+    #: the run's folder on the store, as the node sees it
+    folder: str
+    bytes: int
+    state: str = "memory"
+    pid: int = 0
+    #: as its rank left it; None where the agent has the whole one
+    outcome: Outcome | None = None
+    waits_for: PersistWait | None = None
+    #: of the file on the store once that is durable
+    digest: str = ""
+    spilled_digest: str = ""
+
+
+class BackOff:
+    """Pauses between tries: 1, 2, 4 … 30 s."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def next_pause_s(self) -> float:
+        """Count a failure; returns the seconds until the next try."""
+        self.tries += 1
+        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.tries - 1, 10))
+
+
+class SpoolEntry:
+    """The files of one run."""
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.run = run
+        self.folder = root / run
+        self._record = self.folder / "record"
+        self._outcome = self.folder / "outcome"
+        self._spilled = RunPaths(self.folder / "store" / "runs" / run)
+        self._owner: int | None = None
+
+    def write(self, waiting: Waiting, *, durable: bool = False) -> None:
+        """Replace the record; raises :class:`StoreError`."""
+        make_private_folder(self.folder)
+        write_atomic(self._record, [encode(waiting)], durable=durable)
+
+    def read(self) -> Waiting | None:
+        """The record; None when there is none that can be read."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return decode(self._record.read_bytes(), Waiting)
+        return None
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """What the agent knows of the run's end; raises :class:`StoreError`."""
+        make_private_folder(self.folder)
+        write_atomic(self._outcome, [encode(outcome)], durable=False)
+
+    def read_outcome(self) -> Outcome | None:
+        """What the agent knew, else what the rank said; None: nothing."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return decode(self._outcome.read_bytes(), Outcome)
+        waiting = self.read()
+        return waiting.outcome if waiting is not None else None
+
+    def spill(self, stream: bytes, buffers: Sequence[Any]) -> str:
+        """Write the values beside the record, durably; returns their digest. Raises :class:`StoreError`."""
+        make_private_folder(self._spilled.folder)
+        try:
+            return write_graph(self._spilled.values, stream, buffers)
+        except StoreError:
+            self.drop_spilled()
+            raise
+
+    def open_spilled(self, digest: str) -> OpenGraph:
+        """The spilled values; raises :class:`StoreError`."""
+        return open_graph(self._spilled.values, digest)
+
+    def drop_spilled(self) -> None:
+        """Remove the values, keep the record."""
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+
+    def take(self) -> bool:
+        """Become the one agent that looks after this run, for the life of this process."""
+        with contextlib.suppress(OSError, StoreError):
+            make_private_folder(self.folder)
+            self._owner = os.open(self.folder / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def remove(self) -> None:
+        """Forget the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+
+def entries(root: Path) -> list[SpoolEntry]:
+    """All runs in the spool of this host."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return []
+    return [SpoolEntry(root, name) for name in names if is_run_id(name)]
+
+
+def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
+    """One try to write a run's values to the store; returns their digest, raises :class:`StoreError`.
+
+    A store that is not there (unmounted, renamed) is not made anew: the results would be hidden when it comes back.
+    """
+    require_store(folder.parent.parent)
+    if not folder.is_dir():
+        make_private_folder(folder)
+    with contextlib.suppress(OSError):  # of a writer that was ended: there is one at a time
+        for name in os.listdir(folder):
+            if name.startswith(f".{VALUES_FILE}.") and name.endswith(".tmp"):
+                (folder / name).unlink()
+    path = RunPaths(folder).values
+    blobs = blobs_beside(path)
+    store = BlobStore(blobs, pace=files.current().wrote) if blobs is not None else None
+    return write_graph(path, stream, buffers, blobs=store)
+
+
+def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff) -> tuple[PersistWait, float]:
+    """What a run waits for after a failed try, and the seconds until the next one."""
+    pause_s = back_off.next_pause_s()
+    wait = PersistWait(
+        path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), kept=kept,
+        free_bytes=None if isinstance(error, str) else _free_bytes(folder),
+        tries=back_off.tries, next_try_at=time.time() + pause_s,
+    )  # fmt: skip
+    return wait, pause_s
+
+
+def _reason(error: Exception | str) -> str:
+    cause = getattr(error, "__cause__", None)
+    if isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT):
+        return cause.strerror or str(cause)
+    return getattr(error, "message", "") or str(error)
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        facts = os.statvfs(folder)
+    except OSError:
+        return None
+    return facts.f_bavail * facts.f_frsize

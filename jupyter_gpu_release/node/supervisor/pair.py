@@ -1,0 +1,148 @@
+"""The agent's end of a pair of supervisor and rank: the line to it, and certainty that nothing of it is left.
+
+The line's end tells of the supervisor's death only. Its rank may live for another second then (the memory of a large
+one is slow to go) and holds its GPU, so both are watched by descriptors that the supervisor sends as its first word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from ...host import process_control
+from ...host.process_ending import end_all
+from ...protocol.wire import decode, encode
+
+_HELLO_BYTES = 4096
+#: of all processes that a rank has forked, however they detached themselves
+_MARK = "jgr-rank-"
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """A supervisor's first word; with it come descriptors of itself and of its rank."""
+
+    rank: int
+    #: memory that the rank and all that it forks share bears this name
+    mark: str
+
+
+def new_mark() -> str:
+    """A name for the memory of one rank."""
+    return _MARK + os.urandom(8).hex()
+
+
+def say_hello(agent: socket.socket, rank: int, mark: str) -> None:
+    """The supervisor's side; ``agent`` has been said nothing yet. An agent that is gone is noticed later."""
+    fds = [os.pidfd_open(os.getpid()), os.pidfd_open(rank)]
+    with contextlib.suppress(OSError):
+        socket.send_fds(agent, [encode(Hello(rank, mark))], fds)
+    for fd in fds:
+        os.close(fd)
+
+
+class Pair:
+    """``supervisor`` and ``rank`` are process descriptors."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: Hello, supervisor: int, rank: int
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.pid = hello.rank
+        self._mark = hello.mark
+        self._supervisor = supervisor
+        self._rank = rank
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it may take an order."""
+        return not self.reader.at_eof()
+
+    def close(self) -> None:
+        """Nothing more is said to it: the supervisor ends its rank, then itself."""
+        self.writer.close()
+        for fd in (self._supervisor, self._rank):
+            if fd >= 0:
+                os.close(fd)
+        self._supervisor = self._rank = -1
+
+    async def ended(self) -> None:
+        """Return when neither the supervisor nor the rank lives; one that must end soon is waited for."""
+        for fd in (self._supervisor, self._rank):
+            await _until_readable(fd)
+
+    async def end(self, run: str, on_stuck: Callable[[str], None]) -> None:
+        """Kill what is left of the pair and of all that the rank has started; return when it is gone.
+
+        That takes as long as it takes: ``on_stuck`` is told of processes that do not end.
+        """
+        for fd in (self._supervisor, self._rank):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        loop = asyncio.get_running_loop()
+        find = functools.partial(process_control.left_by, self.pid, self._mark, run)
+        await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
+        await self.ended()
+
+
+async def connect(path: str, send_bytes: int) -> Pair:
+    """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, path)
+        await _until_readable(sock.fileno())
+        data, fds, _flags, _address = socket.recv_fds(sock, _HELLO_BYTES, 2)
+        if not data:
+            raise ConnectionResetError("the process for the cell ended as it began")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 20)
+    except BaseException:
+        sock.close()
+        raise
+    return Pair(reader, writer, decode(data, Hello), *fds)
+
+
+async def _until_readable(fd: int) -> None:
+    if select.select([fd], [], [], 0)[0]:
+        return
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    own = os.dup(fd)  # two may wait for the same
+    loop.add_reader(own, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(own)
+        os.close(own)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[str], None], text: str) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(what, text)
+
+
+async def _in_thread(work: Callable[[], object]) -> None:
+    """In one of its own: it may wait for a process that does not end, and looks at files of ``/proc`` that may hang."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="jgr-ending", daemon=True).start()
+    await done.wait()

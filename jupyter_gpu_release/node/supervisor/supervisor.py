@@ -1,0 +1,329 @@
+"""One supervisor per rank: a small process that outlives the rank and ends whatever the rank leaves behind.
+
+It is forked from the fork server, adopts orphans (subreaper), forks the rank, forwards its output, carries out
+interrupts and limits, and reports ``RELEASED`` only when no descendant is left (but for the persister,
+which holds no device).
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import math
+import os
+import selectors
+import signal
+import sys
+import time
+
+import msgspec
+
+from ...host import process_control
+from ...host.process_ending import STUCK_S, end_all
+from ...protocol.runs import Outcome
+from ...protocol.wire import decode, encode
+from ..ipc.frames import Command, Kind, Output, RankOrder
+from ..ipc.lines import AgentLine, ChannelRelay, RankLine
+from ..ipc.stack_dump import where_it_stands
+from ..ipc.text_journal import TextJournal
+from . import exit_reason
+from .memory_limit import MemoryLimit
+from .stall_watch import StallWatch, state_of
+from .written_files import FileLook, WrittenTo
+
+_SWEEP_S = 0.1
+_EXIT_GRACE_S = 2.0
+_PIPE_BYTES = 1 << 20
+_BACKLOG_BYTES = 8 << 20
+#: of a rank that says a lot: then the agent is heard again
+_MOST_READS = 32
+
+
+class Supervisor:
+    """The supervisor's work once it has an order; ``pipes``: the rank's descriptors 1 and 2."""
+
+    def __init__(
+        self,
+        order: RankOrder,
+        agent: AgentLine,
+        line: RankLine,
+        rank: int,
+        pipes: list[int],
+        journal: TextJournal,
+        channel: ChannelRelay,
+        stack: int,
+    ) -> None:
+        self._journal = journal
+        self._channel = channel
+        self._stack = stack
+        self._order = order
+        self._agent = agent
+        self._line = line
+        self._rank = rank
+        self._pipes = {
+            fd: (name, codecs.getincrementaldecoder("utf-8")("replace"))
+            for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
+        }
+        self._outcome: Outcome | None = None
+        self._look: FileLook | None = None
+        self._persister = 0
+        self._running = self._ended = False
+        self._deadline: float | None = None  # kill at this monotonic time
+        self._timeout: float | None = None
+        self._status = ""  # why we interrupted or killed
+        self._kill_reason = ""  # in words, where it was not for want of a reaction
+        self._memory = MemoryLimit(order.memory_bytes, order.sharers)
+        self._stall = StallWatch(rank, order.stall_s)
+        self._state = ""  # of a stalled rank
+        self._is_ready = False  # the rank takes another order
+        self._agent_speaks = self._rank_speaks = True
+        self._heard: dict[int, int] = {}  # what the selector waits for, by descriptor
+
+    # ------------------------------------------------------------------------------ main loop
+    def run(self, wake: int) -> bool:
+        """Until the rank's end, then the release. The persister stays; it is no longer ours to look after.
+
+        ``wake`` can be read when a signal came. True: the rank is left as it was before, and takes another order.
+        """
+        selector = selectors.DefaultSelector()
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        for fd in self._pipes:
+            os.set_blocking(fd, False)
+        selector.register(wake, selectors.EVENT_READ)
+        self._read_commands()  # what came together with the order
+        with selector:
+            status = self._until_rank_ends(selector, wake)
+        self._drain()
+        if self._outcome is None:
+            self._tell_last_words()
+        stays = self._is_ready and self._is_alone()
+        self._release(status, stays=stays)
+        self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
+        return stays and not self._agent.is_gone and not self._agent.backlog_bytes
+
+    def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
+        """How it ended, as ``waitpid`` says; 0 for a rank that takes another order."""
+        while not self._is_ready:
+            self._listen(selector)
+            ready = {key.fd for key, events in selector.select(_SWEEP_S) if events & selectors.EVENT_READ}
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 64)
+            if self._agent.fileno() in ready:
+                self._read_commands()
+            if self._channel.fileno() in ready:
+                self._read_channel()
+            self._line.flush()
+            self._channel.flush()
+            if self._agent.backlog_bytes < _BACKLOG_BYTES:
+                self._drain(_MOST_READS)
+            self._agent.flush()
+            self._check_limits()
+            pid, status = os.waitpid(self._rank, os.WNOHANG)
+            if pid:
+                return status
+        return 0
+
+    def _listen(self, selector: selectors.BaseSelector) -> None:
+        """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""
+        read, write = selectors.EVENT_READ, selectors.EVENT_WRITE
+        rank = read if self._agent.backlog_bytes < _BACKLOG_BYTES else 0
+        wanted = dict.fromkeys(self._pipes, rank)
+        wanted[self._line.fileno()] = rank | (write if self._line.is_behind else 0)
+        wanted[self._channel.fileno()] = (read if self._rank_speaks else 0) | (write if self._channel.is_behind else 0)
+        wanted[self._agent.fileno()] = (read if self._agent_speaks else 0) | (write if self._agent.backlog_bytes else 0)
+        for fd, events in wanted.items():
+            known = self._heard.get(fd, 0)
+            if not known and events:
+                selector.register(fd, events)
+            elif known and not events:
+                selector.unregister(fd)
+            elif events != known:
+                selector.modify(fd, events)
+        self._heard = wanted
+
+    def _is_alone(self) -> bool:
+        """Whether there is nothing but the rank, and nobody wants it ended."""
+        return not self._status and list(process_control.descendants_of(os.getpid())) == [self._rank]
+
+    def _read_channel(self) -> None:
+        """What the rank says to the other ranks."""
+        for body in (said := self._channel.read()) or ():
+            self._agent.tell(Kind.MEET, body)
+        self._rank_speaks = said is not None
+
+    def _tell_last_words(self) -> None:
+        """What the rank printed in its last moments and did not come to send."""
+        for name, text in self._journal.unsent():
+            self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+
+    def _on_terminate(self, *_: object) -> None:
+        # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
+        self._kill_descendants(limit_s=STUCK_S)
+        os._exit(1)
+
+    # ---------------------------------------------------------------------------- forwarding
+    def _drain(self, most_reads: int = sys.maxsize) -> None:
+        """Pass on what the rank wrote; text in the pipes is older than the next frame."""
+        for _ in range(most_reads):
+            said = self._line.read()
+            for kind, body in said or ():
+                self._read_pipes()
+                self._take(kind, body)
+            if said is None:
+                break
+        self._read_pipes()
+
+    def _read_pipes(self) -> None:
+        for fd, (name, decoder) in self._pipes.items():
+            text = ""
+            with contextlib.suppress(BlockingIOError, OSError):
+                # all that is there now; more would let a program that never stops writing keep us here
+                text = decoder.decode(os.read(fd, _PIPE_BYTES))
+            if text:
+                self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+
+    def _take(self, kind: Kind, body: bytes) -> None:
+        if kind is Kind.SYNC:
+            self._line.answer_sync()
+        elif kind is Kind.MARK:
+            self._memory.start(decode(body, int))
+        elif kind is Kind.OUTCOME:
+            self._outcome = decode(body, Outcome)
+            self._stall.stop()
+            self._deadline = time.monotonic() + _EXIT_GRACE_S
+        elif kind is Kind.FILES:
+            self._look = FileLook(decode(body, WrittenTo))
+        elif kind is Kind.PERSISTER:
+            self._persister = decode(body, int)
+            self._agent.tell(kind, body)
+        elif kind is Kind.READY:
+            self._is_ready = True
+        elif kind is Kind.LEAVING:
+            if not self._status and {*process_control.descendants_of(os.getpid())} <= {self._rank, self._persister}:
+                self._agent.tell(kind, body)
+        else:
+            if kind is Kind.RUNNING:
+                self._running = True
+                self._stall.stop()
+                if self._order.timeout_s:
+                    self._timeout = time.monotonic() + self._order.timeout_s
+            elif kind is Kind.ENDED:
+                self._ended = True
+                self._deadline = self._timeout = None
+            self._agent.tell(kind, body)
+
+    # ------------------------------------------------------------------------------- commands
+    def _read_commands(self) -> None:
+        """Carry out what the agent says; its end is the rank's."""
+        said = self._agent.read()
+        if said is None:
+            self._agent_speaks = False
+            self._kill("lost")
+            return
+        for kind, body in said:
+            if kind is Kind.SIGNAL:
+                self._obey(decode(body, Command))
+            elif kind is Kind.GO:
+                self._line.send(kind, body)
+                self._stall.start(time.monotonic())
+            elif kind in (Kind.STAY, Kind.ANSWER):
+                self._line.send(kind, body)
+            elif kind is Kind.MET:
+                self._channel.send(body)
+
+    def _obey(self, command: Command) -> None:
+        if command.signal == "stack":
+            self._kill_reason = command.reason + where_it_stands(self._rank, self._stack)
+            self._kill(command.status)
+        elif command.signal == "end" and self._status:
+            return  # it has its grace already, for a reason of its own
+        elif command.signal == "kill" or self._status:
+            self._kill_reason = self._kill_reason or command.reason or "killed at once, as was asked for"
+            self._kill(command.status)
+        else:
+            self._interrupt(command.status, command.grace_s)
+
+    def _interrupt(self, status: str, grace_s: float | None = None) -> None:
+        self._status = self._status or status
+        if self._ended:
+            return
+        self._deadline = time.monotonic() + (self._order.grace_s if grace_s is None else grace_s)
+        if self._running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._rank, signal.SIGINT)
+        else:
+            self._kill_reason = "interrupted before its first statement"
+            self._kill(status)
+
+    def _kill(self, status: str) -> None:
+        self._status = status
+        process_control.kill_each([self._rank])
+
+    def _check_limits(self) -> None:
+        now = time.monotonic()
+        if self._timeout is not None and now > self._timeout:
+            self._timeout = None
+            self._interrupt("timeout")
+        if self._deadline is not None and now > self._deadline:
+            process_control.kill_each([self._rank])
+        if self._stall.is_stalled(now):
+            self._stall.stop()
+            self._state = state_of(self._rank)
+            self._kill("stalled")
+        if not self._ended and self._memory.is_exceeded(now):
+            self._kill("memory")
+
+    # -------------------------------------------------------------------------------- release
+    def _release(self, wait_status: int, *, stays: bool = False) -> None:
+        left = 0 if stays else self._kill_descendants()
+        outcome = self._outcome or self._died(wait_status)
+        if self._outcome is not None:
+            outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
+            if self._look is not None:
+                outcome, self._look = self._look.put_into(outcome), None
+        if left:
+            note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
+            outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])
+        outcome = msgspec.structs.replace(outcome, released_s=time.time())
+        self._agent.tell(Kind.STAYS if stays else Kind.RELEASED, encode(outcome))
+        self._agent.flush()
+
+    def _status_word(self, outcome: Outcome) -> str:
+        # a cell that ended by itself in the moment of the interrupt stays what it was
+        if outcome.status == "interrupted":
+            return self._status or "error"  # its own KeyboardInterrupt: nobody asked for one
+        return outcome.status
+
+    def _died(self, wait_status: int) -> Outcome:
+        if self._status == "memory":
+            return self._memory.outcome()
+        if self._status == "stalled":
+            return self._stall.outcome(self._state)
+        return exit_reason.explain(wait_status, self._status, self._order.grace_s, self._kill_reason)
+
+    def _kill_descendants(self, limit_s: float = math.inf) -> int:
+        """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""
+        left: set[int] = set()
+
+        def find() -> list[int]:
+            self._reap()
+            victims = [pid for pid in process_control.descendants_of(os.getpid()) if pid != self._persister]
+            new = [pid for pid in victims if pid not in left and pid != self._rank and not process_control.is_gone(pid)]
+            left.update(pid for pid in new if process_control.is_of_the_user(pid))
+            return victims
+
+        end_all(find, on_stuck=self._tell_stuck, limit_s=limit_s)
+        self._reap()
+        return len(left)
+
+    def _tell_stuck(self, text: str) -> None:
+        """The GPUs stay held: whoever waits shall know for what."""
+        self._agent.tell(Kind.STUCK, text.encode())
+        self._agent.flush()
+
+    def _reap(self) -> None:
+        for pid in process_control.children_of(os.getpid()):
+            if pid != self._persister:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)

@@ -1,0 +1,1 @@
+"""Values of a cell: in, changed, out."""

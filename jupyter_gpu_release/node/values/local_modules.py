@@ -1,0 +1,120 @@
+"""State of the notebook's own modules in a rank: set before the cell, looked at after it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...serialization.pickler import digest
+from ...serialization.process_state.import_watch import ImportWatch
+from ...serialization.process_state.local_modules import MOST_BYTES, place_of, put, state_of
+from ...serialization.rebuild import Realm
+
+
+class ModulesOfNotebook:
+    """Those of them that lie beside the notebook, or on folders that it added."""
+
+    def __init__(self) -> None:
+        self._modules: list[str] = []
+        self._tops: frozenset[str] = frozenset()
+        self._edited: frozenset[str] = frozenset()
+        #: module that the cell itself has imported → what was in it right after that
+        self._imported: dict[str, dict[str, _Look]] = {}
+        self._watch = ImportWatch(self._is_imported_by_cell, self._look)
+
+    def begin(
+        self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: Realm
+    ) -> list[str]:
+        """Import ``local`` of the facts, which gives the state to compare with, and set what the notebook set; returns
+        notes. Modules below ``tops`` are looked at when the cell imports them, but for ``edited`` ones.
+
+        ``others``: what the cell's names hold.
+        """
+        notes, names = [], facts.get("local", [])
+        self._realm = realm
+        self._tops, self._edited = frozenset(facts.get("tops", ())), frozenset(facts.get("edited", ()))
+        for name in names:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001 - the user's own code
+                notes.append(f"module {name} could not be imported on the node: {type(error).__name__}: {error}")
+        self._modules = [name for name in names if name in sys.modules]
+        for name in {place_of(name)[0] for name in state} - set(names):  # libraries in which the notebook set something
+            with contextlib.suppress(ImportError):  # the cell says so, if it needs it
+                importlib.import_module(name)
+        here = {name: value for name, value in state.items() if place_of(name)[0] in sys.modules}
+        put(here, known=map(id, others.values()), is_same=functools.partial(_is_same, realm))
+        if self._tops:
+            self._watch.begin()
+        return notes
+
+    def end(self) -> None:
+        """The cell is over."""
+        self._watch.end()
+
+    @property
+    def imported(self) -> list[str]:
+        """What the cell has imported itself."""
+        return list(self._imported)
+
+    def set_by_cell(self) -> tuple[dict[str, Any], list[str]]:
+        """What it has set in those, and which attributes it has deleted."""
+        now = state_of([name for name in self._imported if name in sys.modules])
+        before = {name: look for looks in self._imported.values() for name, look in looks.items()}
+        changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
+        return changed, [name for name in before if name not in now and place_of(name)[0] in sys.modules]
+
+    def _is_imported_by_cell(self, name: str) -> bool:
+        return name.partition(".")[0] in self._tops and name not in self._edited and name not in self._modules
+
+    def _look(self, names: list[str]) -> None:
+        for name in names:
+            if type(sys.modules.get(name)) is types.ModuleType:
+                self._imported[name] = {
+                    place: _look_at(value, self._realm) for place, value in state_of([name]).items()
+                }
+
+    def state(self) -> dict[str, Any]:
+        """What is in them now, by the names under which it travels."""
+        return state_of([name for name in self._modules if name in sys.modules])
+
+    @staticmethod
+    def is_small(value: Any) -> bool:
+        """Whether changes in it are looked for."""
+        is_array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
+        return not is_array or getattr(value, "nbytes", 0) <= MOST_BYTES
+
+
+def _is_same(realm: Realm, old: Any, new: Any) -> bool:
+    """Whether what the module's import made is what the notebook has: a sentinel always is, it cannot be set."""
+    if old is new or type(old) is type(new) is object:
+        return True
+    if type(old) is not type(new):
+        return False
+    looks = digest(old, realm)
+    return looks is not None and looks == digest(new, realm)
+
+
+class _Look(NamedTuple):
+    """What a value looked like."""
+
+    ident: int
+    digest: bytes | None
+
+
+def _look_at(value: Any, realm: Realm) -> _Look:
+    is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+    return _Look(id(value), None if is_definition else digest(value, realm, most_bytes=MOST_BYTES))
+
+
+def _looks_like(before: _Look | None, value: Any, realm: Realm) -> bool:
+    """Whether a value is what it was; of one that cannot be pickled, or is large, whether it is the same object."""
+    if before is None:
+        return False
+    now = _look_at(value, realm)
+    return now.digest == before.digest if now.digest and before.digest else now.ident == before.ident

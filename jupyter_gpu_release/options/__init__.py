@@ -1,0 +1,1 @@
+"""Options of ``%%gpu_train``."""

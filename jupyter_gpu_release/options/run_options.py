@@ -1,0 +1,358 @@
+"""Checked RunOptions, incl. how GPUs are shared out over ranks and nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+from .table import OPTIONS, Option, Written
+
+if TYPE_CHECKING:
+    from ..protocol.runs import ResourceAsk
+
+_EVALUATOR = "evaluator"
+
+
+@dataclass(frozen=True)
+class GangShape:
+    """Ranks share the GPUs evenly and are spread evenly over the nodes; servers and evaluator have no GPU."""
+
+    ranks: int = 1
+    nodes: int = 1
+    ps: int = 0
+    evaluator: bool = False
+
+
+def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) -> GangShape:
+    """Read the three options as written (None: not given).
+
+    Raises :class:`OptionError` for what cannot be divided, and for parameter servers of a cell that is no gang.
+    """
+    shape = GangShape(_count("ranks", ranks or "1"), _count("nodes", nodes or "1"), *_servers(ps))
+    _check_ranks(gpus, shape.ranks)
+    if shape.nodes > 1:
+        _check_nodes(gpus, shape)
+    if (shape.ps or shape.evaluator) and ranks is None:
+        raise OptionError(
+            f"--ps {ps} without --ranks: parameter servers serve ranks",
+            mend=f"write --gpus {max(gpus, 2)} --ranks {max(gpus, 2)} --ps {ps}",
+        )
+    return shape
+
+
+def _count(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
+        what = "processes" if name == "ranks" else "nodes"
+        raise OptionError(f"--{name} {text}: not a number of {what}", mend=f"write --{name} 2")
+    return int(text)
+
+
+def _servers(text: str | None) -> tuple[int, bool]:
+    number, comma, word = (text or "0").replace(" ", "").partition(",")
+    if not re.fullmatch(r"[0-9]{1,4}", number) or (comma and word != _EVALUATOR):
+        raise OptionError(f"--ps {text}: not a number of parameter servers", mend="write --ps 2 or --ps 2,evaluator")
+    return int(number), bool(comma)
+
+
+def _check_ranks(gpus: int, ranks: int) -> None:
+    if gpus and ranks > gpus:
+        raise OptionError(
+            f"--ranks {ranks} with --gpus {gpus}: each rank has a GPU of its own",
+            mend=f"ask for --gpus {ranks}, or for --ranks {gpus}",
+        )
+    if gpus % ranks:
+        raise OptionError(
+            f"--gpus {gpus} cannot be divided among --ranks {ranks}",
+            mend=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
+        )
+
+
+def _check_nodes(gpus: int, shape: GangShape) -> None:
+    nodes, ranks = shape.nodes, shape.ranks
+    if ranks == 1:
+        raise OptionError(
+            f"--nodes {nodes} without --ranks: one process runs on one node",
+            mend=f"write --ranks {max(gpus, nodes)} --nodes {nodes}",
+        )
+    if ranks % nodes:
+        raise OptionError(
+            f"--ranks {ranks} cannot be spread evenly over --nodes {nodes}",
+            mend=f"ask for --ranks {nodes * max(1, round(ranks / nodes))} or other nodes",
+        )
+
+
+ON_DISCONNECT = ("continue", "cancel")
+_LEAST_BYTES = 64 << 20
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: set by the cluster itself in every cell
+_OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_RUN", "JUPYTER_GPU_CLUSTER"})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a ``%%gpu_train`` line asks for, checked. ``None``: found automatically, or no limit."""
+
+    ask: ResourceAsk
+    send: tuple[str, ...] | None = None
+    #: ``--in +a``: in addition to what is found
+    send_more: tuple[str, ...] = ()
+    out: tuple[str, ...] | None = None
+    skip: tuple[str, ...] = ()
+    #: names that come back as a list over the ranks
+    gather: tuple[str, ...] = ()
+    #: give up on a rank that stays behind the others for longer
+    rank_timeout_s: float | None = None
+    #: a number of ranks was given
+    is_gang: bool = False
+    timeout_s: float | None = None
+    wait_s: float | None = None
+    on_disconnect: str = "continue"
+    env: dict[str, str] = field(default_factory=dict)
+    export: tuple[str, ...] = ()
+    workdir: str | None = None
+    name: str = ""
+    fresh: bool = False
+    pin: bool = False
+    estimate: bool = False
+    cache: bool = False
+    #: ``--async`` or ``--detach``: the cell returns at once
+    in_background: bool = False
+    #: the run goes on without this kernel
+    detach: bool = False
+    #: seconds that the GPUs stay with the kernel after the cell; ``keep_auto``: while nobody waits for them
+    keep_s: float = 0.0
+    keep_auto: bool = False
+
+
+def build_options(written: Written) -> RunOptions:
+    """Check ``written`` as a whole; raises :class:`OptionError` for what is unbuilt, out of range or contradictory."""
+    _refuse_unbuilt(written)
+    send, send_more = _send(written)
+    out, skip = _names(written, "out"), _names(written, "skip") or ()
+    for chosen, option in ((send, "in"), (send_more, "in"), (out, "out")):
+        both = sorted(set(chosen or ()) & set(skip))
+        if both:
+            raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
+    gather = _names(written, "gather") or ()
+    _check_gather(gather, out, skip)
+    ask, rank_timeout_s = _ask(written), _seconds(written, "rank-timeout", may_be_zero=False)
+    if rank_timeout_s is not None and ask.ranks == 1:
+        raise OptionError(
+            "--rank-timeout is for several ranks: it ends a gang in which one stays behind",
+            mend="write --timeout for a limit of the cell, or --ranks for a gang",
+        )
+    keep_s, keep_auto = _keep(written)
+    return RunOptions(
+        ask=ask,
+        send=send,
+        send_more=send_more,
+        out=out,
+        skip=skip,
+        gather=gather,
+        rank_timeout_s=rank_timeout_s,
+        is_gang="ranks" in written,
+        timeout_s=_seconds(written, "timeout", may_be_zero=False),
+        wait_s=_seconds(written, "wait", may_be_zero=True),
+        on_disconnect=_one_of(written, "on-disconnect", ON_DISCONNECT),
+        env=_env(written),
+        export=_keys(written, "export"),
+        workdir=_text(written, "workdir"),
+        name=_text(written, "name") or "",
+        fresh="fresh" in written,
+        pin="pin" in written,
+        estimate="estimate" in written,
+        cache="cache" in written,
+        in_background="async" in written or "detach" in written,
+        detach="detach" in written,
+        keep_s=keep_s,
+        keep_auto=keep_auto,
+    )
+
+
+def _check_gather(gather: tuple[str, ...], out: tuple[str, ...] | None, skip: tuple[str, ...]) -> None:
+    for name in gather:
+        if name in skip:
+            raise OptionError(f"{name} is in --gather and in --skip", mend="leave it out of one of them")
+        if out is not None and name not in out:
+            raise OptionError(
+                f"--gather {name}: --out does not return it", mend=f"add it: --out {','.join((*out, name))}"
+            )
+
+
+def _refuse_unbuilt(written: Written) -> None:
+    for name, values in written.items():
+        option = OPTIONS[name]
+        if not option.built and not all(value in option.harmless for value in values):
+            given = f"--{name} {values[0]}".rstrip()
+            raise OptionError(f"{given}: this version cannot do that yet ({option.help})", mend=_without(option))
+
+
+def _without(option: Option) -> str:
+    return f"leave --{option.name} out" + (f" (it is {option.harmless[0]} now)" if option.harmless else "")
+
+
+def _ask(written: Written) -> ResourceAsk:
+    from ..protocol.runs import ResourceAsk
+
+    gpus, card = _gpus(_text(written, "gpus") or "1")
+    asked_card = _text(written, "gpu-type")
+    if card and asked_card and card.lower() != asked_card.lower():
+        raise OptionError(f"--gpus {card}:{gpus} and --gpu-type {asked_card} name two cards", mend="name one")
+    card = card or asked_card
+    least = _bytes(written, "min-gpu-memory")
+    if gpus == 0 and (card or least):
+        option = "min-gpu-memory" if least else "gpu-type"
+        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", mend=f"leave --{option} out")
+    shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
+    return ResourceAsk(
+        gpus=gpus,
+        ranks=shape.ranks,
+        nodes=shape.nodes,
+        ps=shape.ps,
+        evaluator=shape.evaluator,
+        cpus=_cpus(written),
+        memory_bytes=_bytes(written, "memory"),
+        gpu_type=card,
+        min_gpu_memory_bytes=least,
+        labels=dict(_pair(text, "label") for text in written.get("label", ())),
+    )
+
+
+def _gpus(text: str) -> tuple[int, str | None]:
+    card, colon, number = text.rpartition(":")
+    if colon and not card:
+        raise OptionError(f"--gpus {text}: the card's name is missing", mend="write --gpus 2 or --gpus h100:2")
+    if re.fullmatch(r"[0-9]*\.[0-9]+", number):
+        raise OptionError(
+            f"--gpus {text}: GPUs are leased whole", mend="write --gpus 1; a card's use is in the receipt"
+        )
+    if not re.fullmatch(r"[0-9]{1,6}", number):
+        raise OptionError(f"--gpus {text}: not a number of GPUs", mend="write --gpus 2 or --gpus h100:2")
+    return int(number), card or None
+
+
+def _cpus(written: Written) -> float | None:
+    text = _text(written, "cpus")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or float(text) <= 0:
+        raise OptionError(f"--cpus {text}: not a number of cores", mend="write --cpus 4")
+    return float(text)
+
+
+def _bytes(written: Written, name: str) -> int | None:
+    from ..units import format_bytes, parse_bytes
+
+    text = _text(written, name)
+    if text is None:
+        return None
+    size = parse_bytes(text, option=f"--{name}")
+    if size < _LEAST_BYTES:  # a forgotten unit, most likely
+        number = re.sub(r"[^0-9.]", "", text)
+        raise OptionError(
+            f"--{name} {text} is {f'{size} bytes' if size < 1024 else format_bytes(size)}, less than any process needs",
+            mend=f"write --{name} {number}GiB (at least {format_bytes(_LEAST_BYTES)})",
+        )
+    return size
+
+
+def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:
+    from ..units import parse_seconds
+
+    text = _text(written, name)
+    if text is None:
+        return None
+    seconds = parse_seconds(text, option=f"--{name}")
+    if seconds <= 0 and not may_be_zero:
+        raise OptionError(f"--{name} {text}: must be more than 0", mend=f"leave --{name} out for no limit")
+    return seconds
+
+
+def _keep(written: Written) -> tuple[float, bool]:
+    text = _text(written, "keep")
+    if text is None:
+        return 0.0, False
+    from ..protocol.runs import AUTO_KEEP_S
+    from ..units import parse_seconds
+
+    if text.lower() == "auto":
+        return AUTO_KEEP_S, True
+    try:
+        return parse_seconds(text, option="--keep"), False
+    except OptionError as error:
+        mend = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
+        raise OptionError(error.message, mend=mend) from None
+
+
+def _one_of(written: Written, name: str, words: tuple[str, ...]) -> str:
+    word = _text(written, name) or words[0]
+    if word not in words:
+        raise OptionError(f"--{name} {word}: not one of {', '.join(words)}", mend=f"write --{name} {words[0]}")
+    return word
+
+
+def _text(written: Written, name: str) -> str | None:
+    values = written.get(name)
+    if not values:
+        return None
+    if not values[0].strip():
+        raise OptionError(f"--{name} is empty", mend=f"write --{name} {OPTIONS[name].metavar}")
+    return values[0].strip()
+
+
+def _comma_list(values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (part.strip() for part in value.split(",")) if word]
+
+
+def _send(written: Written) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """``--in a,b``: exactly these; ``--in +a``: these too."""
+    words = _comma_list(written.get("in", ()))
+    more = [word[1:] for word in words if word.startswith("+")]
+    exact = [word for word in words if not word.startswith("+")]
+    only_more = bool(more) and not exact
+    return (None if only_more else _names({**written, "in": exact} if words else written, "in")), _checked(more, "in")
+
+
+def _names(written: Written, name: str) -> tuple[str, ...] | None:
+    return _checked(_comma_list(written[name]), name) if name in written else None
+
+
+def _checked(names: list[str], name: str) -> tuple[str, ...]:
+    for word in names:
+        if not word.isidentifier():
+            raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b")
+    return tuple(dict.fromkeys(names))
+
+
+def _keys(written: Written, name: str) -> tuple[str, ...]:
+    keys = _comma_list(written.get(name, ()))
+    for key in keys:
+        _check_key(key, name)
+    return tuple(dict.fromkeys(keys))
+
+
+def _check_key(key: str, option: str) -> None:
+    if not _KEY.fullmatch(key):
+        raise OptionError(f"--{option} {key}: not the name of a variable", mend=f"write --{option} KEY")
+    if key in _OWN_VARIABLES:
+        raise OptionError(f"--{option} {key}: the cluster sets this one itself", mend=f"leave --{option} {key} out")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise OptionError(f"--{option} {text}: not KEY=VALUE", mend=f"write --{option} KEY=VALUE")
+    return key.strip(), value
+
+
+def _env(written: Written) -> dict[str, str]:
+    env = dict(_pair(text, "env") for text in written.get("env", ()))
+    for key in env:
+        _check_key(key, "env")
+    both = sorted(set(env) & set(_comma_list(written.get("export", ()))))
+    if both:
+        raise OptionError(f"{both[0]} is in --env and in --export", mend="leave it out of one of them")
+    return env

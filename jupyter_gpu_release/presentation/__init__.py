@@ -1,0 +1,1 @@
+"""Output, verdicts and tracebacks as text."""

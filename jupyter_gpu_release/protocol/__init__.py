@@ -1,0 +1,1 @@
+"""Records that cross a process boundary, and how they are encoded."""

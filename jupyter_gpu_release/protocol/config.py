@@ -1,0 +1,189 @@
+"""GatewayConfig, RetentionPolicy, Deployed, seed of text hashes: what the CLI hands to the gateway.
+
+With seeds of their own, an index built from a set in a cell here is wrong in a cell there, without any error.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+VARIABLE = "PYTHONHASHSEED"
+#: for clusters, and for kernels of a Jupyter server, of which nobody says otherwise: they agree without a word
+DEFAULT_HASH_SEED = "20131"
+_PROBE = "a text of which the hash is asked"
+_WORD = (1 << 64) - 1
+#: rounds for each word and at the end
+_SIPHASH = {"siphash13": (1, 3), "siphash24": (2, 4)}
+
+
+def hash_seed_in(environment: Mapping[str, str]) -> str:
+    """The seed of a Python that was started with this environment; empty: a random one."""
+    seed = environment.get(VARIABLE, "")
+    return seed if seed.isdigit() else ""
+
+
+def hash_seed_for_kernel(environment: Mapping[str, str], cluster: str) -> dict[str, str]:
+    """What a kernel gets so that it agrees with the cluster (``cluster``: its seed, if known); what is set stays."""
+    return {} if environment.get(VARIABLE) else {VARIABLE: cluster or DEFAULT_HASH_SEED}
+
+
+@functools.cache
+def is_seed_of_this_process(seed: str) -> bool:
+    """Whether texts have the hashes here that they have in a Python that was started with ``seed``.
+
+    Asked of a hash, since the environment may say something else by now.
+    """
+    rounds = _SIPHASH.get(sys.hash_info.algorithm)
+    if rounds is None or not seed.isdigit():
+        return False
+    expected = _siphash(_PROBE.encode(), *_keys(int(seed)), *rounds)
+    return hash(_PROBE) & _WORD == expected
+
+
+def _keys(seed: int) -> tuple[int, int]:
+    """Python's own way from a seed to the two keys (``lcg_urandom`` in its ``bootstrap_hash.c``)."""
+    found, state = bytearray(), seed
+    for _ in range(16):
+        state = (state * 214013 + 2531011) & 0xFFFFFFFF
+        found.append(state >> 16 & 0xFF)
+    first, second = struct.unpack("<QQ", bytes(found) if seed else bytes(16))
+    return first, second
+
+
+def _siphash(data: bytes, first: int, second: int, each: int, last: int) -> int:
+    state = [first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D]
+    state += [first ^ 0x6C7967656E657261, second ^ 0x7465646279746573]
+    padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) & 0xFF])
+    for (word,) in struct.iter_unpack("<Q", padded):
+        state[3] ^= word
+        _mix(state, each)
+        state[0] ^= word
+    state[2] ^= 0xFF
+    _mix(state, last)
+    return state[0] ^ state[1] ^ state[2] ^ state[3]
+
+
+def _mix(state: list[int], rounds: int) -> None:
+    a, b, c, d = state
+    for _ in range(rounds):
+        a, c = a + b & _WORD, c + d & _WORD
+        b, d = _turned(b, 13) ^ a, _turned(d, 16) ^ c
+        a = _turned(a, 32)
+        c, a = c + b & _WORD, a + d & _WORD
+        b, d = _turned(b, 17) ^ c, _turned(d, 21) ^ a
+        c = _turned(c, 32)
+    state[:] = a, b, c, d
+
+
+def _turned(word: int, bits: int) -> int:
+    return (word << bits | word >> 64 - bits) & _WORD
+
+
+RAY_NAMESPACE = "jupyter_gpu_release"
+GATEWAY_ACTOR = "gateway"
+
+
+class RetentionPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which results of runs that are over may go. 0: no limit; nothing is removed by a policy without limits."""
+
+    #: seconds since a run's results were last used (made, attached, loaded, reused)
+    older_than_s: float = 0.0
+    #: runs of one user's notebook that stay, newest first
+    keep: int = 0
+    #: bytes on the store for each user; the least recently used go first
+    quota_bytes: int = 0
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything is ever removed by it."""
+        return bool(self.older_than_s or self.keep or self.quota_bytes)
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a gateway needs to know. Holds no secret: tokens stay in their 0600 files."""
+
+    #: state folder of the cluster on the head node (``JUPYTER_GPU_HOME``); the ledger lives here
+    home: str
+    #: root of the store as the nodes see it
+    store: str
+    #: file with the one token of the embedded cluster (0600); its user is the Unix user of the gateway
+    token_file: str
+    #: short local folder for sockets (``/tmp/jgr-<8 hex>``)
+    runtime: str
+    #: ``host:port`` of Ray's GCS, always explicit
+    ray_address: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: what clients are told to connect to; empty: ``http://host:port``
+    public_url: str = ""
+    #: id of this cluster start (``JUPYTER_GPU_CLUSTER`` of its processes)
+    cluster: str = ""
+    simulated: bool = False
+    embedded: bool = True
+    #: libraries that the fork servers import; empty: the default list
+    preload: list[str] = msgspec.field(default_factory=list)
+    #: seconds that runs of a kernel whose connection closed are kept waiting for it
+    reconnect_grace_s: float = 30.0
+    #: seconds for which a node that does not answer is waited for, before the runs on it are lost
+    node_grace_s: float = 60.0
+    #: seconds for which GPUs may stay with a kernel after a cell (``--keep``) at most; 0: not at all
+    max_keep_s: float = 600.0
+    #: names under which clients may reach the gateway besides ``host`` and loopback
+    allowed_hosts: list[str] = msgspec.field(default_factory=list)
+    #: what the gateway removes from the store by itself
+    retention: RetentionPolicy = RetentionPolicy()
+    #: seconds between two collections (only where ``retention`` has limits)
+    gc_interval_s: float = 3600.0
+    #: unknown tokens that an address may show before it has to wait longer and longer
+    free_attempts: int = 20
+    #: SQLite file; empty: ``<home>/ledger.sqlite``
+    ledger: str = ""
+    #: what ``store.json`` in the store must say; empty: what the ledger remembers
+    store_id: str = ""
+    #: ``PYTHONHASHSEED`` of the cells; kernels learn it
+    hash_seed: str = DEFAULT_HASH_SEED
+    #: class of the node agents (``module:Class``)
+    agent_entry: str = "jupyter_gpu_release.node.agent.agent:NodeAgent"
+    #: entries put on the ``PYTHONPATH`` of the actors (a package that is not installed on the cluster)
+    python_path: list[str] = msgspec.field(default_factory=list)
+    #: folder on a local disk of each node for results that cannot be written to the store yet
+    spool: str = ""
+    #: most bytes of results that may wait in a node's memory; 0: a quarter of it
+    persist_memory_bytes: int = 0
+    #: writes of results to the store, bytes a second and run; 0: no limit
+    persist_bytes_per_s: int = 0
+    reconcile_interval_s: float = 3.0
+    #: how long ``broker.deploy`` waits for the first node agent
+    ready_timeout_s: float = 90.0
+    ray_namespace: str = RAY_NAMESPACE
+    gateway_actor: str = GATEWAY_ACTOR
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+
+class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one JSON line that ``python -m jupyter_gpu_release.gateway.deploy`` prints.
+
+    ``ok`` false: ``code``, ``message`` and ``mend`` as in errors.py, exit status 1.
+    """
+
+    ok: bool
+    url: str = ""
+    created: bool = False
+    pid: int = 0
+    python: str = ""
+    ray_version: str = ""
+    version: str = ""
+    gpus_total: int = 0
+    nodes: int = 0
+    code: str = ""
+    message: str = ""
+    mend: str = ""

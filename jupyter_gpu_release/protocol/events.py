@@ -1,0 +1,51 @@
+"""Event and Publication: numbered output of a run."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from .cell import Graph
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True):
+    """One numbered piece of output, in the order in which it was recorded (``n`` = 1, 2, …).
+
+    ``kind`` and ``data``: ``stream`` {name, text, rank?, who?}; ``display`` and ``update_display`` {data, metadata,
+    transient}; ``clear_output`` {wait}; ``comm`` {msg_type, content, metadata, buffers}; ``note`` {text};
+    ``published`` and ``fetch``, for programs (:mod:`.protocol.events`, :mod:`.protocol.fetch`);
+    ``payload``, as of a kernel's reply: a page for the pager, text for the next cell;
+    ``error`` {ename, evalue, traceback, rank?}; ``traceback``, the same of an error that does not end the cell.
+    """
+
+    n: int
+    at_s: float
+    kind: str
+    data: dict[str, Any]
+
+
+class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``value``: a plain number, text or None; else ``graph``: inline, or ``file`` in the run's ``published`` folder,
+    replaced by later ones, with the ``digest`` (blake2b-128) of its bytes.
+    """
+
+    name: str
+    value: bool | int | float | str | None = None
+    graph: Graph | None = None
+    file: str = ""
+    digest: str = ""
+
+
+def publication_of(event: Event) -> Publication:
+    """What a ``published`` event says; read through REST its bytes are base64 text."""
+    return msgspec.convert(_with_bytes(event.data), Publication)
+
+
+def _with_bytes(data: dict[str, Any]) -> dict[str, Any]:
+    graph = data.get("graph")
+    if not isinstance(graph, dict) or isinstance(graph.get("stream", b""), bytes):
+        return data
+    buffers = [base64.b64decode(buffer) for buffer in graph.get("buffers", ())]
+    return {**data, "graph": {**graph, "stream": base64.b64decode(graph["stream"]), "buffers": buffers}}

@@ -1,0 +1,97 @@
+"""Inputs, tracked files, environment, links between runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .bounds import Bytes, Name, Word
+
+
+class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a cell read through ``track(path)``, as it was then. ``digest``: blake3-256, hex."""
+
+    path: str
+    bytes: int
+    digest: str
+    mtime_ns: int = 0
+
+
+class UsedInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One name that was sent to a run; ``run``: the earlier run that made the object, where that is known.
+
+    ``digest``: ``sent:…`` of the bytes as they were sent; ``blobs:…`` of the digests of its blobs where it is large;
+    ``graph:…`` of what it means, with ``--cache``.
+    """
+
+    name: Name
+    type: Name
+    bytes: Bytes = 0
+    run: Word = ""
+    digest: Word = ""
+
+
+UsedInputs = Annotated[list[UsedInput], msgspec.Meta(max_length=100_000)]
+
+#: how far lineage is followed, and how many runs of it are told at most
+MOST_DEPTH = 20
+MOST_RUNS = 200
+
+
+class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a cell ran. ``packages``: distribution → version (or digest of its files, for one that is edited)."""
+
+    python: str = ""
+    platform: str = ""
+    #: what ``JUPYTER_GPU_IMAGE`` says on the node
+    image: str = ""
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
+    #: packages of which it is not known what they are
+    unknown: list[str] = msgspec.field(default_factory=list)
+
+
+class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the ledger keeps of a run apart from its view and outcome."""
+
+    code: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    used: list[UsedInput] = msgspec.field(default_factory=list)
+    cache_key: str = ""
+    environment: Environment = Environment()
+
+
+class Link(msgspec.Struct, frozen=True):
+    """``run`` used ``name``, which ``source`` had made."""
+
+    run: str
+    name: str
+    source: str
+
+
+class RunSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run in a lineage. ``is_known`` False: it is named by another one, but no longer (or not to you) to be seen."""
+
+    run: str
+    is_known: bool = True
+    state: str = ""
+    name: str = ""
+    notebook: str = ""
+    submitted_at: float = 0.0
+    gpus: int = 0
+    gpu_name: str = ""
+    simulated: bool = False
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """``GET /v1/runs/{run}/lineage``: one run's facts, and the runs above and below it. ``cut``: there are more."""
+
+    run: str
+    facts: RunFacts
+    tracked: list[TrackedFile]
+    runs: list[RunSummary]
+    links: list[Link]
+    #: how often its results were bound again (``--cache``), and whether they may be
+    reused: int = 0
+    is_reusable: bool = False
+    cut: bool = False

@@ -1,0 +1,294 @@
+"""The stable, versioned documents for programs: ``jupyter gpu status --json`` and ``runs --json``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .bounds import Seconds
+from .events import Event
+from .runs import FileInfo, ValueInfo
+
+DOCUMENT_VERSION = 1
+
+
+class GatewayFacts(msgspec.Struct, frozen=True):
+    """The gateway itself."""
+
+    url: str
+    version: str
+    up: bool = True
+    #: ``PYTHONHASHSEED`` of the cells
+    hash_seed: str = ""
+
+
+class GpuCounts(msgspec.Struct, frozen=True):
+    """``held``: by leases in any state; ``external``: taken in Ray by others than us; ``warm``: those of ``held`` on
+    which nothing runs, since kernels keep them for their next cells.
+    """
+
+    total: int
+    held: int
+    free: int
+    external: int
+    warm: int = 0
+
+
+class GpuRow(msgspec.Struct, frozen=True):
+    """One card. ``state``: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained``."""
+
+    index: str
+    uuid: str
+    name: str
+    memory_bytes: int
+    used_bytes: int
+    utilization: float | None
+    state: str
+    user: str | None = None
+    #: that holds it; of a warm one: that it is kept after
+    run: str | None = None
+    #: what ``/v1/leases/{lease}/…`` takes
+    lease: str | None = None
+    #: when a warm one is given back (unix seconds)
+    warm_until: float | None = None
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One node with its cards; ``notes`` are one-line findings of its agent."""
+
+    id: str
+    host: str
+    gpus: list[GpuRow]
+    up: bool = True
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """A run that waits."""
+
+    run: str
+    user: str
+    queue: str
+    priority: str
+    gpus: int
+    position: int | None
+    reason: str
+    start_estimate_s: float | None = None
+
+
+class ActiveRow(msgspec.Struct, frozen=True):
+    """A run that is not terminal."""
+
+    run: str
+    user: str
+    state: str
+    gpus: int
+    notebook: str
+    queued_s: float
+    held_s: float
+    name: str = ""
+    #: why a persisting run's results are not durable yet, in words
+    waits_for: str = ""
+    queue: str = ""
+    #: Jupyter's id of the kernel that submitted it
+    kernel: str = ""
+    #: the last line of its output, progress bars folded
+    progress: str = ""
+    #: the notebook's own id of the cell
+    cell: str = ""
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """GPU-seconds: ``held`` by leases, ``used`` of that by the cards' measured use, ``saved`` by giving them back.
+
+    ``saved``: how long kernels lived on after their runs without the GPUs, which kernels with GPUs would have kept.
+    ``kept``: by warm leases, on which nothing ran; neither held nor saved.
+    """
+
+    held_s: float = 0.0
+    used_s: float = 0.0
+    saved_s: float = 0.0
+    kept_s: float = 0.0
+
+
+class UsageFacts(msgspec.Struct, frozen=True):
+    """Of who asks and of all, since midnight (of the gateway) and in the last seven days; ``users``: for admins."""
+
+    today: Usage
+    week: Usage
+    all_today: Usage
+    all_week: Usage
+    #: user → the last seven days
+    users: dict[str, Usage] = msgspec.field(default_factory=dict)
+
+
+class WarmRow(msgspec.Struct, frozen=True):
+    """GPUs that a kernel keeps after ``run`` for its next cell, until ``until`` (unix seconds) at the latest."""
+
+    lease: str
+    run: str
+    user: str
+    gpus: int
+    #: since its run let go
+    since: float
+    until: float
+    #: given back as soon as somebody waits for them
+    auto: bool = False
+    hosts: list[str] = msgspec.field(default_factory=list)
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    queue: str = ""
+    notebook: str = ""
+    cell: str = ""
+    #: Jupyter's id of the kernel, and the id of its session with the gateway
+    kernel: str = ""
+    session: str = ""
+    #: ``warm``, or ``gone`` in the answer to its release
+    state: str = "warm"
+
+
+class LeaseExtension(msgspec.Struct, frozen=True):
+    """``POST /v1/leases/{lease}/extend``: keep it for so many seconds from now."""
+
+    keep_s: Seconds
+
+
+class StatusDocument(msgspec.Struct, frozen=True):
+    """``status --json``. ``user`` and ``role`` (``user``, ``admin``): who asked, by their token.
+
+    ``serial`` names the latest change: ``GET /v1/status?after=SERIAL&wait_ms=20000`` answers at the next one.
+    """
+
+    schema_version: int
+    simulated: bool
+    gateway: GatewayFacts
+    gpus: GpuCounts
+    nodes: list[NodeRow]
+    queue: list[QueueRow]
+    runs: list[ActiveRow]
+    user: str = ""
+    role: str = ""
+    serial: str = ""
+    usage: UsageFacts | None = None
+    #: GPUs that are held though nothing runs on them
+    warm: list[WarmRow] = msgspec.field(default_factory=list)
+    #: runs that wait, and the GPUs that they want; ``queue`` (and ``runs``) may leave out others' far behind
+    queue_total: int = 0
+    queue_gpus: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait, those that ``queue`` leaves out, too (a gateway of before leaves out none)."""
+        return max(self.queue_total, len(self.queue))
+
+    @property
+    def waiting_gpus(self) -> int:
+        """GPUs that they want."""
+        return max(self.queue_gpus, sum(row.gpus for row in self.queue))
+
+
+class RunError(msgspec.Struct, frozen=True):
+    """Why a run did not succeed."""
+
+    ename: str
+    evalue: str
+    code: str = ""
+    mend: str = ""
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run, whatever its state. Times are unix seconds, durations seconds."""
+
+    run: str
+    user: str
+    state: str
+    gpus: int
+    ranks: int
+    name: str
+    notebook: str
+    cell: str
+    queue: str
+    priority: str
+    simulated: bool
+    submitted_at: float
+    granted_at: float | None
+    running_at: float | None
+    gone_at: float | None
+    finished_at: float | None
+    queued_s: float
+    held_s: float
+    release_ms: float | None
+    position: int | None
+    reason: str
+    hosts: list[str]
+    gpu_ids: list[str]
+    gpu_name: str
+    results: list[ValueInfo]
+    files: list[FileInfo]
+    error: RunError | None
+    notes: list[str] = msgspec.field(default_factory=list)
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
+    pinned: bool = False
+    #: when and why the results were removed from the store
+    collected_at: float | None = None
+    collected_because: str = ""
+    #: who exported it elsewhere
+    imported_from: str = ""
+    #: why a persisting run's results are not durable yet, in words
+    waits_for: str = ""
+
+
+class RunsDocument(msgspec.Struct, frozen=True):
+    """``runs --json``, newest first."""
+
+    schema_version: int
+    runs: list[RunRow]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether the gateway can take runs: ``ready`` once recovery is over and a node agent is up."""
+
+    ready: bool
+    version: str
+    protocol: int
+    cluster: str
+    pid: int
+    nodes: int
+    agents: int
+    gpus_total: int
+    simulated: bool
+    problems: list[str] = msgspec.field(default_factory=list)
+    #: root of the store as the nodes see it
+    store: str = ""
+    #: what ``store.json`` in it says
+    store_id: str = ""
+
+
+class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a look at one node found; a problem that is empty is none."""
+
+    host: str
+    agent_problem: str = ""
+    store_problem: str = ""
+    python: str = ""
+    version: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeChecks(msgspec.Struct, frozen=True):
+    """The nodes as ``jupyter gpu doctor`` asks for them. ``store``: its root as the nodes see it."""
+
+    schema_version: int
+    store: str
+    nodes: list[NodeCheck]
+
+
+class EventsPage(msgspec.Struct, frozen=True):
+    """Recorded events above ``after``. ``more``: ask again with ``after=last``."""
+
+    run: str
+    state: str
+    last: int
+    more: bool
+    events: list[Event]

@@ -1,0 +1,248 @@
+"""RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease.
+
+What they are wrapped in is in :mod:`.protocol.session` (kernel and gateway) and :mod:`.protocol.node` (gateway and node
+agents). ``CellPayload`` is opaque to the broker: only the kernel writes it and only the rank reads it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .bounds import (
+    Blob,
+    Bytes,
+    Cores,
+    Count,
+    Few,
+    Finite,
+    Labels,
+    Name,
+    Names,
+    Number,
+    Seconds,
+    Several,
+    Text,
+    Versions,
+    Word,
+)
+from .cell import Graph
+from .lineage import TrackedFile, UsedInputs
+
+
+class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """GPUs and node properties of one run; all GPUs at once or none."""
+
+    gpus: Count = 1
+    ranks: Several = 1
+    #: spread evenly over this many nodes
+    nodes: Several = 1
+    #: processes without a GPU beside the ranks: parameter servers, and one that evaluates
+    ps: Few = 0
+    evaluator: bool = False
+    cpus: Cores | None = None
+    memory_bytes: Bytes | None = None
+    gpu_type: Word | None = None
+    min_gpu_memory_bytes: Bytes | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
+
+
+#: ``--keep auto`` lasts at most this
+AUTO_KEEP_S = 300.0
+
+
+class KeptLease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the GPUs of a run stayed with its kernel. ``until``: unix seconds; ``auto``: while nobody waits for them."""
+
+    until: float
+    for_s: float
+    auto: bool = False
+    #: ``--keep`` asked for longer than this gateway allows
+    capped: bool = False
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run did not succeed. ``pickled`` is the user's own exception, see :mod:`.serialization.exceptions`."""
+
+    ename: str
+    evalue: str
+    traceback: list[str] = msgspec.field(default_factory=list)
+    #: code of errors.py when the error is ours (killed for memory, segfault …); empty: the user's own
+    code: str = ""
+    mend: str = ""
+    pickled: bytes = b""
+
+
+class ValueInfo(msgspec.Struct, frozen=True):
+    """One name that came back: its type's name and its size in bytes."""
+
+    name: str
+    type: str
+    bytes: int = 0
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """A file that the cell wrote; ``path`` is relative to the working directory or starts with ``run_dir/``."""
+
+    path: str
+    bytes: int = 0
+
+
+class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the run used its GPUs, from NVML (fractions 0..1); None fields: not known."""
+
+    peak_utilization: float | None = None
+    mean_utilization: float | None = None
+    peak_memory_bytes: int | None = None
+    total_memory_bytes: int | None = None
+    #: device memory still held by the run's processes after they ended (should be 0)
+    left_bytes: int | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run ended. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
+    ``hung``, ``lost``."""
+
+    status: str
+    error: ErrorInfo | None = None
+    values: Graph | None = None
+    results: list[ValueInfo] = msgspec.field(default_factory=list)
+    #: sentences for the receipt ("loss came back detached", "lock was not returned: …")
+    notes: list[str] = msgspec.field(default_factory=list)
+    files: list[FileInfo] = msgspec.field(default_factory=list)
+    #: data files that the cell read through ``track``
+    tracked: list[TrackedFile] = msgspec.field(default_factory=list)
+    #: rank 0 had its accelerators and began to load the inputs (this and the next ones: unix seconds)
+    granted_s: float | None = None
+    #: the first statement began
+    started_s: float | None = None
+    #: end of the last statement
+    ended_s: float | None = None
+    #: what came out was copied to host memory
+    collected_s: float | None = None
+    #: all descendants gone
+    released_s: float | None = None
+    gpu_use: GpuUse | None = None
+    #: why the GPU was not touched, as far as the rank can tell ("`device` is cpu")
+    untouched_reason: str = ""
+    #: the rank whose error this is
+    failed_rank: int = 0
+    #: of other ranks than the first that failed: a graph with the fact ``failed``, as rank 0's values have it
+    frames: dict[int, Graph] = msgspec.field(default_factory=dict)
+
+
+# ---------------------------------------------------------------------------------------------- the run
+class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One submission. ``payload`` is a msgpack :class:`CellPayload`. The id comes from the client, so that
+    sending a request again after a lost connection cannot make a second run.
+    """
+
+    run: Word
+    session: Word
+    ask: ResourceAsk
+    payload: Blob
+    code: Text = ""
+    #: top-level packages that the cell imports, checked before queueing
+    imports: Names = msgspec.field(default_factory=list)
+    name: Name = ""
+    notebook: Name = ""
+    cell: Name = ""
+    priority: Word = "normal"
+    queue: Word = "default"
+    timeout_s: Seconds | None = None
+    wait_s: Seconds | None = None
+    #: seconds between an interrupt and the kill
+    grace_s: Seconds = 4.0
+    on_disconnect: Word = "continue"
+    #: a rank that stays behind the others for longer than this hangs
+    rank_timeout_s: Seconds | None = None
+    #: a number of ranks was asked for, be it one: frameworks are told of their places
+    is_gang: bool = False
+    #: the run goes on when the kernel that submitted it ends
+    detach: bool = False
+    #: seconds that its GPUs stay with the kernel afterwards; ``keep_auto``: while nobody waits for them
+    keep_s: Seconds = 0.0
+    keep_auto: bool = False
+    fresh: bool = False
+    #: never collect the run
+    pin: bool = False
+    versions: Versions = msgspec.field(default_factory=dict)
+    #: the inputs, with the runs that made them where that is known
+    used: UsedInputs = msgspec.field(default_factory=list)
+    #: ``--cache``: digest of code, inputs and options; registered when the run succeeds
+    cache_key: Word = ""
+    #: top-level packages that the cell and its functions may import
+    packages: Names = msgspec.field(default_factory=list)
+    #: with ``cache_key``: which object of the graph is which (:class:`.Marks`, msgpack)
+    cache_marks: Blob = b""
+    #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
+    kernel: Word = ""
+    #: calls of one function: runs of a session with the same word here may follow each other in one process
+    series: Word = ""
+
+
+class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the results of a persisting run wait for; :func:`.sentence` says it in words."""
+
+    #: file that they are written to, as the node sees it
+    path: str
+    bytes: int
+    #: why the last try failed; empty while the first one is under way
+    reason: str = ""
+    #: free space there; None where that cannot be asked (the store is gone)
+    free_bytes: int | None = None
+    #: where the bytes are kept meanwhile: ``memory`` or ``disk`` of the node, or ``gone`` with a node that is away
+    kept: str = "memory"
+    tries: int = 0
+    #: when the next try begins (unix seconds)
+    next_try_at: float | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a client may see of a run; the newest one replaces the older ones (``seq`` grows)."""
+
+    run: str
+    user: str
+    state: str
+    seq: Number = 0
+    gpus: Count = 1
+    ranks: Count = 1
+    session: str = ""
+    name: str = ""
+    notebook: str = ""
+    cell: str = ""
+    priority: str = "normal"
+    queue: str = "default"
+    simulated: bool = False
+    submitted_at: Finite = 0.0
+    granted_at: Finite | None = None
+    running_at: Finite | None = None
+    #: lease gone: descendants reaped and the next run could be granted these GPUs
+    gone_at: Finite | None = None
+    finished_at: Finite | None = None
+    #: from last statement to lease gone
+    release_ms: Finite | None = None
+    position: Number | None = None
+    #: why it waits, or how it ended, in words
+    reason: str = ""
+    hosts: list[str] = msgspec.field(default_factory=list)
+    gpu_ids: list[str] = msgspec.field(default_factory=list)
+    gpu_name: str = ""
+    #: it goes on when the kernel that submitted it ends
+    detached: bool = False
+    #: never collected
+    pinned: bool = False
+    #: when and why the results were removed from the store (the run's facts stay)
+    collected_at: Finite | None = None
+    collected_because: str = ""
+    #: who exported the run elsewhere, for one that was imported
+    imported_from: str = ""
+    #: set once the lease is gone (values inline where they are small); only for the owner
+    outcome: Outcome | None = None
+    #: why a persisting run's results are not durable yet
+    waits_for: PersistWait | None = None
+    #: Jupyter's id of the kernel that submitted it
+    kernel: str = ""
+    #: its GPUs stayed with the kernel when it ended
+    kept: KeptLease | None = None
+    #: it began on GPUs that an earlier cell of its kernel had kept
+    on_kept: bool = False

@@ -1,0 +1,43 @@
+"""Encodes and decodes records as msgpack."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODERS: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(message: Any) -> bytes:
+    """Encode one record (or list of records) as msgpack."""
+    return _ENCODER.encode(message)
+
+
+@overload
+def decode(data: bytes | bytearray | memoryview, kind: type[T]) -> T: ...
+@overload
+def decode(data: bytes | bytearray | memoryview, kind: Any) -> Any: ...
+def decode(data: bytes | bytearray | memoryview, kind: Any) -> Any:
+    """Decode msgpack as ``kind`` (a record type, a union or a list of one); raises ``msgspec.DecodeError``."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind)
+    return decoder.decode(data)
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    """Making millions of objects without looking for garbage among them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""Values of a namespace as one graph, and back."""

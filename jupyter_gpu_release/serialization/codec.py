@@ -1,0 +1,535 @@
+"""Dump and load a namespace as one object graph.
+
+A graph's stream is a sequence of pickles written with one memo: for each name a head ``(name, module)`` and, unless
+the name only holds a module, its value; then ``("", "")`` with a dict of further facts; then None. What values
+share stays shared across names; sizes are known per name; a load failure names its name. Many plain values (numbers,
+texts, small containers of them) go first, in groups: ``("", "", {name: value})``. Before all, if rebuilding something
+reads names: ``("", "", {name: empty container}, [name])``, names that are bound as soon as they are read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import sys
+import types
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import GpuReleaseError
+from ..protocol.wire import without_gc
+from . import set_order
+from .lazy_modules import module_or_deferred
+from .load_order import EarlyNames, LoadOrder, empty_ones
+from .pickler import GraphPickler, WrittenObjects, digest, global_reads
+from .process_state.local_modules import MOST_BYTES as STATE_BYTES
+from .process_state.local_modules import is_state
+from .rebuild import Realm, Rebuilder
+from .sharing.references import KnownInputs, Live, Parts, References, Targets
+from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
+from .unpickler import GraphUnpickler, TolerantUnpickler
+
+#: told by its identity from an equal one of somebody else's
+_IGNORE: Any = ("ignore", None, Warning, None, 0)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Filters that modules set while they are imported stay; what Python has shown once stays known as shown.
+
+    (``catch_warnings`` would take the filters back, and have every warning of the notebook shown again.)
+    """
+    warnings.filters.insert(0, _IGNORE)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        place = next((place for place, each in enumerate(warnings.filters) if each is _IGNORE), None)
+        if place is not None:
+            del warnings.filters[place]  # type: ignore[attr-defined]
+
+
+__all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
+
+#: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
+_LONGEST_NUMBERED = 2 << 20
+_MOST_RESTARTS = 5
+#: fact: the order of sets
+_SETS = "sets"
+
+#: asked for a global that a function reads: names and values to send because of it
+Follow = Callable[[str], dict[str, Any]]
+#: asked for a class or function that travels by value: the name under which ``pickle`` would look for it, and its value
+Home = Callable[[Any], dict[str, Any]]
+#: asked when all of that is written, with the modules that it needs and the code of functions: more values that go
+#: along if they can, and facts on modules
+State = Callable[[set[str], list[types.CodeType]], tuple[dict[str, Any], dict[str, list[str]]]]
+#: asked after that: names that go along if they can
+Rest = Callable[[], dict[str, Any]]
+#: asked last: (code of the functions that travel, whether an object travels) → further facts
+Facts = Callable[[list[types.CodeType], Callable[[Any], bool]], dict[str, Any]]
+
+
+@dataclass
+class Dump:
+    """A written graph. ``buffers`` point at live memory: use them before anything changes it."""
+
+    stream: bytes = b""
+    buffers: list[memoryview] = field(default_factory=list)
+    #: bytes that each name added
+    sizes: dict[str, int] = field(default_factory=dict)
+    #: name → where it is written: start and end in the stream, first and last of its buffers
+    spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    #: name → how it travels otherwise than it was ("detached from its computation graph"), each said once
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)
+    #: modules that only those names need which went along because they could
+    modules_of_rest: set[str] = field(default_factory=set)
+    codes: list[types.CodeType] = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
+    #: id → (number in the stream, object)
+    memo: Mapping[int, tuple[int, Any]] = field(default_factory=WrittenObjects)
+
+    @property
+    def total_bytes(self) -> int:
+        """Stream and buffers."""
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+    def notes(self, went: str) -> list[str]:
+        """The remarks as sentences for the receipt; ``went``: "was sent" or "came back"."""
+        return [f"`{name}` {went} {remark}" for name, remarks in self.remarks.items() for remark in remarks]
+
+
+def dump(
+    values: Mapping[str, Any],
+    realm: Realm,
+    *,
+    follow: Follow | None = None,
+    home: Home = lambda _thing: {},
+    rest: Rest = dict,
+    rest_bytes: int = 0,
+    state: State = lambda _modules, _codes: ({}, {}),
+    facts: Facts = lambda _codes, _is_written: {},
+    first: Mapping[str, Any] | None = None,
+    known: KnownInputs | None = None,
+    failed: dict[str, Exception] | None = None,
+) -> Dump:
+    """Write ``values`` as one graph, and by ``follow`` what their functions read, by ``home`` the names of classes, and
+    of ``rest`` what can be and has room in ``rest_bytes``, and the ``state`` of modules.
+
+    A value that cannot be pickled is left out and named in ``failed`` (before the facts are asked for). ``first``:
+    facts that the receiver learns before the values. ``known``: what it has itself.
+    """
+    more = _More(follow, home, rest, rest_bytes, state, dict(first or {}))
+    failed = {} if failed is None else failed
+    whole: set[Hashable] = set()
+    order = LoadOrder()
+    plain = presumed_plain(values)
+    with without_gc(), without_warnings():
+        for _ in range(_MOST_RESTARTS):
+            writer = _Writer(realm, more, failed, whole, known, first=order.first)
+            try:
+                written = writer.write(values, facts, plain)
+            except NotPlainError:
+                plain = certainly_plain(values) if plain.sizes is None else PlainValues()
+                continue
+            except _TornError as torn:
+                failed[torn.name] = torn.error
+                continue
+            is_in_order = not order.learn(writer.needs, written.sizes)
+            if is_in_order and not writer.torn:
+                return written
+            whole |= writer.torn  # a view was written before what it looks at
+        last = _Writer(realm, more, failed, whole, known, first=order.first, careful=True)
+        return last.write(values, facts, PlainValues())
+
+
+@dataclass(frozen=True)
+class _More:
+    """What else to write; see :func:`dump`."""
+
+    follow: Follow | None
+    home: Home
+    rest: Rest
+    rest_bytes: int
+    state: State
+    first: dict[str, Any]
+
+
+class NoRoomError(Exception):
+    """A value of the rest is too large; ``bytes``: how large."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it has {size} bytes")
+        self.bytes = size
+
+
+class _TornError(Exception):
+    """A value failed half-way; what the stream and memo hold of it cannot be taken back: start again without it."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
+
+
+class _Writer:
+    """``failed``: names to leave out. ``whole``: memory that is known to travel. ``first``: names to begin with.
+    ``careful``: remembers the memo before each name, so that a failure can be taken back (slow for many objects).
+    """
+
+    def __init__(
+        self,
+        realm: Realm,
+        more: _More,
+        failed: dict[str, Exception],
+        whole: set[Hashable],
+        known: KnownInputs | None,
+        *,
+        first: Sequence[str] = (),
+        careful: bool = False,
+    ) -> None:
+        #: name → names that rebuilding it reads
+        self.needs: dict[str, list[str]] = {}
+        self._first = first
+        self._file = GraphStream()
+        self._dump = Dump(failed=failed)
+        self._realm = realm
+        self._references = None if known is None else References(known)
+        self._pickler = GraphPickler(self._file, realm, self._dump.buffers, references=self._references)
+        self._pickler.whole |= whole
+        self._whole = whole
+        self._more = more
+        self._careful = careful
+
+    @property
+    def torn(self) -> set[Hashable]:
+        """Memory of which a view was written alone although all of it came later."""
+        return self._pickler.torn
+
+    def write(self, values: Mapping[str, Any], facts: Facts, plain: PlainValues) -> Dump:
+        if self._more.first:
+            self._pickler.dump(("", ""))
+            self._pickler.dump(self._more.first)
+        first = self._first_values(values)
+        if first:
+            self._pickler.dump(("", "", empty_ones(first), list(first)))
+        if plain.values:
+            plain.write(self._pickler, self._file, self._dump.sizes)
+        if first or len(plain.values) < len(values):
+            for name, value in {**first, **values}.items():
+                if name not in plain.values:
+                    self._name(name, value)
+        done = {*first, *values}
+        if self._more.follow is not None:
+            self._follow_reads(done, self._more.follow)
+        self._rest(done)
+        self._own(("", ""))
+        memo = WrittenObjects(self._pickler.memo if self._file.tell() <= _LONGEST_NUMBERED else None)
+        found = facts(self._pickler.codes, lambda thing: id(thing) in memo)
+        self._own({**found, **self._order_of_sets(values, memo)})
+        self._pickler.dump(None)
+        self._dump.modules = self._pickler.modules
+        self._dump.codes = self._pickler.codes
+        self._dump.memo = memo
+        self._dump.keep = [*self._pickler.keep, *self._pickler.holders.values()]
+        self._dump.stream = self._file.getvalue()
+        if self._references is not None:
+            self._dump.stream = self._references.wrap(self._dump.stream, self._dump.buffers, self._write_targets)
+        return self._dump
+
+    def _first_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self._first:
+            if name in values:
+                found[name] = values[name]
+            elif self._more.follow is not None:
+                found |= self._more.follow(name)
+        return found
+
+    def _order_of_sets(self, values: Mapping[str, Any], memo: WrittenObjects) -> dict[str, Any]:
+        """Of all sets, in long streams of those that are values of names."""
+        if self._file.tell() > _LONGEST_NUMBERED:
+            written = [value for name, value in values.items() if name not in self._dump.failed]
+        elif set_order.may_have_sets(self._file.getvalue()):
+            written = [thing for _, thing in memo.values()]
+        else:
+            return {}
+        recipes = set_order.recipes(written)
+        return {_SETS: recipes} if recipes else {}
+
+    def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
+        """What is referred to, for those who have it not."""
+        if self._references is None or not self._references.with_copies:
+            things = []
+        pickler = GraphPickler(file, self._realm, self._dump.buffers)
+        pickler.dump(things)
+        self._dump.keep += [*pickler.keep, *pickler.holders.values()]
+
+    def _follow_reads(self, done: set[str], follow: Follow) -> None:
+        asked: set[str] = set()
+        defined = self._pickler.definitions
+        looked_at = 0
+        while (more := [name for name in self._pickler.reads if name not in asked]) or looked_at < len(defined):
+            asked.update(more)
+            found = [*map(follow, more), *map(self._more.home, defined[looked_at:])]
+            looked_at += len(found) - len(more)
+            for values in found:
+                for name, value in values.items():
+                    if name not in done:
+                        done.add(name)
+                        self._name(name, value)
+
+    def _rest(self, done: set[str]) -> None:
+        needed = set(self._pickler.modules)
+        state, modules = self._more.state(needed, self._pickler.codes)
+        rest = {name: value for name, value in self._more.rest().items() if name not in done}
+        if not (rest or state or any(modules.values())):
+            return
+        self._own(("", ""))
+        self._own({"rest": True, **modules})
+        self._careful = True  # many of these cannot be pickled
+        self._what_has_room(state, STATE_BYTES)
+        self._what_has_room(rest, self._more.rest_bytes)
+        self._dump.modules_of_rest = self._pickler.modules - needed
+
+    def _what_has_room(self, values: dict[str, Any], left: int) -> None:
+        for name, value in values.items():
+            size = _size_at_least(value)
+            if size <= left:
+                self._name(name, value, left)
+                left -= self._dump.sizes.get(name, 0)
+            else:
+                self._dump.failed.setdefault(name, NoRoomError(size))
+
+    def _name(self, name: str, value: Any, room: int | None = None) -> None:
+        if name in self._dump.failed:
+            return
+        before = self._file.tell(), len(self._dump.buffers)
+        memo = self._pickler.memo.copy() if self._careful else None
+        self._pickler.remarks.clear()
+        self._pickler.reads_at_load.clear()
+        try:
+            self._value(name, value)
+            added = self._file.tell() - before[0] + sum(buffer.nbytes for buffer in self._dump.buffers[before[1] :])
+            if room is not None and added > room:
+                raise NoRoomError(added)
+        except Exception as error:
+            if memo is None:
+                raise _TornError(name, error) from error
+            self._dump.failed[name] = error
+            self._take_back(before, memo)
+            return
+        self._dump.sizes[name] = added
+        self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
+        if self._pickler.reads_at_load:
+            self.needs[name] = list(self._pickler.reads_at_load)
+        remarks = [*self._pickler.remarks, *self._copies()]
+        if remarks:
+            self._dump.remarks[name] = list(dict.fromkeys(remarks))
+
+    def _copies(self) -> list[str]:
+        """What is not one object with the notebook's, though it should be."""
+        if self._references is None or not self._references.copied:
+            return []
+        copied = sorted(self._references.copied)
+        self._references.copied.clear()
+        return [f"as a copy of a part of `{name}`" for name in copied]
+
+    def _value(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and _is_importable(value):
+            self._pickler.modules.add(value.__name__)
+            self._own((name, value.__name__))
+        else:
+            self._own((name, ""))
+            self._pickler.dump(value)
+
+    def _own(self, thing: Any) -> None:
+        """Write something of ours, which holds nothing of the notebook's that the receiver has."""
+        if self._references is not None:
+            self._references.are_off = True
+        self._pickler.dump(thing)
+        if self._references is not None:
+            self._references.are_off = False
+
+    def _take_back(self, before: tuple[int, int], memo: Any) -> None:
+        self._file.seek(before[0])
+        self._file.truncate()
+        del self._dump.buffers[before[1] :]
+        self._pickler.memo = memo
+        self._pickler.holders.clear()
+        self._pickler.arrays.clear()
+        self._pickler.whole = set(self._whole)
+
+
+def _size_at_least(value: Any) -> int:
+    """What need not be written to be known as large."""
+    library = type(value).__module__.partition(".")[0]
+    return int(value.nbytes) if library in ("numpy", "torch") and hasattr(value, "nbytes") else 0
+
+
+def _is_importable(module: types.ModuleType) -> bool:
+    return module.__name__ in sys.modules or getattr(module, "is_deferred", False) is True
+
+
+class LoadError(GpuReleaseError):
+    """A name's value cannot be rebuilt here (a package is missing or of another version)."""
+
+    code = "cannot_send"
+    http_status = 400
+
+
+@dataclass
+class Loaded:
+    """A read graph. ``modules``: name → name of the module it holds (not imported here). ``missing``: name → reason
+    for values that hold placeholders.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    #: state of the notebook's own modules, by ``module:attribute``
+    state: dict[str, Any] = field(default_factory=dict)
+    #: names that went along because they could
+    rest: set[str] = field(default_factory=set)
+    #: number in the stream → object (for a rank)
+    memo: dict[int, Any] = field(default_factory=dict)
+    #: ids of objects of the receiver that stand in the values
+    own: set[int] = field(default_factory=set)
+    #: names that were sent, of which the values hold copies of parts
+    copied: set[str] = field(default_factory=set)
+    #: code of the functions that read the receiver's names
+    codes: list[types.CodeType] = field(default_factory=list)
+
+    def lacking(self, namespace: Mapping[str, Any]) -> list[str]:
+        """Names that the code of what came reads and ``namespace`` has not."""
+        reads = {name for code in self.codes for name in global_reads(code)}
+        return sorted(name for name in reads - namespace.keys() - vars(builtins).keys() if not name.startswith("__"))
+
+
+def load(
+    stream: bytes,
+    buffers: Sequence[Any],
+    realm: Realm,
+    live: Live | None = None,
+    first: Callable[[dict[str, Any]], None] = lambda _facts: None,
+) -> Loaded:
+    """Rebuild all names of a graph; ``live`` finds the receiver's own objects that it refers to; ``first`` gets facts
+    as soon as they are read, those before the values first.
+
+    At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
+    """
+    with without_gc(), without_warnings():
+        return _load(stream, buffers, realm, live, first)
+
+
+def _load(
+    stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None, first: Callable[[dict[str, Any]], None]
+) -> Loaded:
+    rebuilder = Rebuilder(realm)
+    reading = _Reading(realm.namespace, first)
+    parts = Parts.of(stream)
+
+    def reader(kind: Any) -> Any:
+        def read(parts: Parts) -> Any:
+            return kind(_from(stream, parts.things), rebuilder, buffers[parts.buffers :]).load()
+
+        rebuilder.targets = Targets(parts, live, read)
+        return kind(_from(stream, parts.begin), rebuilder, buffers)
+
+    try:
+        unpickler = reader(GraphUnpickler)
+        loaded = reading.all_of(unpickler)
+        if not realm.at_home and len(stream) <= _LONGEST_NUMBERED:
+            loaded.memo = unpickler.memo.copy()
+    except Exception as error:
+        if not realm.at_home and not reading.is_rest:
+            raise _load_error(reading.name, error) from error
+        # placeholders for what cannot be; in a rank only for what it may not need
+        tolerant = reader(TolerantUnpickler)
+        try:
+            loaded = reading.all_of(tolerant, tolerant.reasons)
+        except Exception as second:  # noqa: BLE001 - foreign code while loading
+            raise _load_error(reading.name, second, at_home=realm.at_home) from error
+    finally:
+        reading.early.end()
+    set_order.restore(loaded.facts.pop(_SETS, ()))
+    rebuilder.finish(lambda value: digest(value, realm))
+    loaded.codes = rebuilder.codes
+    loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_state(name)}
+    loaded.own = rebuilder.targets.own
+    loaded.copied = rebuilder.targets.copied
+    rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
+    return loaded
+
+
+def _from(stream: bytes, begin: int) -> io.BytesIO:
+    file = io.BytesIO(stream)
+    file.seek(begin)
+    return file
+
+
+class _Reading:
+    """Reads names one after the other and knows which one it is at."""
+
+    name = ""
+    is_rest = False
+
+    def __init__(self, namespace: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+        self._namespace = namespace
+        self._tell = tell
+        self.early = EarlyNames(namespace)
+
+    def all_of(self, unpickler: Any, reasons: list[str] | None = None) -> Loaded:
+        loaded = Loaded()
+        self.is_rest = False
+        while (head := unpickler.load()) is not None:
+            if len(head) > 2:
+                self._group(loaded, *head[2:])
+                continue
+            self.name, module = head
+            if self.is_rest:
+                loaded.rest.add(self.name)
+            if module:
+                loaded.modules[self.name] = module
+                self.early.note({self.name: module_or_deferred(module, self._namespace)})
+                continue
+            value = unpickler.load()
+            if self.name:
+                loaded.values[self.name] = value
+                self.early.note({self.name: value})
+            else:
+                self.is_rest = "rest" in value
+                loaded.facts |= value
+                self._tell(value)
+            if reasons:
+                loaded.missing[self.name] = reasons[0]
+                reasons.clear()
+        return loaded
+
+    def _group(self, loaded: Loaded, values: dict[str, Any], early: Sequence[str] = ()) -> None:
+        """Plain values; or, with ``early``, what these names hold until they are read."""
+        if early:
+            self.early.begin(early, values)
+        else:
+            loaded.values.update(values)
+            self.early.note(values)
+
+
+def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:
+    if at_home:
+        text = f"what came back cannot be read, at `{name}`: {type(error).__name__}: {error}"
+        return LoadError(text, mend=f"run the cell again with --skip {name}")
+    if isinstance(error, GpuReleaseError):
+        reason, mend = error.message, error.mend
+    elif isinstance(error, ModuleNotFoundError):
+        reason = f"it needs the module {error.name}, which the cluster lacks"
+        mend = f"install it on the nodes, or hold the name back with --skip {name}"
+    else:
+        reason = f"{type(error).__name__}: {error}"
+        mend = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
+    return LoadError(f"`{name}` cannot be rebuilt on the node: {reason}", mend=mend)

@@ -1,0 +1,91 @@
+"""Where things lived: marks on host objects that stand for things on a GPU, and the way back to it.
+
+A tensor that comes home is an ordinary CPU tensor that remembers its device. In the next GPU cell it is rebuilt
+there. No framework is imported here; those that are loaded are looked up.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+ATTRIBUTE = "_gpu_release_device"
+#: id → (weak reference, mark) of arrays, which take no attributes
+_ARRAYS: dict[int, tuple[weakref.ref[Any], str]] = {}
+#: id → (torch.device that came home as a CPU one, what it was); they are few and must keep their ids
+_TORCH_DEVICES: dict[int, tuple[Any, str]] = {}
+
+
+def mark_array(array: Any, mark: str) -> None:
+    """``array`` stands for one on a device: ``cupy:0``."""
+    ident = id(array)
+    _ARRAYS[ident] = (weakref.ref(array, lambda _: _ARRAYS.pop(ident, None)), mark)
+
+
+def mark_of(array: Any) -> str | None:
+    """The mark of an array, None for an ordinary one."""
+    found = _ARRAYS.get(id(array))
+    return found[1] if found is not None and found[0]() is array else None
+
+
+def mark_tensor(tensor: Any, device: str) -> None:
+    """A torch tensor stands for one on ``device``; its storage too, so that its views do."""
+    setattr(tensor, ATTRIBUTE, device)
+    setattr(tensor.untyped_storage(), ATTRIBUTE, device)
+
+
+def unmark_tensor(tensor: Any) -> None:
+    """It is a CPU tensor on purpose now."""
+    for owner in (tensor, tensor.untyped_storage()):
+        if hasattr(owner, ATTRIBUTE):
+            delattr(owner, ATTRIBUTE)
+
+
+def tensor_mark(tensor: Any) -> str:
+    """The device that a CPU tensor stands for, or an empty string."""
+    found: str = tensor.__dict__.get(ATTRIBUTE, "") or getattr(tensor.untyped_storage(), ATTRIBUTE, "")
+    return found
+
+
+def without_mark(attributes: dict[str, Any]) -> dict[str, Any]:
+    """A tensor's attributes, less our mark."""
+    return {name: value for name, value in attributes.items() if name != ATTRIBUTE}
+
+
+def mark_torch_device(device: Any, was: str) -> None:
+    """A ``torch.device`` object that is a CPU one here and was ``was`` in the GPU cell."""
+    _TORCH_DEVICES[id(device)] = (device, was)
+
+
+def torch_device_mark(device: Any) -> str:
+    """What a CPU device was in the GPU cell, or an empty string."""
+    found = _TORCH_DEVICES.get(id(device))
+    return found[1] if found is not None else ""
+
+
+def here(device: str) -> str:
+    """``cuda:3`` for the GPUs of this process: the same one if it is here, else the first."""
+    torch = sys.modules["torch"]
+    kind, _, index = device.partition(":")
+    if index and int(index) >= torch.cuda.device_count():
+        return f"{kind}:0"
+    return device
+
+
+def place_array(mark: str, dtype: Any, shape: Any, data: Any) -> Any:
+    """Receiver's: an array on its device, or a host array that stands for it."""
+    raise TypeError("read it with serialization.codec")
+
+
+def place_storage(device: str, data: Any, size: int) -> Any:
+    """Receiver's: a torch storage on its device, or a host one that stands for it."""
+    raise TypeError("read it with serialization.codec")
+
+
+def place_torch_device(device: str) -> Any:
+    """Receiver's: a torch.device."""
+    raise TypeError("read it with serialization.codec")
+
+
+RECEIVERS = {(f.__module__, f.__name__): f.__name__ for f in (place_array, place_storage, place_torch_device)}

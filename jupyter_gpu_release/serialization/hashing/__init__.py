@@ -1,0 +1,1 @@
+"""Digests of values and code that are the same in every process."""

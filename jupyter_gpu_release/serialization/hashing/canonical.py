@@ -1,0 +1,270 @@
+"""Writes values in a form that is the same for equal ones in every process; see :mod:`.hashing.value_hash`."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import types
+import typing
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from blake3 import blake3
+
+from ..identity import class_id, function_id
+from ..pickler import OUT_OF_BAND_BYTES, GraphPickler
+from ..rebuild import Realm
+from .atoms import ATOMS, LARGE_BYTES, digest_of_bytes, tagged
+from .code_hash import class_parts, code_parts, is_by_reference, is_of_python, module_of
+
+_FLUSH_BYTES = 1 << 16
+
+
+class UnkeyableError(Exception):
+    """A value has no stable digest; the message says which and why."""
+
+
+class Writer:
+    """``numbers``: id → number of each object met; ``keep`` holds them; ``pickler``: only its reducers are used."""
+
+    def __init__(self, realm: Realm, whole: set[Any], *, outer: Writer | None = None) -> None:
+        #: only its reducers are used; holds what they make
+        self.pickler: GraphPickler = outer.pickler if outer else GraphPickler(io.BytesIO(), realm, [])
+        self.pickler.whole |= whole
+        self._realm = realm
+        self.numbers: dict[int, int] = {}
+        self.keep: list[Any] = []
+        self.idents: dict[int, str] = {}
+        self.modules: set[str] = outer.modules if outer else set()
+        self._open_sets: set[int] = outer._open_sets if outer else set()
+        self._handlers: dict[type, Handler] = {}
+        self._hash = blake3()
+        self._text = bytearray()
+
+    def take_digest(self) -> str:
+        """The digest of all since the last one."""
+        self._hash.update(bytes(self._text))
+        self._text.clear()
+        found = str(self._hash.hexdigest())
+        self._hash = blake3()
+        return found
+
+    # ------------------------------------------------------------------------------------- writing
+    def put(self, tag: bytes, data: bytes = b"") -> None:
+        """A tag and bytes."""
+        self._text += tagged(tag, data)
+        if len(self._text) > _FLUSH_BYTES:
+            self._hash.update(bytes(self._text))
+            self._text.clear()
+
+    def words(self, tag: bytes, *words: str | None) -> None:
+        """A tag and texts, each by itself."""
+        self.put(
+            tag, b"".join(tagged(b"." if w is None else b"w", (w or "").encode("utf-8", "replace")) for w in words)
+        )
+
+    def walk(self, value: Any) -> None:
+        """Write one value."""
+        kind = type(value)
+        atom = ATOMS.get(kind)
+        if atom is not None:
+            self.put(*atom(value))
+            return
+        if kind is tuple and all(type(part) in ATOMS for part in value):
+            self.put(b"t", struct.pack("<q", len(value)))
+            for part in value:
+                self.put(*ATOMS[type(part)](part))
+            return
+        number = self.numbers.get(id(value))
+        if number is not None:
+            self.put(b"@", struct.pack("<q", number))
+            return
+        handler = self._handlers.get(kind)
+        if handler is None:
+            handler = self._handlers[kind] = _handler(kind)
+        if handler is not Writer._dtype:
+            self.numbers[id(value)] = len(self.numbers)
+            self.keep.append(value)
+        handler(self, value)
+
+    def parts(self, tag: bytes, values: Any) -> None:
+        """A sequence of values."""
+        self.put(tag, struct.pack("<q", len(values)))
+        for value in values:
+            self.walk(value)
+
+    # ---------------------------------------------------------------------------------- containers
+    def _list(self, value: list[Any]) -> None:
+        kinds = set(map(type, value))
+        if kinds == {float}:
+            self.put(b"LF", array("d", value).tobytes())
+        elif kinds == {str}:
+            self.put(b"LS", array("q", map(len, value)).tobytes())
+            self.put(b"ls", "".join(value).encode("utf-8", "surrogatepass"))
+        else:
+            self.parts(b"L", value)
+
+    def _tuple(self, value: tuple[Any, ...]) -> None:
+        self.parts(b"T", value)
+
+    def _dict(self, value: dict[Any, Any]) -> None:
+        self.put(b"D", struct.pack("<q", len(value)))
+        for key, item in value.items():
+            self.walk(key)
+            self.walk(item)
+
+    def _set(self, value: Any) -> None:
+        """Elements in the order of their digests: theirs in memory depends on the process."""
+        if id(value) in self._open_sets:
+            raise UnkeyableError("a set that holds itself")
+        self._open_sets.add(id(value))
+        try:
+            ordered = sorted(value, key=self._digest_alone)
+        finally:
+            self._open_sets.discard(id(value))
+        if type(value) in (set, frozenset):
+            self.parts(b"S" if type(value) is set else b"Z", ordered)
+            return
+        self.put(b"Su")
+        self._class(type(value))
+        self.parts(b"S", ordered)
+        self.walk(getattr(value, "__dict__", None))
+
+    def _digest_alone(self, value: Any) -> str:
+        alone = Writer(self._realm, set(), outer=self)
+        alone.walk(value)
+        self.keep.append(alone.keep)
+        return alone.take_digest()
+
+    def _bytearray(self, value: bytearray) -> None:
+        self.put(b"A", bytes(value) if len(value) < LARGE_BYTES else digest_of_bytes(value).encode())
+
+    def _buffer(self, value: pickle.PickleBuffer) -> None:
+        raw = value.raw()
+        if raw.nbytes < OUT_OF_BAND_BYTES:  # travels in the stream, and stays read-only there
+            self.put(b"br" if raw.readonly else b"bw", bytes(raw))
+        else:
+            self.put(b"B", struct.pack("<q", raw.nbytes) + bytes.fromhex(digest_of_bytes(raw)))
+
+    # ------------------------------------------------------------------------- things that have names
+    def _module(self, module: types.ModuleType) -> None:
+        if not is_by_reference(module) and not getattr(module, "is_deferred", False):
+            raise UnkeyableError(f"the module {module.__name__} was made here")
+        self.modules.add(module.__name__)
+        self.words(b"M", module.__name__)
+
+    def _type_variable(self, variable: typing.TypeVar) -> None:
+        self.words(b"V", variable.__name__)
+        self.parts(b"v", [variable.__bound__, *variable.__constraints__, variable.__covariant__])
+
+    def _class(self, cls: type) -> None:
+        if is_by_reference(cls) or is_of_python(cls):
+            self._global(cls, cls.__qualname__)
+            return
+        self.idents[self.numbers[id(cls)]] = class_id(cls)
+        self.words(b"C", cls.__qualname__, cls.__module__)
+        for part in class_parts(cls):
+            self.walk(part)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if is_by_reference(function):
+            self._global(function, function.__qualname__)
+            return
+        ident = function_id(function)
+        if ident:
+            self.idents[self.numbers[id(function)]] = ident
+        self.words(b"F", function.__qualname__, function.__module__)
+        self._code(function.__code__)
+        state = function.__defaults__, function.__kwdefaults__, function.__annotations__, dict(vars(function))
+        for part in (*state, function.__closure__):
+            self.walk(part)
+        self._globals_of(function)
+
+    def _globals_of(self, function: types.FunctionType) -> None:
+        """Those of the notebook are names of the graph; of others, what the function reads of them."""
+        where, foreign = self.pickler._where(function)
+        self.words(b"G", where if isinstance(where, str) else "*" if foreign is not None else None)
+        for name in sorted(foreign or ()):
+            self.words(b"g", name)
+            self.walk((foreign or {})[name])
+
+    def _code(self, code: types.CodeType) -> None:
+        facts, values, inner = code_parts(code)
+        self.put(b"K", facts)
+        self.parts(b"k", values)
+        for nested in inner:
+            self._code(nested)
+
+    def _global(self, thing: Any, name: str) -> None:
+        module = module_of(thing)
+        if module:
+            self.modules.add(module)
+        self.words(b"R", module, name)
+
+    # ----------------------------------------------------------------------------- everything else
+    def _dtype(self, dtype: Any) -> None:
+        if dtype.metadata or dtype.hasobject:
+            self._reduced(dtype)
+        else:
+            self.words(b"d", dtype.str, repr(dtype), type(dtype).__qualname__, dtype.type.__module__)
+
+    def _reduced(self, value: Any) -> None:
+        """What pickle would write, taken apart in pickle's own order of asking."""
+        kind = type(value)
+        reduced = self.pickler.reducer_override(value)
+        if reduced is NotImplemented:
+            reducer = self.pickler.dispatch_table.get(kind)
+            reduced = reducer(value) if reducer is not None else value.__reduce_ex__(5)
+        self.keep.append(reduced)
+        if isinstance(reduced, str):
+            self.words(b"r", kind.__module__, kind.__qualname__)
+            self._global(value, reduced)
+            return
+        maker, arguments, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
+        self.put(b"O")
+        self.walk(maker)
+        self.parts(b"(", arguments)
+        for part in (state, setter):
+            self.walk(part)
+        self.parts(b"[", list(items or ()))
+        self.put(b"{")
+        for key, item in pairs or ():
+            self.walk(key)
+            self.walk(item)
+        self.put(b"}")
+
+
+Handler = Callable[[Writer, Any], None]
+_HANDLERS: dict[type, Handler] = {
+    list: Writer._list,
+    tuple: Writer._tuple,
+    dict: Writer._dict,
+    set: Writer._set,
+    frozenset: Writer._set,
+    bytearray: Writer._bytearray,
+    pickle.PickleBuffer: Writer._buffer,
+    types.ModuleType: Writer._module,
+    types.FunctionType: Writer._function,
+    types.CodeType: Writer._code,
+    typing.TypeVar: Writer._type_variable,
+}
+
+
+def _handler(kind: type) -> Handler:
+    known = _HANDLERS.get(kind)
+    if known is not None:
+        return known
+    if issubclass(kind, type):
+        return Writer._class
+    if issubclass(kind, types.ModuleType):
+        return Writer._module
+    if issubclass(kind, set | frozenset) and kind.__reduce__ in (set.__reduce__, frozenset.__reduce__):
+        return Writer._set
+    return Writer._dtype if _is_value(kind) else Writer._reduced
+
+
+def _is_value(kind: type) -> bool:
+    """Descriptions of which there may be one or many: numpy's dtypes."""
+    return any(base.__module__ == "numpy" and base.__name__ == "dtype" for base in kind.__mro__)

@@ -1,0 +1,299 @@
+"""Cloudpickle with notebook semantics.
+
+Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tracker and its class reducers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import types
+import typing
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from cloudpickle import cloudpickle
+
+from . import exceptions, rebuild
+from .identity import class_attributes, class_id, function_attributes, function_id
+from .load_order import reads_while_rebuilt
+from .rebuild import Realm
+from .reducers import stdlib, torch_distributed
+from .sharing.references import References
+from .small_values import GraphStream
+
+#: smaller buffers travel inside the stream
+OUT_OF_BAND_BYTES = 512
+
+Reducer = Callable[["GraphPickler", Any], Any]
+_NOT_MINE = NotImplemented
+
+
+class GraphPickler(cloudpickle.Pickler):
+    """Writes several values with one memo, so that what they share stays shared.
+
+    ``compact``: a fingerprint for comparing, not for loading: a class that arrived from outside is only its id and
+    what changed of it, and a tensor on a device is only a digest made there.
+    """
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        realm: Realm,
+        buffers: list[Any],
+        *,
+        compact: bool = False,
+        references: References | None = None,
+    ) -> None:
+        #: to what the receiver has already
+        self.references = references
+        if references is not None:
+            self.persistent_id = references.persistent_id()
+        super().__init__(file, protocol=5, buffer_callback=self._keep)
+        self.realm = realm
+        self.compact = compact
+        self.buffers = buffers
+        #: names of notebook globals that functions read, in order of appearance
+        self.reads: dict[str, None] = {}
+        #: classes and functions of the notebook that travel by value
+        self.definitions: list[Any] = []
+        #: names of notebook globals that rebuilding what is written reads
+        self.reads_at_load: dict[str, None] = {}
+        #: modules that by-reference things come from
+        self.modules: set[str] = set()
+        #: what functions by value import when called (code objects)
+        self.codes: list[types.CodeType] = []
+        #: how the value being written travels otherwise than it is
+        self.remarks: list[str] = []
+        #: owners of memory that the stream refers to by id, kept alive until the dump ends
+        self.keep: list[Any] = []
+        #: memory (by a key of its library's reducer) that travels as a whole: views of it are written as views
+        self.whole: set[Hashable] = set()
+        #: memory of which a view was written alone; ``torn``: before the memory itself turned up
+        self.parts: set[Hashable] = set()
+        self.torn: set[Hashable] = set()
+        self.holders: dict[tuple[Any, str], Any] = {}
+        #: address → array that is written with that memory of its own
+        self.arrays: dict[int, Any] = {}
+        self._reducers: dict[type, Reducer | None] = {
+            type(sys.stdout): stdlib.reduce_stream,
+            type(sys.stderr): stdlib.reduce_stream,
+        }
+        self.nested = False
+
+    def refer(self, view: Any) -> Any:
+        """How a view on memory that the receiver has already is written; None: it has no such memory."""
+        number = None if self.references is None else self.references.place_of(view)
+        return None if number is None else (rebuild.referred, (number,))
+
+    def memory_travels(self, key: Hashable) -> None:
+        """A reducer writes all of this memory."""
+        self.whole.add(key)
+        if key in self.parts:
+            self.torn.add(key)
+
+    def does_memory_travel(self, key: Hashable) -> bool:
+        """Asked for a small view of this memory: False, it is written alone (as far as known now)."""
+        if key in self.whole:
+            return True
+        self.parts.add(key)
+        return False
+
+    def _keep(self, buffer: Any) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < OUT_OF_BAND_BYTES:
+            return True
+        self.buffers.append(raw)
+        return False
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for every object that is not of a plain built-in type."""
+        kind = type(obj)
+        if kind is types.FunctionType:
+            return self._reduce_function(obj)
+        try:
+            reducer = self._reducers[kind]
+        except KeyError:
+            reducer = self._reducers[kind] = self._find_reducer(kind)
+        return _NOT_MINE if reducer is None else reducer(self, obj)
+
+    def _find_reducer(self, kind: type) -> Reducer | None:
+        found = _cached_reducer(kind)
+        reads = {} if self.compact else reads_while_rebuilt(kind, self.realm.namespace)
+        if not reads:
+            return found
+
+        def with_reads(pickler: GraphPickler, thing: Any) -> Any:
+            pickler.reads_at_load |= reads
+            return _NOT_MINE if found is None else found(pickler, thing)
+
+        return with_reads
+
+    # ------------------------------------------------------------------------------- functions
+    def _reduce_function(self, function: types.FunctionType) -> Any:
+        if cloudpickle._should_pickle_by_reference(function):
+            self.modules.add(function.__module__)
+            return _NOT_MINE
+        if self.compact and function in self.realm.origins:
+            changes = self._changes(function, function_attributes)
+            delta = (changes, function.__defaults__, function.__kwdefaults__, vars(function))
+            return rebuild.known_class, (function_id(function) or id(function), function.__closure__), delta
+        self.codes.append(function.__code__)
+        self.definitions.append(function)
+        where, foreign = self._where(function)
+        name = function.__name__
+        arguments = (function_id(function), function.__code__, where, name, function.__closure__)
+        slots = {
+            "__qualname__": function.__qualname__, "__module__": function.__module__, "__doc__": function.__doc__,
+            "__annotations__": function.__annotations__, "__defaults__": function.__defaults__,
+            "__kwdefaults__": function.__kwdefaults__,
+        }  # fmt: skip
+        changed, removed = self._changes(function, function_attributes)
+        state = (slots, dict(vars(function)), foreign, changed, removed)
+        return rebuild.make_function, arguments, state, None, None, rebuild.set_function
+
+    def _where(self, function: types.FunctionType) -> tuple[Any, dict[str, Any] | None]:
+        """Whose globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
+        space = function.__globals__
+        if space is self.realm.namespace:
+            self.reads.update(global_reads(function.__code__))
+            return None, None
+        module = sys.modules.get(space.get("__name__", ""))
+        if module is not None and vars(module) is space and module.__name__ != "__main__" and module.__spec__:
+            self.modules.add(module.__name__)
+            return module.__name__, None
+        shared = self.globals_ref.setdefault(id(space), {"__name__": space.get("__name__", "")})
+        self.keep.append(space)
+        return shared, {name: space[name] for name in global_reads(function.__code__) if name in space}
+
+    # --------------------------------------------------------------------------------- classes
+    def _reduce_class(self, cls: Any) -> Any:
+        reduced = cloudpickle._class_reduce(cls)
+        if reduced is NotImplemented:
+            self.modules.add(cls.__module__)
+            return _NOT_MINE
+        if len(reduced) == 2:  # NoneType and the like
+            return reduced
+        changed, removed = self._changes(cls, class_attributes)
+        if self.compact and cls in self.realm.origins:
+            now = vars(cls)
+            delta = {name: now[name] for name in changed}
+            return rebuild.known_class, (class_id(cls),), (delta, removed), None, None, rebuild.set_class
+        maker, arguments, (attributes, _slots), *_ = reduced
+        self.definitions.append(cls)
+        kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
+        if kind == "class":
+            arguments = _class_arguments(cls, arguments, attributes)
+        state = (attributes, [name for name in changed if name in attributes], removed)
+        return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
+
+    def _changes(self, thing: Any, attributes: Callable[[Any], dict[str, Any]]) -> tuple[list[str], list[str]]:
+        """What the cell changed of a class or function that came from outside."""
+        if self.nested or thing not in self.realm.origins:
+            return [], []
+        return self.realm.origins.changes(thing, attributes(thing), self.digest_of) or ([], [])
+
+    def digest_of(self, value: Any) -> bytes | None:
+        """Digest of one attribute's value, for comparing within this process."""
+        return digest(value, self.realm)
+
+
+def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
+    """What a class needs from the start and cloudpickle 3.1 gives too late (slots), too early (``NamedTuple``) or never
+    (that it is nested in another).
+    """
+    meta, name, bases, kwargs, ident, extra = arguments
+    if cls.__qualname__ != name:
+        kwargs = {**kwargs, "__qualname__": cls.__qualname__}
+    if "__slots__" in attributes:
+        kwargs = {**kwargs, "__slots__": attributes.pop("__slots__")}
+    if typing.NamedTuple in bases:
+        bases = cls.__bases__
+    return meta, name, bases, kwargs, ident, extra
+
+
+def global_reads(code: types.CodeType) -> dict[str, None]:
+    """Names of globals that a function's code refers to, that of the functions in it included."""
+    found: dict[str, None] = cloudpickle._extract_code_globals(code)
+    return found
+
+
+def digest(value: Any, realm: Realm, *, most_bytes: int | None = None) -> bytes | None:
+    """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled, or is
+    larger than about ``most_bytes``.
+    """
+    file = GraphStream()
+    file.end = most_bytes
+    buffers: list[Any] = []
+    pickler = GraphPickler(file, realm, buffers, compact=True)
+    pickler.nested = True
+    try:
+        pickler.dump(value)
+    except Exception:  # noqa: BLE001 - reducers are foreign code
+        return None
+    if most_bytes is not None and file.tell() + sum(buffer.nbytes for buffer in buffers) > most_bytes:
+        return None
+    total = hashlib.sha1(file.getbuffer(), usedforsecurity=False)
+    for buffer in buffers:
+        total.update(buffer)
+    return total.digest()
+
+
+_REDUCERS: weakref.WeakKeyDictionary[type, Reducer | None] = weakref.WeakKeyDictionary()
+
+
+def _cached_reducer(kind: type) -> Reducer | None:
+    try:
+        return _REDUCERS[kind]
+    except KeyError:
+        reducer = _REDUCERS[kind] = _find_reducer(kind)
+        return reducer
+
+
+def is_refused(value: Any) -> bool:
+    """Whether such things never travel, whatever is in them."""
+    return _cached_reducer(type(value)) in stdlib.REFUSING or torch_distributed.is_flat(value)
+
+
+def _find_reducer(kind: type) -> Reducer | None:
+    if issubclass(kind, type):
+        return GraphPickler._reduce_class
+    found: Reducer | None = stdlib.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
+    if found is None and issubclass(kind, BaseException):
+        found = exceptions.lookup(kind)
+    if found is not None:
+        return found
+    origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
+    for library, lookup in stdlib.LIBRARIES.items():
+        if library in origins and library in sys.modules:
+            reducer: Reducer | None = lookup(kind)
+            if reducer is not None:
+                return reducer
+    return None
+
+
+class WrittenObjects(Mapping[int, tuple[int, Any]]):
+    """id → (number in the stream, object). It holds the objects, so no id is given away again.
+
+    ``memo``: the pickler's (None: nothing is known). Copying it costs as much as
+    pickling small values.
+    """
+
+    def __init__(self, memo: Any = None) -> None:
+        self._memo = memo
+
+    @cached_property
+    def _table(self) -> dict[int, tuple[int, Any]]:
+        return {} if self._memo is None else self._memo.copy()
+
+    def __getitem__(self, ident: int) -> tuple[int, Any]:
+        return self._table[ident]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)

@@ -1,0 +1,1 @@
+"""State of a process outside its variables."""

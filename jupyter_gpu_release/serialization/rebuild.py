@@ -1,0 +1,300 @@
+"""Functions that streams call on load; Realm, Rebuilder, class skeletons.
+
+``__init_subclass__`` and metaclasses that the notebook defines have run when the class was defined; what they did
+(a registry, say) travels as data. They could not run here anyway: the globals they read may not be loaded yet.
+
+The functions marked *receiver's* are only names here: :class:`Rebuilder` answers for them, because the result
+depends on whose namespace it is, on what exists there already, and on whether there is a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from cloudpickle import cloudpickle
+
+from . import device_marks
+from .identity import (
+    Origins,
+    class_attributes,
+    class_of,
+    function_attributes,
+    function_of,
+    know_class,
+    know_function,
+    travels_by_value,
+)
+
+
+def make_skeleton(meta: type, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """A class of this metaclass, name and bases; ``kwargs``: attributes that must be there from the start."""
+    resolved = types.resolve_bases(bases)
+    maker = next(part for part in meta.__mro__ if not travels_by_value(part))
+    space = dict(maker.__prepare__(name, resolved))
+    if resolved is not bases:
+        space["__orig_bases__"] = bases
+    space.update(kwargs)
+    with contextlib.ExitStack() as stack:
+        for base in {part for parent in resolved for part in parent.__mro__}:
+            if travels_by_value(base) and "__init_subclass__" in vars(base):
+                stack.enter_context(_without_hook(base))
+        made: type = maker.__new__(meta, name, resolved, space)
+        maker.__init__(made, name, resolved, space)  # type: ignore[misc]
+    return made
+
+
+@contextlib.contextmanager
+def _without_hook(base: type) -> Iterator[None]:
+    hook = vars(base)["__init_subclass__"]
+    type.__setattr__(base, "__init_subclass__", classmethod(lambda _cls, **_: None))
+    try:
+        yield
+    finally:
+        type.__setattr__(base, "__init_subclass__", hook)
+
+
+@dataclass
+class Realm:
+    """Whose names these are. ``at_home``: the notebook's kernel (objects live in host memory), else a rank."""
+
+    namespace: dict[str, Any]
+    at_home: bool
+    has_gpu: bool = False
+    origins: Origins = field(default_factory=Origins)
+    #: id of a class or function in the graph that is read → its id here (results of a run of another kernel)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+
+def _receivers(*_arguments: Any) -> NoReturn:
+    raise TypeError("this stream is a graph of jupyter_gpu_release: read it with serialization.codec")
+
+
+def make_function(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+def set_function(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+def make_class(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+def set_class(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+def known_class(*arguments: Any) -> NoReturn:
+    """Only in fingerprints, which nobody loads."""
+    _receivers(arguments)
+
+
+def referred(*arguments: Any) -> NoReturn:
+    """Receiver's."""
+    _receivers(arguments)
+
+
+RECEIVERS = {
+    (function.__module__, function.__name__): function.__name__
+    for function in (make_function, set_function, make_class, set_class, referred)
+} | device_marks.RECEIVERS
+
+
+class Rebuilder:
+    """Rebuilds functions and classes in one realm, for one graph."""
+
+    def __init__(self, realm: Realm) -> None:
+        self.realm = realm
+        #: what the stream refers to by number
+        self.targets: Any = ()
+        self._fresh: set[int] = set()
+        self._made: list[tuple[Any, Callable[[Any], dict[str, Any]]]] = []
+        #: code of functions that are bound to the receiver's namespace
+        self.codes: list[types.CodeType] = []
+
+    def lookup(self, name: str) -> Any:
+        """What ``rebuild.<name>`` in a stream means here."""
+        return getattr(self, name)
+
+    def referred(self, number: int) -> Any:
+        """The notebook's own object, or a view on its memory."""
+        return self.targets[number]
+
+    def _is_fresh(self, thing: Any) -> bool:
+        return id(thing) in self._fresh
+
+    def _note_fresh(self, thing: Any, attributes: Callable[[Any], dict[str, Any]]) -> None:
+        self._fresh.add(id(thing))
+        self._made.append((thing, attributes))
+
+    def finish(self, digest: Callable[[Any], bytes | None]) -> None:
+        """The graph is loaded: remember how what was made here looked (only a rank asks later)."""
+        if not self.realm.at_home:
+            for thing, attributes in self._made:
+                self.realm.origins.remember(thing, attributes(thing), digest)
+
+    # ------------------------------------------------------------------------------- functions
+    def make_function(
+        self, ident: str, code: types.CodeType, where: Any, name: str, cells: tuple[types.CellType, ...] | None
+    ) -> types.FunctionType:
+        """``where``: None for the notebook's globals, a module's name, or a dict of globals of its own."""
+        namespace = self.realm.namespace if where is None else where
+        if where is None:
+            self.codes.append(code)
+        if isinstance(where, str):
+            namespace = vars(importlib.import_module(where))
+        ident = self.realm.aliases.get(ident, ident)
+        known = function_of(ident)
+        if known is not None and known.__globals__ is namespace:
+            return known
+        namespace.setdefault("__builtins__", __builtins__)
+        function = types.FunctionType(code, namespace, name, None, cells)
+        self._note_fresh(function, function_attributes)
+        if ident:
+            know_function(ident, function)
+        return function
+
+    def set_function(self, function: types.FunctionType, state: tuple[dict[str, Any], ...]) -> None:
+        """Fresh: all of ``state``. Known here: only what the cell changed."""
+        slots, attributes, foreign, changed, removed = state
+        if foreign:
+            for name, value in foreign.items():
+                function.__globals__.setdefault(name, value)
+        fresh = self._is_fresh(function)
+        for name, value in slots.items():
+            if fresh or name in changed:
+                setattr(function, name, value)
+        for name, value in attributes.items():
+            if fresh or f".{name}" in changed:
+                setattr(function, name, value)
+        if not fresh:
+            for name in removed:
+                vars(function).pop(name[1:], None)
+
+    # --------------------------------------------------------------------------------- classes
+    def make_class(self, kind: str, *arguments: Any) -> type:
+        """The class that has this id here, or a new one (an empty skeleton; an enum with its members)."""
+        known = class_of(self.realm.aliases.get(arguments[-2], arguments[-2]))
+        if known is not None:
+            return known
+        if kind == "enum":
+            made: type = cloudpickle._make_skeleton_enum(*arguments)
+        else:
+            meta, name, bases, kwargs, ident, _extra = arguments
+            made = know_class(ident, make_skeleton(meta, name, bases, kwargs))
+        self._note_fresh(made, class_attributes)
+        return made
+
+    def set_class(self, cls: type, state: tuple[dict[str, Any], list[str], list[str]]) -> None:
+        """Fresh: all attributes. Known here: only what the cell changed, so nothing stale overwrites it."""
+        attributes, changed, removed = state
+        if self._is_fresh(cls):
+            cloudpickle._class_setstate(cls, (attributes, {}))
+            return
+        for name in changed:
+            setattr(cls, name, attributes[name])
+        for name in removed:
+            if name in vars(cls):
+                delattr(cls, name)
+
+    # --------------------------------------------------------------------------------- devices
+    def place_storage(self, device: str, data: Any, size: int) -> Any:
+        """A torch storage over ``data``; on its device if this is a rank with a GPU, else marked with it."""
+        import torch
+
+        if size == 0:
+            storage = torch.UntypedStorage(0)
+        else:
+            writable = bytearray(data) if isinstance(data, bytes) else data
+            words = torch.frombuffer(writable, dtype=torch.uint8)
+            storage = (words.to(device_marks.here(device)) if device and self._on_device else words).untyped_storage()
+        if device and not self._on_device:
+            setattr(storage, device_marks.ATTRIBUTE, device)
+        return storage
+
+    def place_torch_device(self, device: str) -> Any:
+        """A ``torch.device``: at home, and where there is no GPU, always the CPU."""
+        import torch
+
+        if device.partition(":")[0] in ("cpu", "meta"):
+            return torch.device(device)
+        if self._on_device:
+            return torch.device(device_marks.here(device))
+        stand_in = torch.device("cpu")
+        device_marks.mark_torch_device(stand_in, device)
+        return stand_in
+
+    def place_array(self, mark: str, dtype: Any, shape: Any, data: Any) -> Any:
+        """A CuPy array on its device, or a numpy array that stands for it."""
+        import numpy as np
+
+        writable = bytearray(data) if isinstance(data, bytes) else data
+        array = np.frombuffer(writable, dtype="u1").view(dtype).reshape(shape)
+        if self._on_device:
+            return importlib.import_module("cupy").asarray(array)
+        device_marks.mark_array(array, mark)
+        return array
+
+    @property
+    def _on_device(self) -> bool:
+        return self.realm.has_gpu and not self.realm.at_home
+
+
+# --------------------------------------------------------------------------- the same on both sides
+def make_cell() -> types.CellType:
+    """An empty closure cell."""
+    return types.CellType()
+
+
+def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    """Fill a cell (after it is known to the stream, so that closures can refer to themselves)."""
+    (cell.cell_contents,) = state
+
+
+def make_weakref(target: Any) -> weakref.ref[Any]:
+    """A weak reference; whoever else is in the graph keeps the target alive."""
+    return weakref.ref(target)
+
+
+class _Gone:
+    __slots__ = ("__weakref__",)
+
+
+def dead_weakref() -> weakref.ref[Any]:
+    """A weak reference whose target is gone."""
+    return weakref.ref(_Gone())
+
+
+def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
+    """An ``lru_cache`` around ``function``, empty."""
+    return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
+
+
+def make_cached_property(function: Any, name: str | None) -> functools.cached_property[Any]:
+    """A ``cached_property`` (its lock is new)."""
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def standard_stream(name: str) -> Any:
+    """``sys.stdout`` or ``sys.stderr`` of the receiver."""
+    return getattr(sys, name)
+
+
+def import_module(name: str) -> types.ModuleType:
+    """The module of this name."""
+    return importlib.import_module(name)

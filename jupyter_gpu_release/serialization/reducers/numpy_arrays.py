@@ -1,0 +1,177 @@
+"""numpy arrays: views of one another stay views; the bytes go out of band (numpy's own protocol 5)."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+
+from .. import device_marks
+from . import mapped_files
+
+#: a view of at most this much less than its base takes the base along
+_SMALL_BASE_BYTES = 1 << 16
+
+
+def lookup(kind: type) -> Any:
+    """The reducer for a type of numpy, None for numpy's own way."""
+    if kind in _KINDS:
+        return _KINDS[kind]
+    is_array = issubclass(kind, np.ndarray) and not issubclass(kind, np.memmap)
+    if not is_array:
+        return None
+    return reduce_subclass if _is_memory_and_attributes(kind) else remark_on_copy
+
+
+def _is_memory_and_attributes(kind: Any) -> bool:
+    """Whether that is all that an array of this class is; else it says itself how it is pickled."""
+    if kind in (np.ma.MaskedArray, np.recarray, np.matrix):
+        return True
+    usual = all(
+        getattr(kind, name) is getattr(np.ndarray, name) for name in ("__reduce__", "__reduce_ex__", "__setstate__")
+    )
+    return usual and not any("__slots__" in vars(base) for base in kind.__mro__ if issubclass(base, np.ndarray))
+
+
+def reduce_subclass(pickler: Any, array: Any) -> Any:
+    """A masked array, a matrix, …: a view of a plain array, and attributes."""
+    if array.dtype.hasobject:
+        return NotImplemented
+    plain = _plain(pickler, array) if array.base is None else np.ndarray.view(array, np.ndarray)
+    pickler.keep.append(plain)
+    attributes = getattr(array, "__dict__", None)
+    return (view_as, (plain, type(array), array.dtype), attributes or None, None, None, set_attributes)
+
+
+def remark_on_copy(pickler: Any, array: Any) -> Any:
+    """An array that pickles itself in a way of its own, with its bytes."""
+    if array.base is not None and pickler.references is not None and pickler.references.has_memory_of(array):
+        pickler.remarks.append(f"as a copy: {type(array).__name__} pickles itself in a way of its own, with its values")
+    return NotImplemented
+
+
+def view_as(plain: Any, kind: Any, dtype: Any) -> Any:
+    """The array as one of a class of its own."""
+    made = np.ndarray.view(plain, kind)
+    if made.dtype != dtype or type(made.dtype) is not type(dtype):
+        made.dtype = dtype
+    return made
+
+
+def set_attributes(array: Any, attributes: dict[str, Any]) -> None:
+    """Set once the array is known to the stream."""
+    array.__dict__.update(attributes)
+
+
+def _plain(pickler: Any, owner: Any) -> Any:
+    """An array of a class of its own that owns its memory, as a plain one: always the same."""
+    if type(owner) is np.ndarray:
+        return owner
+    known = pickler.holders.get((id(owner), "plain"))
+    if known is None:
+        known = pickler.holders[id(owner), "plain"] = np.ndarray.view(owner, np.ndarray)
+    return known
+
+
+def reduce_array(pickler: Any, array: Any) -> Any:
+    """An array that stands for one on a device, a view on another array, or a plain one."""
+    reduced = _reduce_plain(pickler, array)
+    return _reduce_times(array) if reduced is NotImplemented and array.dtype.kind in "mM" else reduced
+
+
+def _reduce_plain(pickler: Any, array: Any) -> Any:
+    mark = device_marks.mark_of(array)
+    if mark is not None:
+        flat = np.ascontiguousarray(array)
+        return device_marks.place_array, (
+            mark,
+            array.dtype,
+            array.shape,
+            pickle.PickleBuffer(flat.reshape(-1).view("u1")),
+        )
+    if array.dtype.hasobject:
+        return NotImplemented
+    if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
+        pickler.memory_travels(id(array))
+        pickler.arrays[array.__array_interface__["data"][0]] = array
+        return NotImplemented
+    mapped = mapped_files.reduce_mapped(pickler, array)
+    if mapped is not NotImplemented:
+        return mapped
+    referred = pickler.refer(array)
+    if referred is not None:
+        return referred
+    tensor = tensor_below(array)
+    if tensor is not None:
+        from . import torch_tensors
+
+        return torch_tensors.reduce_over_tensor(pickler, array, tensor)
+    root = memory_root(array)
+    if root is None:
+        return NotImplemented
+    root = _plain(pickler, root)
+    pickler.keep.append(root)
+    covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
+    if not covers and not pickler.does_memory_travel(id(root)):
+        return NotImplemented
+    pickler.memory_travels(id(root))
+    offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def _reduce_times(array: Any) -> Any:
+    """Dates and durations, which numpy copies into the stream (Python's buffers have no type for them): as numbers."""
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        return NotImplemented
+    flat = (array if flags.c_contiguous else array.T).reshape(-1).view("i8")
+    order = "C" if flags.c_contiguous else "F"
+    return rebuild_times, (pickle.PickleBuffer(flat), array.dtype, array.shape, order, flags.writeable)
+
+
+def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: bool) -> Any:
+    """Dates or durations over the memory of their numbers."""
+    memory = bytearray(numbers) if writeable and memoryview(numbers).readonly else numbers
+    times: Any = np.ndarray(shape, dtype, buffer=memory, order="C" if order == "C" else "F")
+    times.flags.writeable = writeable
+    return times
+
+
+def memory_root(array: Any) -> Any:
+    """The array that owns a view's memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
+    base = array.base
+    if not isinstance(base, np.ndarray):
+        return None
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    flags = base.flags
+    if not (flags.c_contiguous or flags.f_contiguous) or base.dtype.hasobject:
+        return None
+    return base
+
+
+def tensor_below(array: Any) -> Any:
+    """The tensor at whose memory an array looks (``t.numpy()``); None: at none of a tensor."""
+    base = array.base
+    while type(base) is np.ndarray:
+        base = base.base
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(base, torch.Tensor) and base.device.type == "cpu"
+    return base if is_tensor else None
+
+
+def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A view on ``root``'s memory."""
+    if root.nbytes == 0:
+        return np.empty(shape, dtype)
+    root = np.ndarray.view(root, np.ndarray)
+    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
+    view: Any = np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
+
+
+_KINDS: dict[type, Any] = {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}

@@ -1,0 +1,192 @@
+"""How things of the standard library travel that pickle and cloudpickle refuse, or take along in a surprising way."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import pickle
+import sys
+import types
+import weakref
+from typing import Any
+
+from ...errors import CannotSendError
+from .. import rebuild, unpickler
+from . import torch_distributed
+
+
+def reduce_cell(_pickler: Any, cell: types.CellType) -> Any:
+    """A closure's cell: shared cells stay shared, and a closure may refer to itself."""
+    try:
+        contents = cell.cell_contents
+    except ValueError:
+        return rebuild.make_cell, ()
+    return rebuild.make_cell, (), (contents,), None, None, rebuild.set_cell  # pickle skips a state of None
+
+
+def reduce_module(pickler: Any, module: types.ModuleType) -> Any:
+    """By name when it is imported, else by value (cloudpickle)."""
+    if module.__name__ not in sys.modules:
+        return NotImplemented
+    pickler.modules.add(module.__name__)
+    return rebuild.import_module, (module.__name__,)
+
+
+def reduce_weakref(_pickler: Any, reference: weakref.ref[Any]) -> Any:
+    """A weak reference to something (else) in the graph."""
+    target = reference()
+    return (rebuild.dead_weakref, ()) if target is None else (rebuild.make_weakref, (target,))
+
+
+def reduce_weak_mapping(_pickler: Any, mapping: Any) -> Any:
+    """The entries that are alive."""
+    return type(mapping), (dict(mapping),)
+
+
+def reduce_lru_cache(_pickler: Any, function: Any) -> Any:
+    """By reference when it can be imported (pickle's own way), else the function, with an empty cache."""
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__" and getattr(module, function.__name__, None) is function:
+        return NotImplemented
+    settings = function.cache_parameters()
+    return rebuild.make_lru_cache, (function.__wrapped__, settings["maxsize"], settings["typed"])
+
+
+def reduce_cached_property(_pickler: Any, prop: Any) -> Any:
+    """Without its lock."""
+    return rebuild.make_cached_property, (prop.func, prop.attrname)
+
+
+def reduce_dataclass_mark(_pickler: Any, mark: Any) -> Any:
+    """By name: a copy of ``MISSING`` would be taken for a field's default."""
+    return next((name for name, value in vars(dataclasses).items() if value is mark), NotImplemented)
+
+
+def reduce_stream(_pickler: Any, stream: Any) -> Any:
+    """``sys.stdout`` and ``sys.stderr`` are the receiver's own."""
+    for name in ("stdout", "stderr"):
+        if stream is getattr(sys, name) or stream is getattr(sys, f"__{name}__"):
+            return rebuild.standard_stream, (name,)
+    return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) else NotImplemented
+
+
+def refuse_file(_pickler: Any, file: Any) -> Any:
+    """Open files stay where they are (cloudpickle would send a copy of what is in them)."""
+    if isinstance(file, io.TextIOWrapper) and any(file is s for s in (sys.__stdout__, sys.__stderr__)):
+        return reduce_stream(_pickler, file)
+    name = getattr(file, "name", "")
+    raise pickle.PicklingError(f"cannot pickle an open file ({name!r})")
+
+
+BY_TYPE: dict[type, Any] = {
+    types.CellType: reduce_cell,
+    types.ModuleType: reduce_module,
+    weakref.ref: reduce_weakref,
+    weakref.WeakValueDictionary: reduce_weak_mapping,
+    weakref.WeakKeyDictionary: reduce_weak_mapping,
+    functools._lru_cache_wrapper: reduce_lru_cache,
+    functools.cached_property: reduce_cached_property,
+    type(dataclasses.MISSING): reduce_dataclass_mark,
+    type(dataclasses.KW_ONLY): reduce_dataclass_mark,
+    type(vars(dataclasses)["_HAS_DEFAULT_FACTORY"]): reduce_dataclass_mark,
+    io.TextIOWrapper: refuse_file,
+    io.BufferedReader: refuse_file,
+    io.BufferedWriter: refuse_file,
+    io.BufferedRandom: refuse_file,
+    io.FileIO: refuse_file,
+    unpickler.MissingGlobal: unpickler.reduce_global,
+    unpickler.MissingObject: unpickler.reduce_object,
+}
+
+
+def _numpy(kind: type) -> Any:
+    from . import numpy_arrays
+
+    return numpy_arrays.lookup(kind)
+
+
+def _torch(kind: type) -> Any:
+    from . import torch_tensors
+
+    return torch_distributed.lookup(kind) or torch_tensors.lookup(kind)
+
+
+def _pandas(kind: type) -> Any:
+    from . import pandas_frames
+
+    return pandas_frames.lookup(kind)
+
+
+def _jax(kind: type) -> Any:
+    from . import jax_cupy
+
+    return jax_cupy.lookup_jax(kind)
+
+
+def _xgboost(kind: type) -> Any:
+    from . import xgboost_data
+
+    return xgboost_data.lookup(kind)
+
+
+def _tensorflow(kind: type) -> Any:
+    from . import tensorflow_values
+
+    return tensorflow_values.lookup(kind)
+
+
+def _cupy(kind: type) -> Any:
+    from . import jax_cupy
+
+    return jax_cupy.lookup_cupy(kind)
+
+
+def _matplotlib(kind: type) -> Any:
+    return _reduce_figure if any(base.__name__ == "Figure" for base in kind.__mro__) else None
+
+
+def _reduce_figure(_pickler: Any, figure: Any) -> Any:
+    """A figure is a value: it does not open itself again (and show a second time) where it arrives."""
+    maker, arguments, state, *rest = figure.__reduce_ex__(4)
+    return maker, arguments, {name: part for name, part in state.items() if name != "_restore_to_pylab"}, *rest
+
+
+def _accelerate(kind: type) -> Any:
+    from . import shared_state
+
+    return shared_state.lookup(kind)
+
+
+def _tqdm(kind: type) -> Any:
+    return refuse_progress_bar if any(base.__name__ == "tqdm" for base in kind.__mro__) else None
+
+
+def refuse_progress_bar(_pickler: Any, _bar: Any) -> Any:
+    """tqdm's bars hold locks, streams and the cell's display."""
+    raise pickle.PicklingError("a progress bar stays where it runs")
+
+
+def _concurrent(kind: type) -> Any:
+    if any(
+        name in vars(base) for base in kind.__mro__[:-1] for name in ("__reduce__", "__reduce_ex__", "__getstate__")
+    ):
+        return None  # it knows how to travel
+    is_future = any((base.__module__, base.__name__) == ("concurrent.futures._base", "Future") for base in kind.__mro__)
+    return refuse_future if is_future else None
+
+
+def refuse_future(_pickler: Any, _future: Any) -> Any:
+    """A launched function's run, or something that an executor is at."""
+    raise CannotSendError("it is a future and not its result", mend="send its result: .result() waits for it")
+
+
+#: library → the reducer for one of its types; asked only when the library is loaded
+LIBRARIES = {
+    "numpy": _numpy, "torch": _torch, "jaxlib": _jax, "jax": _jax, "cupy": _cupy, "matplotlib": _matplotlib,
+    "pandas": _pandas, "accelerate": _accelerate, "xgboost": _xgboost, "tensorflow": _tensorflow,
+    "tqdm": _tqdm, "concurrent": _concurrent,
+}  # fmt: skip
+
+#: reducers that only refuse: what is inside such a thing is of no interest
+REFUSING = torch_distributed.REFUSING | {refuse_file, refuse_progress_bar, refuse_future}

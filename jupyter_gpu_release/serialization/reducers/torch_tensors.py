@@ -1,0 +1,349 @@
+"""torch: bytes out of band without a copy, views and shared storages kept, ``.grad`` kept, devices remembered.
+
+Loaded only where torch is (``serialization.reducers.stdlib.LIBRARIES``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import io
+import pickle
+import warnings
+import weakref
+from typing import Any
+
+import torch
+
+from .. import device_marks
+from . import mapped_files, torch_distributed
+
+#: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
+_SMALL_STORAGE_BYTES = 1 << 20
+DETACHED = "detached from its computation graph"
+#: under which a pickler knows which files are mapped
+_FILES = (None, "files")
+#: torch's mark on a ``step`` that a scheduler has replaced
+_WRAPPED = "_wrapped_by_lr_sched"
+
+
+def lookup(kind: type) -> Any:
+    """The reducer for a type, None for torch's own way."""
+    if issubclass(kind, torch.Tensor):
+        return reduce_tensor if _is_plain(kind) else None
+    if issubclass(kind, torch.optim.Optimizer):
+        return reduce_optimizer
+    return _BY_TYPE.get(kind)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a tensor class keeps all its data where torch.Tensor does."""
+    usual = kind.__reduce_ex__ in (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
+    return usual and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def reduce_tensor(pickler: Any, tensor: Any) -> Any:
+    """A strided tensor as a view on its storage; other layouts go torch's own way, from host memory."""
+    if torch_distributed.is_flat(tensor):
+        return torch_distributed.refuse_flat(pickler, tensor)
+    if tensor.grad_fn is not None:
+        pickler.remarks.append(DETACHED)
+        tensor = _kept(pickler, tensor.detach())
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        return _reduce_unusual(pickler, tensor)
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = _kept(pickler, tensor.resolve_conj().resolve_neg())
+    if pickler.compact and tensor.device.type != "cpu":
+        return _digest_reduce(pickler, tensor)
+    attributes = device_marks.without_mark(tensor.__dict__) if tensor.__dict__ else None
+    grad = tensor.grad if tensor.is_leaf else None
+    state = ((attributes, grad), None, None, set_tensor) if attributes or grad is not None else ()
+    referred = pickler.refer(tensor)
+    if referred is not None:
+        return (*referred, *state)
+    storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+    if tensor.numel() and not storage.nbytes():
+        raise pickle.PicklingError("its memory was let go (FSDP does that to what its module wraps)")
+    if _is_small_view(pickler, tensor, storage):
+        compact = _kept(pickler, tensor.detach().clone())
+        storage, offset = compact.untyped_storage(), 0
+        strides = compact.stride()
+    else:
+        strides = tensor.stride()
+    mark = device_marks.tensor_mark(tensor) if tensor.device.type == "cpu" else str(tensor.device)
+    holder = _StorageHolder.of(pickler, storage, mark)
+    arguments = (type(tensor), holder, tensor.dtype, offset, tuple(tensor.shape), tuple(strides), tensor.requires_grad)
+    return (rebuild_tensor, arguments, *state)
+
+
+def reduce_over_tensor(pickler: Any, array: Any, tensor: Any) -> Any:
+    """A numpy array that looks at a tensor's memory; a small part of a large one that stays is copied."""
+    if _is_small_view(pickler, array, tensor.untyped_storage()):
+        return NotImplemented
+    storage = tensor.untyped_storage()
+    offset = array.__array_interface__["data"][0] - storage.data_ptr()
+    holder = _StorageHolder.of(pickler, storage, "")
+    return array_over_storage, (holder, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+
+def storage_over_array(array: Any) -> Any:
+    """A torch storage over an array's memory."""
+    flat = (array if array.flags.c_contiguous else array.T).reshape(-1).view("u1")
+    with warnings.catch_warnings():  # one that cannot be written to
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(flat).untyped_storage()
+
+
+def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
+    """A numpy array over ``storage``, which is on the CPU."""
+    memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+    if not memory.nbytes:
+        return memory.view(dtype).reshape(shape)
+    array = type(memory)(shape, dtype, buffer=memory, offset=offset, strides=strides)
+    array.flags.writeable = writeable
+    return array
+
+
+def _kept(pickler: Any, thing: Any) -> Any:
+    pickler.keep.append(thing)
+    return thing
+
+
+def _is_small_view(pickler: Any, tensor: Any, storage: Any) -> bool:
+    """Whether to send a copy of the view alone (a batch of a large data set, say)."""
+    total = storage.nbytes()
+    if total <= _SMALL_STORAGE_BYTES or tensor.nbytes * 2 >= total:
+        return False
+    return not pickler.does_memory_travel(_key(_kept(pickler, storage)))
+
+
+def _key(storage: Any) -> tuple[int, str]:
+    return (storage.data_ptr(), str(storage.device)) if storage.nbytes() else (id(storage), "")
+
+
+def _reduce_unusual(pickler: Any, tensor: Any) -> Any:
+    if tensor.device.type == "meta":
+        return NotImplemented
+    if tensor.device.type == "cpu":
+        return torch.Tensor.__reduce_ex__(tensor, 5)
+    mark = str(tensor.device)
+    return move_unusual, (mark, _kept(pickler, tensor.detach().cpu()))
+
+
+class _StorageHolder:
+    """One per storage and dump: what the stream's memo knows a storage by."""
+
+    @staticmethod
+    def __graph_reduce__(pickler: Any, holder: _StorageHolder) -> Any:
+        return _reduce_mapped(pickler, holder) or _reduce_holder(holder)
+
+    def __init__(self, storage: Any, mark: str, array: Any) -> None:
+        self.storage = storage
+        self.mark = mark
+        #: whose memory it is (``torch.from_numpy``)
+        self.array = array
+
+    @staticmethod
+    def of(pickler: Any, storage: Any, mark: str) -> _StorageHolder:
+        key = _key(storage)
+        pickler.memory_travels(key)
+        found: _StorageHolder | None = pickler.holders.get(key)
+        if found is None:
+            array = pickler.arrays.get(key[0]) if not mark and key[1] == "cpu" else None
+            if array is not None and not (array.nbytes == storage.nbytes() and array.flags.forc):
+                array = None
+            found = pickler.holders[key] = _StorageHolder(storage, mark, array)
+        return found
+
+
+def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
+    """Memory that is a file: its place in there. (Memory of torch's own can be resized.)"""
+    storage = holder.storage
+    if storage.device.type != "cpu" or holder.mark or storage.resizable() or not storage.nbytes():
+        return None
+    memory = pickler.holders.get(_FILES)
+    if memory is None:
+        memory = pickler.holders[_FILES] = mapped_files.mapped_memory()
+    must_flush = pickler.realm.at_home and not pickler.compact
+    found = mapped_files.file_at(storage.data_ptr(), storage.nbytes(), memory, must_flush=must_flush)
+    if found is None:
+        return None
+    if pickler.compact:  # what is in the file is no part of the tensor
+        found = ((found[0][0], 0, 0, 0), *found[1:])
+    return storage_of_file, found
+
+
+def storage_of_file(*place: Any) -> Any:
+    """The same bytes of the same file, mapped here."""
+    with warnings.catch_warnings():  # a file that cannot be written to
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(mapped_files.map_file(*place)).untyped_storage()
+
+
+def _reduce_holder(holder: _StorageHolder) -> Any:
+    storage = holder.storage
+    size = storage.nbytes()
+    if size == 0:
+        return device_marks.place_storage, (holder.mark, b"", 0)
+    if holder.array is not None:
+        return storage_over_array, (holder.array,)
+    if storage.device.type != "cpu":
+        storage = storage.cpu()
+    memory: Any = (ctypes.c_char * size).from_address(storage.data_ptr())
+    memory.owner = storage  # the memory lives as long as anybody's view of it
+    return device_marks.place_storage, (holder.mark, pickle.PickleBuffer(memory), size)
+
+
+def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any, strides: Any, grad: bool) -> Any:
+    """A tensor over ``storage`` (made by ``devices.place_storage``)."""
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
+    mark = getattr(storage, device_marks.ATTRIBUTE, "")
+    if kind is torch.nn.Parameter:
+        tensor = torch.nn.Parameter(tensor, requires_grad=grad)
+    elif kind is not torch.Tensor:
+        tensor = torch.Tensor._make_subclass(kind, tensor, grad)
+    elif grad:
+        tensor.requires_grad_()
+    if mark:
+        setattr(tensor, device_marks.ATTRIBUTE, mark)
+    return tensor
+
+
+def set_tensor(tensor: Any, state: Any) -> None:
+    """Attributes and gradient, set once the tensor is known to the stream."""
+    attributes, grad = state
+    if attributes:
+        tensor.__dict__.update(attributes)
+    if grad is not None:
+        tensor.grad = grad
+
+
+def move_unusual(mark: str, tensor: Any) -> Any:
+    """A sparse or quantised tensor that lived on a device: on the host with a remark in its attributes."""
+    setattr(tensor, device_marks.ATTRIBUTE, mark)
+    return tensor
+
+
+# ------------------------------------------------------------------------------ storages and the rest
+def reduce_storage(pickler: Any, storage: Any) -> Any:
+    """A bare storage (rare): as its holder."""
+    mark = getattr(storage, device_marks.ATTRIBUTE, "") if storage.device.type == "cpu" else str(storage.device)
+    return give_storage, (_StorageHolder.of(pickler, storage, mark),)
+
+
+def reduce_typed_storage(_pickler: Any, storage: Any) -> Any:
+    """A typed storage (inside torch's own way for sparse tensors)."""
+    return make_typed_storage, (storage._untyped_storage, storage.dtype)
+
+
+def make_typed_storage(untyped: Any, dtype: Any) -> Any:
+    """A typed view of an untyped storage."""
+    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def give_storage(storage: Any) -> Any:
+    """The storage itself."""
+    return storage
+
+
+def reduce_device(_pickler: Any, device: Any) -> Any:
+    """``cuda`` comes home as ``cpu`` and goes back as what it was."""
+    return device_marks.place_torch_device, (device_marks.torch_device_mark(device) or str(device),)
+
+
+def reduce_generator(_pickler: Any, generator: Any) -> Any:
+    """A random generator with its state; one of a GPU comes home as a CPU one with the same seed."""
+    if generator.device.type != "cpu":
+        return make_seeded_generator, (generator.initial_seed(),)
+    return make_generator, (generator.get_state(),)
+
+
+def make_generator(state: Any) -> Any:
+    """A CPU generator in this state."""
+    generator = torch.Generator()
+    generator.set_state(state.clone())
+    return generator
+
+
+def make_seeded_generator(seed: int) -> Any:
+    """A CPU generator with this seed."""
+    return torch.Generator().manual_seed(seed)
+
+
+def reduce_script_module(_pickler: Any, module: Any) -> Any:
+    """TorchScript has its own format."""
+    file = io.BytesIO()
+    torch.jit.save(module, file)
+    return load_script_module, (pickle.PickleBuffer(file.getvalue()),)
+
+
+def load_script_module(data: Any) -> Any:
+    """Read a TorchScript module into host memory."""
+    return torch.jit.load(io.BytesIO(data), map_location="cpu")
+
+
+# ----------------------------------------------------------------------------------- optimisers
+def reduce_optimizer(_pickler: Any, optimizer: Any) -> Any:
+    """A learning rate scheduler replaces ``step`` of its optimiser, and warns when it finds that undone."""
+    reduced = optimizer.__reduce_ex__(4)
+    if not getattr(optimizer.step, _WRAPPED, False) or len(reduced) < 3 or not hasattr(optimizer, "__setstate__"):
+        return reduced
+    state = (reduced[2], getattr(optimizer, "_opt_called", None))
+    return (*reduced[:2], state, *(*reduced[3:], None, None)[:2], set_optimizer)
+
+
+def set_optimizer(optimizer: Any, state: Any) -> None:
+    """Its state, and ``step`` replaced as a scheduler does it."""
+    own, called = state
+    optimizer.__setstate__(own)
+    if called is not None:
+        optimizer._opt_called = called
+    reference, step = weakref.ref(optimizer), type(optimizer).step
+
+    @functools.wraps(step)
+    def noticed(*arguments: Any, **keywords: Any) -> Any:
+        mine: Any = reference()
+        mine._opt_called = True
+        return step(mine, *arguments, **keywords)
+
+    setattr(noticed, _WRAPPED, True)
+    optimizer.step = noticed
+
+
+# ------------------------------------------------------------------------- tensors on a device, compared there
+def _digest_reduce(pickler: Any, tensor: Any) -> Any:
+    """In a fingerprint a device tensor is the sum of its words times odd weights, computed on the device."""
+    grad = tensor.grad if tensor.is_leaf else None
+    facts = (str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), tensor.requires_grad)
+    return device_fingerprint, (tensor_sums(tensor), *facts, device_marks.without_mark(tensor.__dict__), grad)
+
+
+def device_fingerprint(*facts: Any) -> None:
+    """Only in fingerprints, which nobody loads."""
+    raise TypeError("a fingerprint is no graph")
+
+
+def tensor_sums(tensor: Any) -> list[int]:
+    """Weighted sums of a tensor's bytes, 64 MiB at a time, wherever the tensor lives."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    words = flat.view(torch.uint8)
+    sums: list[int] = []
+    step = 64 << 20
+    for start in range(0, words.numel(), step):
+        piece = words[start : start + step]
+        wide = piece[: piece.numel() // 8 * 8].view(torch.int64)
+        weights = torch.arange(1, 2 * wide.numel() + 1, 2, device=words.device) * 0x9E3779B97F4A7C1
+        tail = piece[wide.numel() * 8 :].to(torch.int64)
+        places = torch.arange(1, tail.numel() + 1, device=words.device)
+        sums += [int((wide * weights).sum()), int((tail * places).sum())]
+    return sums
+
+
+_BY_TYPE: dict[type, Any] = {
+    torch.UntypedStorage: reduce_storage,
+    torch.storage.TypedStorage: reduce_typed_storage,
+    torch.device: reduce_device,
+    torch.Generator: reduce_generator,
+    torch.jit.ScriptModule: reduce_script_module,
+    torch.jit.RecursiveScriptModule: reduce_script_module,
+}

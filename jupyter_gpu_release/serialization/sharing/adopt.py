@@ -1,0 +1,203 @@
+"""Brings an object of the notebook to what came back for it, so that whoever holds it sees what the run did to it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from .. import device_marks, set_order
+from .array_memory import layout_of
+
+#: larger arrays and shared tensors are exchanged instead, so that what came back stays mapped from its file
+_LARGEST_COPIED_BYTES = 256 << 20
+#: smaller ones are not mapped, so a copy costs nothing later
+_SMALL_BYTES = 1 << 20
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_CONTAINERS = (list, dict, set, bytearray, collections.deque)
+_PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.OrderedDict, types.SimpleNamespace)
+#: their objects know themselves in ways that only they can mend
+_NOT_ADOPTED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
+
+
+def adopt(old: Any, new: Any) -> bool:
+    """Whether ``old`` is now what ``new`` is; else nothing has happened to it."""
+    kind = type(old)
+    if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
+        return False
+    library = str(kind.__module__).partition(".")[0]
+    if library in _NOT_ADOPTED:
+        return False
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(old, numpy.ndarray):
+        return _adopt_array(old, new) if kind is numpy.ndarray else _adopt_subclass(numpy, old, new)
+    if library == "numpy":
+        return False
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(old, torch.Tensor):
+        return _adopt_tensor(torch, old, new)
+    if library == "pandas":
+        return _adopt_frame(old, new)
+    return _is_open(kind) and _adopt_object(old, new)
+
+
+def _is_open(kind: type) -> bool:
+    """Whether all that its objects are is in attributes, slots and items.
+
+    What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one.
+    """
+    if hasattr(kind, "__del__"):
+        return False
+    base: Any = kind
+    while base.__flags__ & _HEAP_TYPE:
+        base = base.__base__
+    return base in _PLAIN_BASES and kind is not object
+
+
+# ---------------------------------------------------------------------------------------------- memory
+def _adopt_array(old: Any, new: Any) -> bool:
+    is_alike = old.shape == new.shape and old.dtype == new.dtype
+    if not is_alike or not old.flags.writeable or old.nbytes > _LARGEST_COPIED_BYTES:
+        return False
+    if device_marks.mark_of(old) != device_marks.mark_of(new):
+        return False
+    old[...] = new
+    return True
+
+
+def _adopt_subclass(numpy: Any, old: Any, new: Any) -> bool:
+    """A masked array, a matrix, …: its memory, and its attributes, of which arrays stay themselves, too."""
+    if isinstance(old, numpy.memmap) or old.dtype.hasobject:
+        return False
+    if not _adopt_array(*(numpy.ndarray.view(each, numpy.ndarray) for each in (old, new))):
+        return False
+    mine, theirs = getattr(old, "__dict__", None), getattr(new, "__dict__", None)
+    if mine is None or theirs is None:
+        return True
+    kept = {
+        name: value
+        for name, value in mine.items()
+        if type(value) is type(theirs.get(name)) is numpy.ndarray and _adopt_array(value, theirs[name])
+    }
+    mine.clear()
+    mine.update(theirs)
+    mine.update(kept)
+    return True
+
+
+def _adopt_tensor(torch: Any, old: Any, new: Any) -> bool:
+    now, then = layout_of(old), layout_of(new)
+    if now is None or then is None or old.dtype != new.dtype or old.grad_fn is not None or old.is_inference():
+        return False
+    is_alike = (now.shape, now.strides) == (then.shape, then.strides)
+    if is_alike and (old.nbytes <= _SMALL_BYTES or (_is_shared(torch, old) and old.nbytes <= _LARGEST_COPIED_BYTES)):
+        with torch.no_grad():
+            old.detach().copy_(new.detach())
+    elif _is_shared(torch, old) and is_alike:
+        return False
+    else:
+        old.data = new.detach()
+    old.requires_grad_(new.requires_grad)
+    old.grad = new.grad
+    vars(old).clear()
+    vars(old).update(vars(new))
+    mark = device_marks.tensor_mark(new)
+    if mark:
+        device_marks.mark_tensor(old, mark)
+    elif device_marks.tensor_mark(old):
+        device_marks.unmark_tensor(old)
+    return True
+
+
+def _is_shared(torch: Any, tensor: Any) -> bool:
+    """Whether something else looks at a tensor's memory (the tensor and the storage that is asked count two)."""
+    count: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return count > 2
+
+
+# --------------------------------------------------------------------------------------------- objects
+def _adopt_frame(old: Any, new: Any) -> bool:
+    """Frames and series: their manager, of which blocks that look as before keep their memory."""
+    if not all("_mgr" in vars(each) for each in (old, new)):
+        return False
+    for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
+        values = mine.values, theirs.values
+        is_alone = mine.refs is not None and not mine.refs.has_reference()
+        if is_alone and all(type(each).__name__ == "ndarray" for each in values) and _adopt_array(*values):
+            theirs.values = mine.values
+            theirs.refs = mine.refs
+            theirs.refs.add_reference(theirs)
+    object.__setattr__(old, "_mgr", new._mgr)
+    for name in set(vars(new)) - {"_mgr", "_flags", "_item_cache"}:
+        object.__setattr__(old, name, vars(new)[name])
+    with contextlib.suppress(AttributeError):
+        old.flags.allows_duplicate_labels = new.flags.allows_duplicate_labels
+        vars(old).get("_item_cache", {}).clear()
+    return True
+
+
+def memory_of_frame(thing: Any) -> Iterator[int]:
+    """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
+    manager = getattr(thing, "__dict__", {}).get("_mgr") if str(type(thing).__module__).startswith("pandas") else None
+    for block in getattr(manager, "blocks", ()):
+        yield id(block.values)
+        yield from map(id, getattr(block.values, "__dict__", {}).values())
+
+
+def _adopt_object(old: Any, new: Any) -> bool:
+    if isinstance(old, _CONTAINERS) and not _adopt_items(old, new):
+        return False
+    attributes, theirs = _dict_of(old), _dict_of(new)
+    if attributes is not None and theirs is not None and attributes is not theirs:
+        attributes.clear()
+        attributes.update(theirs)
+    for member in _members(type(old)):
+        try:
+            value = member.__get__(new, type(new))
+        except AttributeError:  # empty
+            with contextlib.suppress(AttributeError):
+                member.__delete__(old)
+        else:
+            member.__set__(old, value)
+    return True
+
+
+def _adopt_items(old: Any, new: Any) -> bool:
+    if isinstance(old, dict):
+        # an OrderedDict keeps an order of its own, which dict's methods do not know
+        base = collections.OrderedDict if isinstance(old, collections.OrderedDict) else dict
+        base.clear(old)
+        for key, value in base.items(new):
+            base.__setitem__(old, key, value)
+        if isinstance(old, collections.defaultdict):
+            old.default_factory = new.default_factory
+    elif isinstance(old, set):
+        set_order.take(old, new)
+    elif isinstance(old, collections.deque):
+        if old.maxlen != new.maxlen:
+            return False
+        collections.deque.clear(old)
+        collections.deque.extend(old, new)
+    else:
+        try:
+            (list if isinstance(old, list) else bytearray).__setitem__(old, slice(None), new)
+        except BufferError:  # of a bytearray that others look at, and of another length now
+            return False
+    return True
+
+
+def _dict_of(thing: Any) -> dict[str, Any] | None:
+    try:
+        found = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def _members(kind: type) -> Iterator[Any]:
+    for cls in kind.__mro__:
+        if "__slots__" in vars(cls):
+            yield from (each for each in vars(cls).values() if isinstance(each, types.MemberDescriptorType))

@@ -1,0 +1,286 @@
+"""Puts new objects where replaced ones are: in containers, attributes, tuples, closures, defaults, views."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import operator
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from .array_memory import memory_of, storage_key
+
+#: how many objects are looked through
+_MOST_VISITED = 20_000
+_LONGEST = 10_000
+_ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
+_BY_INDEX = (list, collections.deque)
+
+
+class Exchange:
+    """``replaced``: id → (old, new). Walks the objects that it is given; what cannot be changed (a tuple, a method) is
+    made again, once, and put where the old one was.
+    """
+
+    def __init__(self, replaced: dict[int, tuple[Any, Any]]) -> None:
+        self._replaced = replaced
+        self._memory = memory_of(replaced.values())
+        self._seen: set[int] = set()
+        self._left = _MOST_VISITED
+        self._waiting: collections.deque[Any] = collections.deque()
+
+    def names(self, namespace: dict[str, Any], *, but: Iterable[str] = ()) -> None:
+        """All values of these names (less ``but``), those near the names first."""
+        left_out = set(but)
+        self._left = _MOST_VISITED
+        for name, value in list(namespace.items()):
+            if name in left_out or name.startswith("__"):
+                continue
+            new = self._new(value)
+            if new is not value:
+                namespace[name] = new
+        self._walk()
+
+    def inside(self, things: Iterable[Any]) -> None:
+        """What is in these and in objects that stand for what came back."""
+        self._waiting += [new for _, new in self._replaced.values()]
+        for thing in things:
+            self._new(thing)
+        self._walk()
+
+    def _walk(self) -> None:
+        while self._waiting and self._left > 0:
+            value = self._waiting.popleft()
+            if id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._left -= 1
+                self._inside(value)
+        self._waiting.clear()
+
+    # ------------------------------------------------------------------------- what to put in a place
+    def _new(self, value: Any) -> Any:
+        """What to hold instead of ``value`` (itself, if nothing of it was replaced)."""
+        if isinstance(value, _ATOMS):
+            return value
+        known = self._replaced.get(id(value))
+        if known is not None:
+            return known[1]
+        made = self._remade(value)
+        if made is value:
+            self._waiting.append(value)
+        else:
+            self._replaced[id(value)] = (value, made)
+        return made
+
+    def _remade(self, value: Any) -> Any:
+        """What cannot be changed in place, made anew if something in it was replaced."""
+        kind = type(value)
+        if isinstance(value, (tuple, frozenset)):
+            if id(value) in self._seen or len(value) > _LONGEST or self._left <= 0:
+                return value
+            self._seen.add(id(value))
+            self._left -= 1
+            parts = [self._new(part) for part in value]
+            if all(new is old for new, old in zip(parts, value, strict=True)):
+                return value
+            if kind in (tuple, frozenset):
+                return kind(parts)
+            return kind._make(parts) if hasattr(kind, "_make") else value
+        if kind is weakref.ref:
+            target = value()
+            owner = None if target is None else self._replaced.get(id(target))
+            return value if owner is None else weakref.ref(owner[1])
+        if kind is types.MethodType:
+            owner = self._new(value.__self__)
+            return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+        if kind is types.BuiltinMethodType and value.__self__ is not None:
+            owner = self._new(value.__self__)
+            return value if owner is value.__self__ else getattr(owner, value.__name__)
+        if kind is types.FunctionType and value.__closure__:
+            return self._function(value)
+        return self._view(value)
+
+    def _function(self, function: types.FunctionType) -> Any:
+        """A function over other cells, if its cells were replaced (they are shared by several functions)."""
+        cells = tuple(self._replaced.get(id(cell), (cell, cell))[1] for cell in function.__closure__ or ())
+        if all(map(operator.is_, cells, function.__closure__ or ())):
+            return function
+        made = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+        )
+        made.__kwdefaults__, made.__qualname__, made.__doc__ = (
+            function.__kwdefaults__, function.__qualname__, function.__doc__,
+        )  # fmt: skip
+        made.__module__, made.__annotations__ = function.__module__, function.__annotations__
+        vars(made).update(vars(function))
+        self._waiting.append(made)
+        return made
+
+    def _view(self, value: Any) -> Any:
+        """A view of an array or tensor whose memory was replaced looks at the new memory."""
+        if self._memory:
+            module = type(value).__module__
+            if module == "numpy" and type(value).__name__ == "ndarray":
+                return self._array_view(value)
+            if module == "torch" and type(value).__name__ == "Tensor":
+                self._tensor_view(value)
+        return value
+
+    def _array_view(self, array: Any) -> Any:
+        from ..reducers import numpy_arrays
+
+        tensor = numpy_arrays.tensor_below(array)
+        if tensor is not None:
+            return self._array_over_tensor(array, tensor)
+        root = array if array.base is None else numpy_arrays.memory_root(array)
+        new = self._memory.get(id(root)) if root is not None else None
+        if new is None or array.dtype.hasobject:
+            return array
+        offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        return numpy_arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+
+    def _array_over_tensor(self, array: Any, tensor: Any) -> Any:
+        from ..reducers import torch_tensors
+
+        key = storage_key(tensor)
+        new = self._memory.get(key) if key else None
+        if new is None:
+            return array
+        offset = array.__array_interface__["data"][0] - tensor.untyped_storage().data_ptr()
+        return torch_tensors.array_over_storage(
+            new, array.dtype, array.shape, array.strides, offset, array.flags.writeable
+        )
+
+    def _tensor_view(self, tensor: Any) -> None:
+        """In place: the tensor stays itself."""
+        key = storage_key(tensor)
+        new = self._memory.get(key) if key else None
+        if new is not None and tensor.grad_fn is None:
+            torch = sys.modules["torch"]
+            view = torch.empty(0, dtype=tensor.dtype)
+            with contextlib.suppress(RuntimeError):  # an inference tensor, say
+                tensor.data = view.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    # ---------------------------------------------------------------------------- what can be changed
+    def _inside(self, value: Any) -> None:
+        kind = type(value)
+        if isinstance(value, (list, dict, set, collections.deque)):
+            if len(value) > _LONGEST:
+                return
+            self._left -= len(value)
+            if isinstance(value, dict):
+                self._mapping(value)
+            elif isinstance(value, set):
+                self._set(value)
+            else:
+                self._indexed(value)
+        elif kind is types.FunctionType:
+            self._function_parts(value)
+        elif kind is types.CellType:
+            self._cell(value)
+        elif isinstance(value, functools.partial):
+            self._partial(value)
+        elif isinstance(value, type):
+            if value.__module__ == "__main__":
+                for name, part in list(vars(value).items()):
+                    if not (name.startswith("__") and name.endswith("__")):
+                        self._attribute(value, name, part)
+            return
+        if kind.__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object":
+            self._object_array(value)
+        elif not str(kind.__module__).startswith(("numpy", "pandas")):
+            attributes = _attributes(value)
+            if attributes:
+                self._waiting.append(attributes)
+            self._slots(value)
+
+    def _indexed(self, items: Any) -> None:
+        put = collections.deque.__setitem__ if isinstance(items, collections.deque) else list.__setitem__
+        for place, part in enumerate(list(items)):
+            new = self._new(part)
+            if new is not part:
+                put(items, place, new)
+
+    def _object_array(self, array: Any) -> None:
+        """One of subplots, say."""
+        if array.ndim == 0 or array.size > _LONGEST or not array.flags.writeable:
+            return
+        self._left -= array.size
+        for place, part in enumerate(array.flat):
+            new = self._new(part)
+            if new is not part:
+                array.flat[place] = new
+
+    def _mapping(self, mapping: Any) -> None:
+        for key, part in list(mapping.items()):
+            new = self._new(part)
+            if new is not part:
+                dict.__setitem__(mapping, key, new)
+            if type(key) is str:
+                continue
+            new_key = self._new(key)  # an optimiser's state is keyed by parameters
+            if new_key is not key:
+                mapping[new_key] = mapping.pop(key)
+
+    def _set(self, items: set[Any]) -> None:
+        for part in list(items):
+            new = self._new(part)
+            if new is not part:
+                items.discard(part)
+                items.add(new)
+
+    def _function_parts(self, function: types.FunctionType) -> None:
+        self._waiting += function.__closure__ or ()
+        if function.__module__ != "__main__":  # a library's own defaults are none of the notebook's objects
+            return
+        if function.__defaults__:
+            new = self._new(function.__defaults__)
+            if new is not function.__defaults__:
+                function.__defaults__ = new
+        if function.__kwdefaults__:
+            self._waiting.append(function.__kwdefaults__)
+
+    def _cell(self, cell: types.CellType) -> None:
+        try:
+            part = cell.cell_contents
+        except ValueError:  # empty
+            return
+        new = self._new(part)
+        if new is not part:
+            cell.cell_contents = new
+
+    def _partial(self, partial: functools.partial[Any]) -> None:
+        func, args = self._new(partial.func), self._new(partial.args)
+        if func is not partial.func or args is not partial.args:
+            partial.__setstate__((func, args, partial.keywords, vars(partial) or None))  # type: ignore[attr-defined]
+        self._waiting.append(partial.keywords)
+
+    def _slots(self, value: Any) -> None:
+        for cls in type(value).__mro__:
+            if "__slots__" in vars(cls):
+                for member in list(vars(cls).values()):
+                    if isinstance(member, types.MemberDescriptorType):
+                        try:
+                            part = member.__get__(value, cls)
+                        except AttributeError:  # empty
+                            continue
+                        new = self._new(part)
+                        if new is not part:
+                            member.__set__(value, new)
+
+    def _attribute(self, owner: type, name: str, part: Any) -> None:
+        new = self._new(part)
+        if new is not part:
+            type.__setattr__(owner, name, new)
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    try:
+        found = value.__dict__
+    except Exception:  # noqa: BLE001 - a property or __getattr__ of the user's
+        return None
+    return found if type(found) is dict else None

@@ -1,1 +1,0 @@
-"""The Jupyter server extension: what the sidebar asks, which kernel holds which GPU, and the idle policy."""

@@ -1,0 +1,262 @@
+"""Routes of the extension and their base handler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.extension.handler import ExtensionHandlerMixin
+from jupyter_server.utils import ensure_async
+from tornado import web
+
+from ...errors import GpuReleaseError, RequestError
+
+if TYPE_CHECKING:
+    from ..gateway import GatewayLine
+    from ..models import Health, Kept, KernelsDocument, Released, ServerStatus
+    from ..user_tokens import Identities
+
+#: what an authoriser is asked about
+AUTH_RESOURCE = "gpu_release"
+_BODY_LIMIT_BYTES = 64 << 10
+T = TypeVar("T")
+
+
+class Application(Protocol):
+    """The extension, as its routes see it."""
+
+    identities: Identities
+
+    async def status(self, user: str, *, may_act: bool = True) -> ServerStatus:
+        """``GET status`` as ``user`` may see it."""
+
+    def health(self) -> Health:
+        """``GET health``."""
+
+    def kernels(self) -> KernelsDocument:
+        """``GET kernels``."""
+
+    async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
+        """``POST kernels/<id>/release``."""
+
+    def keep(self, kernel: str, keep_s: float | None, user: str) -> Kept:
+        """``POST kernels/<id>/keep``."""
+
+    def keep_lease(self, lease: str, until: float) -> None:
+        """``POST leases/<id>/extend``."""
+
+    def note(self, action: str, subject: str, user: str, result: str = "") -> None:
+        """Record what a person did."""
+
+
+class GpuHandler(ExtensionHandlerMixin, APIHandler):
+    """Base of the extension's handlers. Each verb of a subclass is authenticated and authorised by decorators."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @property
+    def app(self) -> Application:
+        """The extension that holds all state."""
+        return cast("Application", self.extensionapp)
+
+    @property
+    def username(self) -> str:
+        """Jupyter's name of who asks."""
+        return str(self.current_user.username)
+
+    @property
+    def gateway(self) -> GatewayLine:
+        """The line that speaks for who asks; raises :class:`ForbiddenError` when there is none."""
+        return self.app.identities.line_of(self.username)
+
+    async def may_act(self) -> bool:
+        """Whether the authoriser lets who asks change something here."""
+        said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
+        return bool(await ensure_async(said))
+
+    def answer(self, document: Any) -> None:
+        """Finish with a record as JSON."""
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(msgspec.json.encode(document))
+
+    def body(self, kind: type[T], default: T) -> T:
+        """The request's body as a record; raises :class:`RequestError` for anything else."""
+        content = self.request.body
+        if not content:
+            return default
+        if len(content) > _BODY_LIMIT_BYTES:
+            raise RequestError(f"the body is larger than {_BODY_LIMIT_BYTES} bytes")
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError as error:
+            raise RequestError(f"the body is not what this route takes: {error}", mend="see docs/openapi") from error
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Our own errors as ``{"error": {"code", "message", "mend"}, "message"}``; others as Jupyter writes them."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if not isinstance(error, GpuReleaseError):
+            super().write_error(status_code, **kwargs)
+            return
+        self.set_status(error.http_status)
+        facts = {"code": error.code, "message": error.message, "mend": error.mend}
+        self.answer({"error": facts, "message": error.message})
+
+    def log_exception(self, kind: Any, value: Any, traceback: Any) -> None:
+        """Refusals are answers, not faults of the server."""
+        if isinstance(value, GpuReleaseError):
+            self.log.debug("refused %s: %s", self.request.path, value.message)
+        else:
+            super().log_exception(kind, value, traceback)
+
+
+BASE = "/jupyter-gpu-release/api"
+_MOST_RUNS = 1000
+_LONGEST_S = 86400.0
+
+
+class StatusHandler(GpuHandler):
+    """Who holds what, who waits, what is missing."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET status."""
+        self.answer(await self.app.status(self.username, may_act=await self.may_act()))
+
+
+class HealthHandler(GpuHandler):
+    """Whether the extension itself works."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET health."""
+        self.answer(self.app.health())
+
+
+class RunsHandler(GpuHandler):
+    """Runs, newest first; with ``mine`` those of who asks alone."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET runs."""
+        text = self.get_query_argument("limit", "100")
+        if not text.isdecimal() or not 0 < int(text) <= _MOST_RUNS:
+            raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
+        mine = self.get_query_argument("mine", "") in ("1", "true")
+        self.answer(await self.gateway.ask(lambda client: client.runs(int(text), mine=mine)))
+
+
+class CancelHandler(GpuHandler):
+    """End a run: an interrupt first, the second time a kill."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, run: str) -> None:
+        """POST runs/<id>/cancel."""
+        row = await self.gateway.ask(lambda client: client.cancel(run))
+        self.app.note("cancel", f"run {run}", self.username)
+        self.answer(row)
+
+
+class LeaseReleaseHandler(GpuHandler):
+    """End a warm lease."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, lease: str) -> None:
+        """POST leases/<id>/release."""
+        answer = await self.gateway.ask(lambda client: client.release_lease(lease))
+        self.app.note("release", f"lease {lease}", self.username)
+        self.answer(answer)
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """Body of ``leases/<id>/extend``: seconds from now."""
+
+    keep_s: float = 1800.0
+
+
+class LeaseExtendHandler(GpuHandler):
+    """Keep a warm lease for longer."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, lease: str) -> None:
+        """POST leases/<id>/extend."""
+        wanted = self.body(Extension, Extension())
+        _check_span(wanted.keep_s)
+        answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
+        self.app.keep_lease(lease, answer.until)
+        self.app.note("extend", f"lease {lease}", self.username)
+        self.answer(answer)
+
+
+class KernelsHandler(GpuHandler):
+    """What this server's kernels hold, whether they are at work, what the policy means to do."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET kernels."""
+        self.answer(self.app.kernels())
+
+
+class Letting(msgspec.Struct, frozen=True):
+    """Body of ``kernels/<id>/release``: patterns of variables that may be moved to the host's memory."""
+
+    names: list[str] = []
+
+
+class KernelReleaseHandler(GpuHandler):
+    """Ask a kernel's GPU libraries to let go of memory; refused while a cell runs."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, kernel: str) -> None:
+        """POST kernels/<id>/release."""
+        wanted = self.body(Letting, Letting())
+        self.answer(await self.app.release(kernel, wanted.names, self.username))
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """Body of ``kernels/<id>/keep``: seconds from now; None: as long as the server is configured for."""
+
+    keep_s: float | None = None
+
+
+class KernelKeepHandler(GpuHandler):
+    """The answer to a warning: leave this kernel alone for a while."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, kernel: str) -> None:
+        """POST kernels/<id>/keep."""
+        wanted = self.body(Keeping, Keeping())
+        if wanted.keep_s is not None:
+            _check_span(wanted.keep_s)
+        self.answer(self.app.keep(kernel, wanted.keep_s, self.username))
+
+
+def _check_span(keep_s: float) -> None:
+    if not 0 < keep_s <= _LONGEST_S:
+        raise RequestError(f"keep_s={keep_s:g} is not within 0 and {_LONGEST_S:g} seconds")
+
+
+_ID = r"([\w-]+)"
+#: path pattern (below the server's base URL) and handler
+HANDLERS: list[tuple[str, type[APIHandler]]] = [
+    (rf"{BASE}/status", StatusHandler),
+    (rf"{BASE}/health", HealthHandler),
+    (rf"{BASE}/runs", RunsHandler),
+    (rf"{BASE}/runs/{_ID}/cancel", CancelHandler),
+    (rf"{BASE}/leases/{_ID}/release", LeaseReleaseHandler),
+    (rf"{BASE}/leases/{_ID}/extend", LeaseExtendHandler),
+    (rf"{BASE}/kernels", KernelsHandler),
+    (rf"{BASE}/kernels/{_ID}/release", KernelReleaseHandler),
+    (rf"{BASE}/kernels/{_ID}/keep", KernelKeepHandler),
+]

@@ -1,0 +1,62 @@
+"""The records of the answers, made from what the monitor knows."""
+
+from __future__ import annotations
+
+import time
+
+from ...host.gpus import Card
+from ..culling.monitor import Monitor
+from ..culling.policy import Observation, at_work
+from ..models import KernelGpu, KernelRow, LocalGpu, MigInstance
+from ..monitoring.attribution import Held, Owner
+from ..monitoring.kernels import Watch
+from ..monitoring.sampling import Sample
+
+
+def gpu_rows(sample: Sample) -> list[LocalGpu]:
+    """This machine's cards."""
+    return [_gpu_row(card, sample.by_card.get(card.index, [])) for card in sample.cards]
+
+
+def _gpu_row(card: Card, held: list[Held]) -> LocalGpu:
+    strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
+    return LocalGpu(
+        index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
+        utilization=card.utilization, temperature_c=card.temperature_c, power_w=card.power_w,
+        unattributed_bytes=sum(strange), problem=card.problem,
+        mig=[MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes) for part in card.slices],
+    )  # fmt: skip
+
+
+def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:
+    """One kernel."""
+    now_s, held = time.monotonic(), monitor.sample.held_by(watch.kernel)
+    track, decision = monitor.tracks.get(watch.kernel), monitor.decision_of(watch.kernel)
+    sign = at_work(Observation(watch.kernel, "kernel", monitor.signals.get(watch.kernel, ())))
+    kept_s = None if track is None or track.keep_until_s is None else max(0.0, track.keep_until_s - now_s) or None
+    return KernelRow(
+        id=watch.kernel,
+        name=watch.name,
+        path=watch.path,
+        connections=monitor.watches.connections(watch.kernel),
+        used_bytes=sum(entry.process.used_bytes or 0 for entry in held),
+        gpus=_by_card(held),
+        busy=sign is not None,
+        why=sign.words if sign is not None else "idle",
+        idle_s=None if sign is not None or track is None else max(0.0, now_s - track.idle_since_s),
+        decision=decision.action.word,
+        reason=decision.reason,
+        due_s=decision.due_s,
+        kept_s=kept_s,
+        suspended=track is not None and track.suspended,
+    )
+
+
+def _by_card(held: list[Held]) -> list[KernelGpu]:
+    rows = []
+    for index in sorted({entry.card for entry in held}):
+        own = [entry for entry in held if entry.card == index]
+        known = [entry.process.used_bytes for entry in own if entry.process.used_bytes is not None]
+        used = sum(known) if len(known) == len(own) else None
+        rows.append(KernelGpu(index, own[0].uuid, used, sorted({entry.process.pid for entry in own})))
+    return rows

@@ -1,0 +1,212 @@
+"""The extension's life in a Jupyter server: what it is made of, what it starts, what it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.serverapp import ServerApp
+from traitlets import TraitError
+
+from .._version import __version__
+from ..errors import ConflictError, ForbiddenError, NoSuchRunError
+from ..host.gpus import Nvml
+from ..protocol.config import hash_seed_for_kernel
+from . import metrics
+from .api import views
+from .api.handlers import HANDLERS
+from .audit import Record
+from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
+from .culling.actions import Actor
+from .culling.config import GpuCuller
+from .culling.monitor import Monitor
+from .gateway import GatewayLine, Once, encoded
+from .models import (
+    DOCUMENT_VERSION,
+    GatewayState,
+    Health,
+    Kept,
+    KernelsDocument,
+    LocalGpu,
+    Problem,
+    Released,
+    ServerStatus,
+    choices_of,
+)
+from .monitoring.kernels import Watch, Watches
+from .monitoring.sampling import Looker, Sample, SampleLoop
+from .user_tokens import Identities
+
+T = TypeVar("T", GpuCuller, GpuRelease)
+#: the policy of a server whose settings are wrong: looks, and never acts
+_NEVER = {"cull_idle_timeout": 0, "lease_idle_timeout": 0}
+_NVML_MEND = "nothing to do on a machine without NVIDIA GPUs; else `jupyter gpu doctor`"
+
+
+class GpuReleaseExtension(ExtensionApp):
+    """Shows who holds which GPU and acts by the idle policy; works, and says what it misses, where there is none."""
+
+    name = "jupyter_gpu_release"
+    description = "GPUs of this server's kernels and of the team's cluster"
+    version = __version__
+    load_other_extensions = True
+    _tasks: tuple[asyncio.Task[None], ...] = ()
+    classes = [ServerApp, GpuRelease, GpuCuller]  # noqa: RUF012 (traitlets declares it so)
+
+    def _config_file_name_default(self) -> str:
+        """The file that the kernels read, too."""
+        return FILE_NAME
+
+    def initialize_settings(self) -> None:
+        """Make the parts; nothing runs yet."""
+        serverapp = self.serverapp
+        assert serverapp is not None
+        assert serverapp.event_logger is not None
+        self._wrong: list[Problem] = []
+        self._cards: Once[Sample, list[LocalGpu]] = Once(lambda sample: encoded(views.gpu_rows(sample)))
+        self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
+        settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
+        self._automatic = settings.automatic
+        self.gateway = GatewayLine(settings)
+        self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
+        self.gateway.on_change = lambda: self.record.changed("cluster")
+        self.identities = Identities(settings, self.gateway, self.gateway.on_change)
+        self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
+        self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
+        self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
+        samples = SampleLoop(Looker(Nvml(), self.culler.device_files))
+        self.monitor = Monitor(
+            self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
+        )
+
+    def _configured(self, kind: type[T], what: str, instead: str, **fallback: Any) -> T:
+        """``kind`` as configured. A wrong value costs the operator what depends on it, and never the extension."""
+        try:
+            return kind(parent=self)
+        except TraitError as error:
+            mend = f"correct c.{kind.__name__} in Jupyter's configuration and start the server again"
+            self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", mend))
+            self.log.critical("GPU %s: c.%s: %s. Until that is corrected %s", what, kind.__name__, error, instead)
+            return kind(log=self.log, **fallback)
+
+    def _for_kernels(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What kernels get that start now, besides ``environment``."""
+        known = self.gateway.status
+        seed = hash_seed_for_kernel(environment, known.gateway.hash_seed if known is not None else "")
+        return seed if self._automatic else {**seed, NOT_AUTOMATIC: "0"}
+
+    def _on_execute(self, kernel: str) -> None:
+        self.monitor.on_execute(kernel)
+
+    def initialize_handlers(self) -> None:
+        """Append the routes."""
+        self.handlers.extend(HANDLERS)
+
+    async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
+        """Start the loops (called by the server once its event loop runs)."""
+        loops = {"gateway": self.gateway.run(), "monitor": self.monitor.run()}
+        self._tasks = tuple(asyncio.create_task(loop, name=name) for name, loop in loops.items())
+        self._probe = asyncio.create_task(self.actor.probe())
+        self._hello = asyncio.create_task(self._say_what_is_here())
+
+    async def _say_what_is_here(self) -> None:
+        """One line in the server's log, so that nobody has to ask whether the extension works and what it sees."""
+        await asyncio.gather(self.gateway.looked.wait(), self.monitor.looked.wait())
+        sample, line = self.monitor.sample, self.gateway.state()
+        here = f"{len(sample.cards)} on this machine" if sample.cards else f"none on this machine ({sample.problem})"
+        cluster = f"cluster at {line.url}" if line.state == "connected" else f"no cluster ({line.message})"
+        self.log.info("GPUs: %s; %s; %s", here, cluster, self.culler.facts().in_words)
+
+    async def stop_extension(self) -> None:
+        """End the loops (called by the server when it ends, also when the start failed)."""
+        if not self._tasks:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.identities.close()
+
+    # ------------------------------------------------------------------------------------- answers
+    async def status(self, user: str, *, may_act: bool = True) -> ServerStatus:
+        """``GET status`` as ``user`` may see it: from what is known, without asking anybody.
+
+        ``may_act``: what the authoriser says of the routes that change something.
+        """
+        try:
+            line = await self.identities.seen_by(user)
+            state, cluster, choices = line.state(), line.shown.of(line.status), line.choices.of(line.status)
+            usage = line.status.usage if line.status is not None else None
+        except ForbiddenError as error:
+            state = GatewayState("refused", message=error.message, mend=error.mend)
+            cluster, choices = None, choices_of(None)
+            usage = None
+        return ServerStatus(
+            DOCUMENT_VERSION, __version__, state, cluster,
+            self._cards.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
+            usage,
+        )  # fmt: skip
+
+    def health(self) -> Health:
+        """``GET health``."""
+        dead = [Problem(task.get_name(), "this loop ended") for task in self._tasks if task.done()]
+        sampled_s = time.monotonic() - self.monitor.sample.at_s
+        suspend = "available" if self.actor.suspender is not None else self.actor.cannot_suspend
+        return Health(not dead, __version__, self.gateway.state().state, sampled_s, suspend, dead + self.problems())
+
+    def kernels(self) -> KernelsDocument:
+        """``GET kernels``."""
+        rows = [views.kernel_row(self.monitor, watch) for watch in self.watches.watches.values()]
+        return KernelsDocument(DOCUMENT_VERSION, self._cards.of(self.monitor.sample), rows, self.problems())
+
+    async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
+        """``POST kernels/<id>/release``: now, because a person asks for it."""
+        answer = await self.actor.release(self._watch(kernel), patterns)
+        self.note("release", kernel, user, result=f"{answer.freed_bytes} bytes")
+        return answer
+
+    def keep(self, kernel: str, keep_s: float | None, user: str) -> Kept:
+        """``POST kernels/<id>/keep``: the answer to a warning."""
+        self._watch(kernel)
+        span_s = float(self.culler.keep_time if keep_s is None else keep_s)
+        track = self.monitor.tracks.get(kernel)
+        if track is None:
+            raise ConflictError(f"kernel {kernel} is not watched yet", mend="try again in some seconds")
+        track.keep(time.monotonic() + span_s)
+        self.note("keep", kernel, user, result=f"{span_s:.0f} s")
+        return Kept(kernel, span_s)
+
+    def keep_lease(self, lease: str, until: float) -> None:
+        """``POST leases/<id>/extend`` answers a warning, too: the policy leaves it alone until then (unix seconds)."""
+        found = self.monitor.leases.get(lease)
+        if found is not None:
+            found[0].keep(time.monotonic() + until - time.time())
+
+    def _watch(self, kernel: str) -> Watch:
+        watch = self.watches.watches.get(kernel)
+        if watch is None:
+            raise NoSuchRunError(f"this server has no kernel {kernel[:60]}", mend="GET kernels lists them")
+        return watch
+
+    def problems(self, line: GatewayState | None = None) -> list[Problem]:
+        """What is missing, in words; ``line``: that of who asks, else the server's own."""
+        found = list(self._wrong)
+        state = line or self.gateway.state()
+        if state.state != "connected":
+            found.append(Problem("gateway", state.message, state.mend))
+        if problem := self.monitor.samples.problem:
+            found.append(Problem("nvml", f"GPUs of this machine are not seen: {problem}", _NVML_MEND))
+        for card in self.monitor.sample.cards:
+            if card.problem:
+                found.append(Problem(f"gpu {card.index}", f"GPU {card.index}: {card.problem}", "ask its administrator"))
+        if self.culler.action == "suspend" and self.actor.suspender is None:
+            found.append(Problem("suspend", f"suspending is {self.actor.cannot_suspend}", "choose another action"))
+        if self.record.problem:
+            found.append(Problem("audit log", self.record.problem, "mend c.GpuCuller.audit_log"))
+        return found
+
+    def note(self, action: str, subject: str, user: str, result: str = "") -> None:
+        """Record what a person did."""
+        self.record.request(time.time(), action=action, subject=subject, user=user, result=result)

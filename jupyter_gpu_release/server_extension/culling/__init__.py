@@ -1,0 +1,1 @@
+"""The idle policy: samples, decisions, actions."""

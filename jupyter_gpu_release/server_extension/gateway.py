@@ -1,0 +1,260 @@
+"""The server's connection to the gateway.
+
+One request is always on its way: the gateway answers it when something changes, or after some seconds with fresh
+figures. Gateways that cannot do that are asked every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from traitlets.config import LoggingConfigurable
+
+from ..client.discovery import Target, find_gateway
+from ..client.home import read_secret
+from ..client.rest import AsyncGatewayClient
+from ..errors import GatewayUnavailableError, GpuReleaseError
+from ..protocol.rest import StatusDocument
+from .config import GpuRelease
+from .models import Choices, GatewayState, choices_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Once(Generic[K, V]):
+    """``make(record)``, remembered for the latest record (the very object: records never change)."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        self._make = make
+        self._known: tuple[K, V] | None = None
+
+    def of(self, record: K) -> V:
+        """What was made of it, maybe just now."""
+        if self._known is None or self._known[0] is not record:
+            self._known = (record, self._make(record))
+        return self._known[1]
+
+
+def encoded(document: V) -> V:
+    """Its JSON, to be put into a larger document in its place: encoding that copies it as it is."""
+    return cast(V, msgspec.Raw(msgspec.json.encode(cast(Any, document))))
+
+
+T = TypeVar("T")
+_FIRST_BACKOFF_S = 1.0
+_NO_GATEWAY = "no GPU cluster is configured and none runs on this machine"
+_NO_GATEWAY_MEND = "run `jupyter gpu start`, or name the team's gateway with JUPYTER_GPU_URL"
+_TIMEOUT_S = 10.0
+#: with nothing held and nobody waiting, figures need not be fresh: changes are told
+_QUIET_S = 15.0
+#: a gateway that answers at once, for whatever reason, is not asked more often
+_LEAST_GAP_S = 0.1
+
+
+class GatewayLine(LoggingConfigurable):
+    """Keeps the gateway's last status and its own state; :meth:`ask` is for requests of users."""
+
+    def __init__(self, settings: GpuRelease, token_file: str = "") -> None:
+        """``token_file``: that of one user, in place of the server's own token."""
+        super().__init__(parent=settings)
+        self._settings = settings
+        self._token_file = token_file
+        #: set when the first look is over
+        self.looked = asyncio.Event()
+        self._client: AsyncGatewayClient | None = None
+        #: the one that the last status came from: serials of another gateway mean nothing
+        self._told_by: AsyncGatewayClient | None = None
+        self._error: GpuReleaseError | None = None
+        self._backoff_s = _FIRST_BACKOFF_S
+        self._answered_s: float | None = None
+        self._next_s = 0.0
+        self._latency_s: float | None = None
+        self._hurry = asyncio.Event()
+        self._changing = asyncio.Lock()
+        #: the last status of the gateway that is connected now
+        self.status: StatusDocument | None = None
+        #: of :attr:`status`, for the answers that show it: its JSON, and what it lets a cell ask for
+        self.shown: Once[StatusDocument | None, StatusDocument | None] = Once(encoded)
+        self.choices: Once[StatusDocument | None, Choices] = Once(choices_of)
+        #: the last status of any gateway, for what must not be forgotten while it is silent
+        self.remembered: StatusDocument | None = None
+        #: called with the seconds of each answer (metrics)
+        self.on_latency: Callable[[float], None] = lambda seconds: None
+        #: called when the gateway shows something new
+        self.on_change: Callable[[], None] = lambda: None
+
+    def state(self) -> GatewayState:
+        """What is known of the line, for people."""
+        now_s = time.monotonic()
+        age_s = None if self._answered_s is None else now_s - self._answered_s
+        error, url = self._error, self._client.target.url if self._client is not None else ""
+        if error is None and self._client is None:
+            return GatewayState("none", message=_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+        if error is None:
+            word = "connected" if age_s is not None else "unreachable"
+            return GatewayState(word, url, "" if age_s is not None else "not asked yet", "", self._latency_s, age_s)
+        word = "unreachable" if isinstance(error, GatewayUnavailableError) else "refused"
+        next_s = max(0.0, self._next_s - now_s)
+        return GatewayState(word, url, error.message, error.mend, None, age_s, next_s)
+
+    async def ask(self, question: Callable[[AsyncGatewayClient], Awaitable[T]]) -> T:
+        """Ask for somebody who waits. Raises :class:`GpuReleaseError` with the reason when there is no answer."""
+        client = await self._connected()
+        if client is None:
+            raise GatewayUnavailableError(_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+        try:
+            return await question(client)
+        except GatewayUnavailableError:
+            self._hurry.set()
+            raise
+
+    @property
+    def store(self) -> str:
+        """Root of the store as far as it is known here; empty while no gateway is."""
+        return self._client.target.store if self._client is not None else self._settings.store
+
+    async def run(self) -> None:
+        """Look at the gateway until cancelled."""
+        try:
+            while True:
+                began_s = time.monotonic()
+                if not await self._look_unless_hurried():
+                    await self.look()
+                self.looked.set()
+                self._hurry.clear()
+                pause_s = self.pause_s(began_s)
+                self._next_s = time.monotonic() + pause_s
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), pause_s)
+                    # somebody found it gone (or back): look at once, but no faster than the first back-off
+                    await asyncio.sleep(min(_FIRST_BACKOFF_S, pause_s))
+        finally:
+            await self.close()
+
+    async def _look_unless_hurried(self) -> bool:
+        """Wait for the next change. False: there is nothing to wait with, or somebody found the gateway gone."""
+        serial = self.status.serial if self.status is not None else ""
+        if not serial or self._error is not None:
+            return False
+        looking = asyncio.ensure_future(self.look(serial, self._patience_s()))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait([looking, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                looking.result()
+            return looking.done()
+        finally:
+            looking.cancel()
+            hurried.cancel()
+
+    def _patience_s(self) -> float:
+        """How long a change is waited for: figures of what is held move by themselves."""
+        moves = self.status is not None and (self.status.gpus.held or self.status.runs or self.status.queue)
+        return self._settings.poll_interval if moves else max(self._settings.poll_interval, _QUIET_S)
+
+    async def look(self, after: str = "", wait_s: float = 0.0) -> None:
+        """One look: the status (``after``: once it is another), or the reason why there is none."""
+        began_s, waited_s = time.monotonic(), 0.0
+        try:
+            client = await self._connected()
+            if client is None:
+                self._show(None)
+            elif client is self._told_by and after:
+                status, waited_s = await client.next_status(after, wait_s)
+                self._show(status)
+            else:
+                self._show(await client.status())
+            self._told_by = client
+            self.remembered = self.status
+        except GpuReleaseError as error:
+            self._on_failure(error)
+            return
+        if client is not None:
+            self._latency_s = max(0.0, time.monotonic() - began_s - waited_s)
+            self._answered_s = time.monotonic()
+            self.on_latency(self._latency_s)
+            if self._error is not None:
+                self.log.info("the GPU gateway %s answers again", client.target.url)
+        self._error = None
+        self._backoff_s = _FIRST_BACKOFF_S
+
+    def _on_failure(self, error: GpuReleaseError) -> None:
+        if self._error is None:
+            self.log.warning("GPU gateway: %s (%s)", error.message, error.mend)
+        else:
+            self._backoff_s = min(self._backoff_s * 2, self._settings.max_backoff)
+        self._error = error
+        self._show(None)
+
+    def _show(self, status: StatusDocument | None) -> None:
+        before, self.status = self.status, status
+        if _outline(before) != _outline(status):
+            self.on_change()
+
+    def pause_s(self, began_s: float) -> float:
+        """Seconds until the next look, after one that began at ``began_s``."""
+        if self._error is None:
+            if self.status is not None and self.status.serial:
+                return max(0.0, began_s + _LEAST_GAP_S - time.monotonic())
+            return self._settings.poll_interval
+        # many servers must not come back at the same instant
+        return self._backoff_s * random.uniform(0.8, 1.0)
+
+    async def _connected(self) -> AsyncGatewayClient | None:
+        """A client for the gateway as it is named now: the own cluster may have started, stopped or moved."""
+        async with self._changing:
+            try:
+                target = await asyncio.to_thread(_find, self._settings, self._token_file)
+            except GpuReleaseError:
+                await self.close()
+                raise
+            if self._client is None or self._client.target != target:
+                await self.close()
+                self._client = AsyncGatewayClient(target, timeout_s=_TIMEOUT_S) if target is not None else None
+            return self._client
+
+    async def close(self) -> None:
+        """Close the connections; the next question opens new ones."""
+        client, self._client = self._client, None
+        self._answered_s = self._latency_s = None
+        if client is not None:
+            await client.close()
+
+
+def _outline(status: StatusDocument | None) -> object:
+    """What people see change; not the seconds, which always do."""
+    if status is None:
+        return None
+    cards = [(card.state, card.run, card.warm_until) for node in status.nodes for card in node.gpus]
+    runs = [(run.run, run.state, run.progress) for run in status.runs]
+    return status.gpus, cards, runs, [(row.run, row.position, row.reason) for row in status.queue]
+
+
+def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
+    target = _servers_own(settings)
+    if target is None or not user_token_file:
+        return target
+    return replace(target, token=read_secret(Path(user_token_file)), connection=None)
+
+
+def _servers_own(settings: GpuRelease) -> Target | None:
+    return find_gateway(
+        url=_unless("JUPYTER_GPU_URL", settings.url),
+        token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
+        store=_unless("JUPYTER_GPU_STORE", settings.store),
+    )
+
+
+def _unless(variable: str, setting: str) -> str | None:
+    """A file's setting, unless the environment says otherwise."""
+    return None if os.environ.get(variable) else setting or None

@@ -1,0 +1,173 @@
+"""JSON models of the extension."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..options.table import OPTIONS
+from ..protocol.rest import StatusDocument, UsageFacts
+
+DOCUMENT_VERSION = 1
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is missing or broken, and what a person can do about it."""
+
+    what: str
+    message: str
+    mend: str = ""
+
+
+class GatewayState(msgspec.Struct, frozen=True):
+    """The server's line to the gateway. ``state``: ``connected``, ``none`` (no gateway is named or runs here),
+    ``unreachable`` or ``refused`` (a wrong token, a damaged file: trying again cannot help by itself).
+    """
+
+    state: str
+    url: str = ""
+    message: str = ""
+    mend: str = ""
+    #: seconds that the last answer took
+    latency_s: float | None = None
+    #: seconds since the last answer; None: there was none
+    age_s: float | None = None
+    #: seconds until the next try
+    next_try_s: float = 0.0
+
+
+class MigInstance(msgspec.Struct, frozen=True):
+    """A slice of a card (MIG)."""
+
+    index: int
+    uuid: str
+    memory_bytes: int
+    used_bytes: int
+
+
+class LocalGpu(msgspec.Struct, frozen=True):
+    """A card of this machine. None: the driver does not tell. Watts, degrees Celsius, a share from 0 to 1."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    used_bytes: int
+    utilization: float | None
+    temperature_c: float | None
+    power_w: float | None
+    unattributed_bytes: int
+    mig: list[MigInstance] = msgspec.field(default_factory=list)
+    problem: str = ""
+
+
+class KernelGpu(msgspec.Struct, frozen=True):
+    """What a kernel's processes hold of one card. ``used_bytes`` None: the driver does not tell how much."""
+
+    index: int
+    uuid: str
+    used_bytes: int | None
+    pids: list[int]
+
+
+class KernelRow(msgspec.Struct, frozen=True):
+    """One kernel of this server: what it holds, whether it is busy and why, what the policy means to do."""
+
+    id: str
+    name: str
+    path: str
+    connections: int
+    used_bytes: int
+    gpus: list[KernelGpu]
+    busy: bool
+    why: str
+    idle_s: float | None
+    decision: str
+    reason: str
+    #: seconds until the decision is carried out; None: nothing is due
+    due_s: float | None = None
+    kept_s: float | None = None
+    suspended: bool = False
+
+
+class KernelsDocument(msgspec.Struct, frozen=True):
+    """``GET kernels``."""
+
+    schema_version: int
+    gpus: list[LocalGpu]
+    kernels: list[KernelRow]
+    problems: list[Problem] = msgspec.field(default_factory=list)
+
+
+class PolicyFacts(msgspec.Struct, frozen=True):
+    """The idle policy in short. ``in_words``: a sentence for people."""
+
+    action: str
+    dry_run: bool
+    in_words: str
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """What a cell can ask for here. ``unavailable``: options of ``%%gpu_train`` that this version does not have."""
+
+    unavailable: list[str]
+    #: None: no cluster answers
+    gpu_types: list[str] | None = None
+    max_gpus: int | None = None
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """``GET status``. ``cluster``: the gateway's last answer (see ``gateway.age_s``), None while there is none."""
+
+    schema_version: int
+    version: str
+    gateway: GatewayState
+    cluster: StatusDocument | None
+    gpus: list[LocalGpu]
+    problems: list[Problem]
+    policy: PolicyFacts | None = None
+    choices: Choices | None = None
+    #: whether this server lets who asks release, extend and cancel
+    may_act: bool = True
+    #: the gateway's account of who asks
+    usage: UsageFacts | None = None
+
+
+class Health(msgspec.Struct, frozen=True):
+    """``GET health``. ``ok``: the extension's own loops run; what is missing around it is in ``problems``."""
+
+    ok: bool
+    version: str
+    gateway: str
+    #: seconds since cards and processes were last looked at
+    sample_age_s: float
+    #: whether kernels can be suspended here: "available", or "not available because …"
+    suspend: str
+    problems: list[Problem]
+
+
+class Released(msgspec.Struct, frozen=True):
+    """``POST kernels/<id>/release``. Bytes on the device as the kernel's own libraries count them."""
+
+    kernel: str
+    freed_bytes: int
+    libraries: list[str]
+    moved: list[str]
+    notes: list[str]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """``POST kernels/<id>/keep``: the policy leaves this kernel alone for ``keep_s`` seconds."""
+
+    kernel: str
+    keep_s: float
+
+
+def choices_of(cluster: StatusDocument | None) -> Choices:
+    """What a cell may ask for: the cards and their number as the nodes that are up tell, the options that exist."""
+    unavailable = sorted(option.name for option in OPTIONS.values() if not option.built)
+    if cluster is None:
+        return Choices(unavailable)
+    cards = [gpu for node in cluster.nodes if node.up for gpu in node.gpus if gpu.state != "drained"]
+    # simulated cards have no type that a filter could match
+    names = set() if cluster.simulated else {gpu.name for gpu in cards if gpu.name}
+    return Choices(unavailable, sorted(names), len(cards))

@@ -1,0 +1,1 @@
+"""What the extension sees of GPUs, processes and kernels."""

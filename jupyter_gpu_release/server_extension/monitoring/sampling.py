@@ -1,0 +1,204 @@
+"""One look at cards and processes, made in a thread: NVML may take seconds when a card is in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ...host.gpus import Card, Nvml
+from ...host.processes import (
+    ProcessTable,
+    ProcessWatch,
+    cpu_s_of,
+    environment_of,
+    has_open,
+    in_first_namespace,
+    since_boot_s,
+)
+from .attribution import Evidence, FirstSeen, Held, KernelProcess, Owner, Owners, attribute
+
+#: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
+DEVICES = ("/dev/nvidia", "/dev/dxg")
+_SLOW_S = 10.0
+_BELIEVED_S = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. ``cpu_s``: kernel → (start of its root process, CPU seconds of its tree so far)."""
+
+    at_s: float
+    cards: tuple[Card, ...] = ()
+    problem: str = ""
+    held: tuple[Held, ...] = ()
+    cpu_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def held_by(self, kernel: str) -> list[Held]:
+        """What a kernel's processes hold."""
+        return self._by_kernel.get(kernel, [])
+
+    @cached_property
+    def by_card(self) -> dict[int, list[Held]]:
+        """What is held of each card."""
+        found: dict[int, list[Held]] = {}
+        for held in self.held:
+            found.setdefault(held.card, []).append(held)
+        return found
+
+    @cached_property
+    def by_index(self) -> dict[int, Card]:
+        """The cards by their index."""
+        return {card.index: card for card in self.cards}
+
+    @cached_property
+    def _by_kernel(self) -> dict[str, list[Held]]:
+        found: dict[str, list[Held]] = {}
+        for held in self.held:
+            if held.owner is Owner.KERNEL:
+                found.setdefault(held.subject, []).append(held)
+        return found
+
+
+class Looker:
+    """Looks; keeps what spares work from one look to the next. One thread at a time."""
+
+    def __init__(self, nvml: Nvml, devices: Sequence[str] = DEVICES) -> None:
+        self._nvml = nvml
+        self._devices = tuple(devices)
+        self._same_ids = in_first_namespace()
+        self._processes = ProcessWatch()
+        self._table = ProcessTable({})
+        self._asked: tuple[Sequence[KernelProcess], Mapping[str, int]] = ((), {})
+        self._owners = self._owners_in(self._table, (), {})
+        self._seen = FirstSeen()
+        self._environments: dict[tuple[int, float], Mapping[str, str]] = {}
+        #: process → when it was last seen to have a GPU open
+        self._using: dict[tuple[int, float], float] = {}
+
+    def look(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample:
+        """Blocks for some milliseconds; longer where the driver does."""
+        at_s = time.monotonic()
+        reading = self._nvml.read()
+        table, asked = self._processes.look(), (tuple(kernels), dict(terminals))
+        if table is not self._table or asked != self._asked:
+            self._forget(table)
+            self._table, self._asked = table, asked
+            self._owners = self._owners_in(table, *asked)
+        owners = self._owners
+        held = attribute(reading.cards, owners, self._seen.update(reading.cards, since_boot_s()))
+        cpu_s = {
+            entry.kernel: (root.start_s, cpu_s_of(owners.trees[entry.kernel]))
+            for entry in kernels
+            if owners.trees[entry.kernel] and (root := table.get(entry.pid)) is not None
+        }
+        return Sample(at_s, reading.cards, reading.problem, held, cpu_s)
+
+    def _owners_in(self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Owners:
+        evidence = Evidence(
+            lambda pid: self._environment(table, pid),
+            lambda pid: self._uses_device(table, pid),
+            self._same_ids,
+            os.getpid(),
+        )
+        return Owners(table, kernels, terminals, evidence)
+
+    def _environment(self, table: ProcessTable, pid: int) -> Mapping[str, str]:
+        process = table.get(pid)
+        if process is None:
+            return {}
+        key = (pid, process.start_s)
+        if key not in self._environments:
+            self._environments[key] = environment_of(pid)
+        return self._environments[key]
+
+    def _uses_device(self, table: ProcessTable, pid: int) -> bool:
+        """A process that has it open is believed to for some seconds: a kernel may have hundreds of files open."""
+        process, now_s = table.get(pid), time.monotonic()
+        if process is None:
+            return False
+        key = (pid, process.start_s)
+        if now_s - self._using.get(key, float("-inf")) > _BELIEVED_S:
+            if not has_open(pid, self._devices):
+                self._using.pop(key, None)
+                return False
+            self._using[key] = now_s
+        return True
+
+    def _forget(self, table: ProcessTable) -> None:
+        living = {(process.pid, process.start_s) for process in table.processes.values()}
+        self._environments = {key: known for key, known in self._environments.items() if key in living}
+        self._using = {key: seen_s for key, seen_s in self._using.items() if key in living}
+
+
+class SampleLoop:
+    """The last sample, and the thread that makes them. A driver that hangs leaves the old one, marked as such."""
+
+    def __init__(self, looker: Looker) -> None:
+        self._looker = looker
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._pending: asyncio.Future[Sample] | None = None
+        self.last = Sample(time.monotonic(), problem="not looked yet")
+
+    async def next(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample | None:
+        """A fresh sample; None while the driver does not answer (then :attr:`problem` says so)."""
+        if self._thread is None:
+            # a daemon: the interpreter must not wait at its end for a call into a driver that hangs
+            self._thread = threading.Thread(target=self._serve, name="jgr-nvml", daemon=True)
+            self._thread.start()
+        if self._pending is None:
+            loop = asyncio.get_running_loop()
+            self._pending = loop.create_future()
+            self._orders.put(_Order(loop, self._pending, kernels, terminals))
+        done, _ = await asyncio.wait([self._pending], timeout=_SLOW_S)
+        if not done:
+            return None
+        pending, self._pending = self._pending, None
+        self.last = pending.result()
+        return self.last
+
+    def _serve(self) -> None:
+        while (order := self._orders.get()) is not None:
+            try:
+                sample: Sample | Exception = self._looker.look(order.kernels, order.terminals)
+            except Exception as error:  # noqa: BLE001 (the loop that waits for it reports it)
+                sample = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                order.loop.call_soon_threadsafe(_deliver, order.answer, sample)
+
+    @property
+    def problem(self) -> str:
+        """Why there are no figures, or only old ones."""
+        if self._pending is not None and time.monotonic() - self.last.at_s > _SLOW_S:
+            return f"the NVIDIA driver has not answered for {time.monotonic() - self.last.at_s:.0f} s"
+        return self.last.problem
+
+    def close(self) -> None:
+        """Let the thread go; a call into the driver that hangs is not waited for."""
+        self._orders.put(None)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One look that is wanted, and who waits for it."""
+
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Sample]
+    kernels: Sequence[KernelProcess]
+    terminals: Mapping[str, int]
+
+
+def _deliver(answer: asyncio.Future[Sample], sample: Sample | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(sample, Exception):
+        answer.set_exception(sample)
+    else:
+        answer.set_result(sample)

@@ -1,1 +1,0 @@
-"""The shared filesystem: folder layout, atomic files, run folders, event logs, the value codec."""

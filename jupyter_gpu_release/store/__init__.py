@@ -1,0 +1,1 @@
+"""The shared filesystem: layout, run folders, event logs, blobs, graph files."""

@@ -1,0 +1,110 @@
+"""The event log of a run: length-prefixed msgpack records, appended by one writer, torn tail tolerated."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from ..errors import StoreError
+from ..protocol.events import Event
+from ..protocol.wire import decode, encode
+from .files import open_plain
+
+_HEAD = struct.Struct("<I")
+#: what a store has refused is kept up to this
+KEPT_BYTES = 16 << 20
+
+
+class EventWriter:
+    """Appends events, each :meth:`write` whole or not at all; not fsynced (fsync on :meth:`close`).
+
+    What the filesystem refuses is kept (up to 16 MiB) and goes first with the next try.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._kept: list[Event] = []
+        self._kept_bytes = 0
+        self._is_cut = False
+
+    def write(self, events: list[Event]) -> None:
+        """Record ``events`` and what is kept; raises :class:`StoreError` when the filesystem refuses."""
+        try:
+            self._append(b"".join(map(_record, [*self._kept, *([] if self._is_cut else events)])))
+        except OSError as error:
+            self._keep(events)
+            raise StoreError(f"cannot write the event log {self._path}: {error.strerror}") from error
+        self._kept, self._kept_bytes = [], 0
+        if self._is_cut:
+            raise StoreError(f"the event log {self._path} could not be written for so long that output is missing")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to be made durable."""
+        return self._descriptor is not None
+
+    def cut(self) -> None:
+        """What comes now is not recorded: it was too much to be kept while nothing could be written."""
+        self._is_cut = True
+
+    def kept(self) -> list[Event]:
+        """What is not in the file yet."""
+        return list(self._kept)
+
+    def _append(self, data: bytes) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        whole = os.fstat(self._descriptor).st_size
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:  # a full disk takes a part: nothing would be found behind a torn record
+            os.ftruncate(self._descriptor, whole)
+            raise
+
+    def _keep(self, events: list[Event]) -> None:
+        for event in events:
+            self._kept_bytes += len(_record(event))
+            self._is_cut = self._is_cut or self._kept_bytes > KEPT_BYTES
+            if not self._is_cut:  # the log ends there: it has no holes
+                self._kept.append(event)
+
+    def close(self) -> None:
+        """Make the log durable and close it; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot sync the event log {self._path}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+
+def _record(event: Event) -> bytes:
+    body = encode(event)
+    return _HEAD.pack(len(body)) + body
+
+
+def read_events(path: Path, after: int = 0) -> Iterator[Event]:
+    """Yield the recorded events with a number above ``after``; ends quietly at a torn last record."""
+    try:
+        with os.fdopen(open_plain(path), "rb") as log:
+            while len(head := log.read(_HEAD.size)) == _HEAD.size:
+                body = log.read(_HEAD.unpack(head)[0])
+                try:
+                    event: Event = decode(body, Event)
+                except msgspec.DecodeError:
+                    return
+                if event.n > after:
+                    yield event
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read the event log {path}: {error.strerror}") from error

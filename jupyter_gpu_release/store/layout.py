@@ -1,0 +1,93 @@
+"""Every file name on the store, in one place.
+
+``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph`` and
+``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
+``code/`` (shipped modules), ``published/`` (rank), ``begun`` (rank, where no gateway knows yet that the cell begins).
+One writer per file.
+
+``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
+``blobs/tmp/``: what
+is being written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import StoreError
+from ..protocol.states import is_run_id
+
+SCHEMA_VERSION = 1
+#: what came out of a run
+VALUES_FILE = "values.graph"
+
+
+class RunPaths:
+    """Paths of one run below the store's root (or of a run folder given as such)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def manifest(self) -> Path:
+        """What the run was and how it ended."""
+        return self.folder / "manifest.json"
+
+    @property
+    def events(self) -> Path:
+        """The log of its output."""
+        return self.folder / "events.log"
+
+    @property
+    def begun(self) -> Path:
+        """Empty; it is there once a call that its node began by itself has begun."""
+        return self.folder / "begun"
+
+    @property
+    def inputs(self) -> Path:
+        """What was sent, where it is too large for the message."""
+        return self.folder / "inputs.graph"
+
+    def fetched(self, number: int) -> Path:
+        """What the cell asked for while it ran."""
+        return self.folder / f"fetched-{number}.graph"
+
+    @property
+    def values(self) -> Path:
+        """What came out of it."""
+        return self.folder / VALUES_FILE
+
+    @property
+    def files(self) -> Path:
+        """The cell's ``run_dir``."""
+        return self.folder / "files"
+
+    @property
+    def code(self) -> Path:
+        """Shipped modules."""
+        return self.folder / "code"
+
+    @property
+    def published(self) -> Path:
+        """Latest values of ``publish``, one file a name."""
+        return self.folder / "published"
+
+    @classmethod
+    def of(cls, store: Path, run: str) -> RunPaths:
+        """Paths of ``run`` in ``store``; refuses what is not a run id (it becomes a folder name)."""
+        if not is_run_id(run):
+            raise StoreError(f"{run!r} is not a run id", mend="list them with `jupyter gpu runs`")
+        return cls(store / "runs" / run)
+
+
+def blobs_folder(store: Path) -> Path:
+    """Where the blobs of a store are."""
+    return store / "blobs"
+
+
+def blobs_beside(path: Path) -> Path | None:
+    """The blobs of the store in whose ``runs/<run id>/`` this file lies (at any depth); None when it lies in none."""
+    for folder in path.parents:
+        if folder.parent.name == "runs" and is_run_id(folder.name):
+            return blobs_folder(folder.parent.parent)
+    return None

@@ -1,0 +1,1 @@
+"""Files of the store mapped into memory."""

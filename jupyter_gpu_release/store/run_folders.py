@@ -1,0 +1,95 @@
+"""Run folders: made by the kernel (or the gateway), described by a manifest."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import StoreError
+from ..protocol.states import RunState
+from .files import make_private_folder, read_plain, write_atomic
+from .identity import check_identity, identify
+from .layout import SCHEMA_VERSION, RunPaths
+
+
+def make_store(store: Path) -> str:
+    """Make the folders of a store; returns its id. Only who begins to use one does that: see :func:`require_store`."""
+    make_private_folder(store / "runs")
+    return identify(store)
+
+
+def require_store(store: Path) -> None:
+    """Raise :class:`StoreError` when the store is not there (unmounted, renamed), or another one in its place.
+
+    It is never made anew in its place: what is written there would be hidden when it comes back.
+    """
+    if not (store / "runs").is_dir():
+        raise StoreError(f"the store {store} is not there", mend="is it mounted?")
+    check_identity(store)
+
+
+def create_run_folder(store: Path, run: str) -> RunPaths:
+    """Make the folder of ``run`` (0700) with its ``files/``; fine when it is there already."""
+    paths = RunPaths.of(store, run)
+    make_private_folder(paths.files)
+    return paths
+
+
+def write_manifest(paths: RunPaths, manifest: dict[str, Any], *, durable: bool) -> None:
+    """Replace the manifest (plain JSON, ``schema_version`` added)."""
+    document = {"schema_version": SCHEMA_VERSION, **manifest}
+    write_atomic(paths.manifest, [msgspec.json.format(msgspec.json.encode(document), indent=1)], durable=durable)
+
+
+def read_manifest(paths: RunPaths) -> dict[str, Any]:
+    """Read the manifest; raises :class:`StoreError` when it is missing, damaged or of a newer version."""
+    try:
+        document: dict[str, Any] = msgspec.json.decode(read_plain(paths.manifest), type=dict)
+    except OSError as error:
+        raise StoreError(f"cannot read {paths.manifest}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{paths.manifest} is damaged: {error}") from error
+    version = document.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{paths.manifest} has schema_version {version}, this package reads up to {SCHEMA_VERSION}",
+            mend="upgrade jupyter_gpu_release",
+        )
+    return document
+
+
+def saving_since(paths: RunPaths) -> float | None:
+    """Since when the run's results are being saved, says its manifest (unix seconds); None when they are not."""
+    try:
+        manifest = read_manifest(paths)
+    except StoreError:
+        return None
+    at_s = manifest.get("gone_at")
+    return float(at_s) if manifest.get("state") == RunState.PERSISTING.word and isinstance(at_s, int | float) else None
+
+
+def why_collected(paths: RunPaths) -> str:
+    """When and why the run's results were removed, in words; empty when they were not (or nobody can tell)."""
+    try:
+        manifest = read_manifest(paths)
+    except StoreError:
+        return ""
+    at_s = manifest.get("collected_at")
+    if not isinstance(at_s, int | float):
+        return ""
+    return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(at_s))}: {manifest.get('collected_because', '')}"
+
+
+def probe_store(store: Path) -> None:
+    """Write, read and remove a small file; raises :class:`StoreError` with path and reason."""
+    require_store(store)
+    probe = store / f".probe-{id(store):x}"
+    write_atomic(probe, [b"probe"], durable=False)
+    try:
+        if probe.read_bytes() != b"probe":
+            raise StoreError(f"{probe} does not read back what was written")
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Captures what a cell or function needs, and makes one request of it."""

@@ -1,0 +1,269 @@
+"""Finds and serialises what a cell or function needs."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..analysis.dataflow import JOINS_GROUP
+from ..analysis.device_choices import DeviceLedger
+from ..analysis.facts import CellFacts
+from ..analysis.names import is_last_output, is_machinery
+from ..errors import CannotSendError, OptionError
+from ..protocol.lineage import UsedInput
+from ..protocol.runs import ValueInfo
+from ..serialization import codec
+from ..serialization.diagnosis import find_trouble
+from ..serialization.process_state import environment
+from ..serialization.process_state.local_modules import is_state, place_of
+from ..serialization.rebuild import Realm
+from ..store.mapped.mapping import refuse_torn
+from .away_modules import AwayModules
+from .lineage import ResultOrigins, used_inputs
+from .modules import LocalModules, imported_in, loaded_submodules
+from .selection import Awaits, Choice, Selection, placeholder
+
+
+def check_gather(names: Iterable[str], facts: CellFacts, sent: Collection[str], codes: Iterable[CodeType]) -> None:
+    """Raise :class:`OptionError` for a name that nothing in the cell, nor in the functions that go along, binds.
+
+    Where that cannot be told (``exec``, ``import *``, magics) the ranks say it.
+    """
+    if facts.opaque or facts.binds_more:
+        return
+    known = facts.bound | set(sent)
+    unknown = [name for name in names if name not in known]
+    stored = {name for code in codes for name in _names(code)} if unknown else set()  # `global` in a function
+    for name in unknown:
+        if name not in stored:
+            close = difflib.get_close_matches(name, sorted(known), n=1)
+            mend = f"did you mean {close[0]}?" if close else "gather a name that every rank makes"
+            raise OptionError(f"--gather {name}: the cell makes no such name", mend=mend)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+_MOST_TROUBLES = 5
+
+
+@dataclass
+class Prepared:
+    """A cell ready to be sent. Keep it until its values are applied: it holds the originals of the inputs."""
+
+    #: for CellPayload
+    out: list[str] | None = None
+    skip: list[str] = field(default_factory=list)
+    reevaluate: dict[str, str] = field(default_factory=dict)
+    ambient: bytes = b""
+    #: environment variables that the notebook set itself, and those that it deleted
+    env: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+    modules: dict[str, bytes] = field(default_factory=dict)
+    sys_path: list[str] = field(default_factory=list)
+    #: the graph: inline when ``total_bytes`` <= INLINE_LIMIT_BYTES (``Graph(stream, [bytes(b) for b in buffers])``),
+    #: else ``write_graph(paths.inputs, stream, buffers)`` -> digest, ``Graph(file="inputs.graph", digest=digest)``
+    stream: bytes = b""
+    buffers: list[memoryview] = field(default_factory=list)
+    total_bytes: int = 0
+    #: where each name is in it (see ``Dump``)
+    spans: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    #: for RunRequest.imports
+    imports: list[str] = field(default_factory=list)
+    #: for RunRequest.packages: all that may be imported; and whether local modules were too large to go along
+    packages: list[str] = field(default_factory=list)
+    unshipped: bool = False
+    #: for RunRequest.used
+    used: list[UsedInput] = field(default_factory=list)
+    #: for the receipt and --estimate
+    sent: list[ValueInfo] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: what to say before the run is queued
+    warnings: list[str] = field(default_factory=list)
+    #: names held back because they look like secrets
+    held_back: list[str] = field(default_factory=list)
+    #: whether the body calls input() or getpass()
+    asks_input: bool = False
+    #: whether it, or a function that goes along, joins a process group
+    joins_group: bool = False
+    #: name -> object that was sent
+    originals: dict[str, Any] = field(default_factory=dict)
+    #: name -> object that was not sent, and that the cell perhaps unbinds
+    unsent: dict[str, Any] = field(default_factory=dict)
+    #: name -> object that is fetched if the cell asks for it, and how large it is at least
+    held: dict[str, Any] = field(default_factory=dict)
+    held_bytes: dict[str, int] = field(default_factory=dict)
+    #: names that the cell is going to bind
+    binds: list[str] = field(default_factory=list)
+    #: id -> (number in the stream, object) of everything that was sent
+    memo: Mapping[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def add_fetched(self, name: str, value: Any, info: ValueInfo, memo: Mapping[int, tuple[int, Any]]) -> None:
+        """The cell has asked for a name: it is an input like those that were sent."""
+        self.originals[name] = value
+        self.sent.append(info)
+        self.memo = {**self.memo, **memo}
+
+    def call_by(self, labels: Mapping[str, str]) -> None:
+        """Give names that are ours the names that people know (for records and receipts; the graph keeps its own)."""
+        if not labels:
+            return
+        self.spans = {labels.get(name, name): span for name, span in self.spans.items()}
+        self.used = [replace(each, name=labels.get(each.name, each.name)) for each in self.used]
+        self.sent = [replace(each, name=labels.get(each.name, each.name)) for each in self.sent]
+
+
+class Collector:
+    """Takes from ``names`` what is to be sent; one per process."""
+
+    def __init__(self, names: dict[str, Any], realm: Realm) -> None:
+        self._names = names
+        self._realm = realm
+        self._modules = LocalModules()
+        #: which run made which object
+        self.origins = ResultOrigins()
+        #: (name, value) → the placeholder, where a run in the background is still making the value
+        self.awaits: Awaits = placeholder
+        #: what was set in libraries, by the name under which it travels
+        self.local_modules: list[str] = []
+        #: what cells set in modules that only they have imported
+        self.away = AwayModules(self._modules.version)
+        #: environment variables that were held back, and this was said
+        self._said: set[str] = set()
+        self.patched: Callable[[], dict[str, Any]] = dict
+
+    def collect(
+        self,
+        facts: CellFacts,
+        choice: Choice,
+        ledger: DeviceLedger,
+        *,
+        ambient: bytes,
+        more: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Prepared:
+        """Find and serialise what code with these ``facts`` needs, and ``more``, which no name of the process holds.
+
+        ``labels``: what people call those names.
+
+        Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
+        name, path, reason, way out), StoreError (a value of which part was lost with its file).
+        """
+        selection = Selection(self._names, facts, choice, ledger, self.awaits)
+        first = selection.first()
+        first |= selection.add(more or {})
+        dump = codec.dump(
+            first,
+            self._realm,
+            follow=selection.follow,
+            home=selection.home,
+            rest=selection.rest,
+            rest_bytes=choice.implicit_bytes,
+            state=lambda needed, codes: self._state(selection, facts.modules | needed | imported_in(codes)),
+            facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
+        )
+        self._refuse_failures(dump.failed, selection, labels or {})
+        refuse_torn(dump.buffers)
+        check_gather(choice.gather, facts, selection.sent, dump.codes)
+        prepared = self._prepared(facts, choice, selection, dump)
+        prepared.ambient = ambient
+        self._add_environment(prepared, choice)
+        prepared.call_by(labels or {})
+        return prepared
+
+    def _add_environment(self, prepared: Prepared, choice: Choice) -> None:
+        own = environment.set_since_start(but=choice.environment)
+        prepared.env = {name: value for name, value in own.values.items() if value is not None}
+        prepared.unset = [name for name, value in own.values.items() if value is None]
+        for names, why in ((own.secret, "looks like a secret"), (own.large, "is large")):
+            for name in names:
+                if name not in self._said:
+                    way = choice.ways.variable.format(name=name)
+                    prepared.warnings.append(f"environment variable {name} {why} and is held back: {way}")
+        self._said |= {*own.secret, *own.large}
+
+    def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+        here = self._modules.local(needed, self._modules.added_paths())
+        self.local_modules = here.loaded
+        away, set_there = self.away.among(here.tops)
+        tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
+        found = self.patched().items()
+        patches = {name: value for name, value in found if place_of(name)[0].partition(".")[0] in tops}
+        state = selection.state(here.loaded, patches, set_there)
+        return state, {"local": [*here.loaded, *away], "tops": here.tops, "edited": here.edited}
+
+    def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
+        selection.say_unsent(failed)
+        needed = [name for name in failed if not selection.is_optional(name)]
+        for name in failed:
+            if name not in needed and name not in selection.implicit and not is_state(name):
+                trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
+                selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
+        if not needed:
+            return
+        troubles = [
+            find_trouble(labels.get(name, name), selection.sent[name], self._realm, failed[name]) for name in needed
+        ]
+        named = "; ".join(map(str, troubles[:_MOST_TROUBLES]))
+        more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
+        names = ",".join(needed[:_MOST_TROUBLES])
+        mend = f"make it inside the cell, or hold it back with --skip {names}"
+        mend = "make it inside the function" if labels else mend
+        mends = [error.mend if isinstance(error := failed[name], CannotSendError) else mend for name in needed]
+        raise CannotSendError(f"cannot send {named}{more}", mend="; ".join(dict.fromkeys(mends)))
+
+    def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
+        added = self._modules.added_paths()
+        known = dump.modules | imported_in(dump.codes)
+        shipped, local, notes = self._modules.ship(facts.modules | known, added)
+        sent = _sent(selection, dump)
+        notes += dump.notes("was sent")
+        return Prepared(
+            out=choice.out,
+            skip=choice.skip,
+            reevaluate=selection.reevaluate(),
+            modules=shipped,
+            sys_path=added,
+            stream=dump.stream,
+            buffers=dump.buffers,
+            total_bytes=dump.total_bytes,
+            spans=dump.spans,
+            imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local),
+            packages=self._modules.required(facts.imports | facts.modules | known, local),
+            unshipped=bool(local) and not shipped,
+            used=used_inputs(sent, dump, self.origins, selection.sent),
+            sent=sent,
+            notes=[*selection.notes, *notes],
+            warnings=selection.warnings,
+            held_back=selection.held_back,
+            asks_input=facts.asks_input,
+            joins_group=facts.joins_group or any(JOINS_GROUP in code.co_names for code in dump.codes),
+            originals={name: selection.sent[name] for name in dump.sizes},
+            held={name: selection.sent[name] for name in selection.held},
+            held_bytes=selection.held,
+            unsent={
+                name: self._names[name]
+                for name in facts.deleted - dump.sizes.keys() - set(choice.skip)
+                if name in self._names and not is_machinery(name) and not is_last_output(name)
+            },
+            memo=dump.memo,
+        )
+
+
+def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:
+    modules = selection.module_names()
+    return [
+        ValueInfo(name, type(selection.sent[name]).__name__, size)
+        for name, size in dump.sizes.items()
+        if name not in modules and not is_state(name)
+    ]

@@ -1,0 +1,114 @@
+"""What executed cells have set in libraries: ``ssl._create_default_https_context = …``, ``np.float = float``.
+
+Modules of the notebook's own are looked at as a whole; a library only where a cell says that it sets something.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..analysis.scopes import dotted
+from ..serialization.process_state.local_modules import name_of
+
+#: cells that may hold such an assignment
+_SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
+_ABSENT = object()
+#: each process has its own
+_OF_THE_PROCESS = frozenset(
+    {
+        "sys.stdout",
+        "sys.stderr",
+        "sys.stdin",
+        "sys.path",
+        "sys.modules",
+        "sys.displayhook",
+        "sys.excepthook",
+        "os.environ",
+    }
+)
+
+
+def assigned_attributes(tree: ast.AST) -> set[str]:
+    """Chains such as ``np.float`` to which code assigns outside of its functions."""
+    return {chain for target in _targets(tree) if isinstance(target, ast.Attribute) and (chain := dotted(target))}
+
+
+def _targets(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Assign):
+            yield from child.targets
+        elif isinstance(child, ast.AugAssign | ast.AnnAssign):
+            yield child.target
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _targets(child)
+
+
+class LibraryPatches:
+    """Reads the history of ``cells`` once, as it grows; ``names`` are what they have bound."""
+
+    def __init__(self, names: dict[str, Any], cells: Callable[[], Sequence[str]]) -> None:
+        self._names = names
+        self._cells = cells
+        self._read = 0
+        self._chains: dict[str, None] = {}
+
+    def found(self) -> dict[str, Any]:
+        """What is there now, by the name under which it travels."""
+        cells = self._cells()
+        if len(cells) < self._read:  # the history was reset
+            self._read = 0
+        for source in cells[self._read :]:
+            self._look_at(source)
+        self._read = len(cells)
+        return dict(place for place in map(self._place, self._chains) if place is not None)
+
+    def stay_away(self, tree: ast.AST, local: Iterable[str]) -> list[str]:
+        """Chains that this cell sets in a library, where they will stay; ``local``: modules whose state comes back."""
+        tops = {name.partition(".")[0] for name in local}
+        owners = {chain: self._owner(chain) for chain in sorted(assigned_attributes(tree))}
+        return [
+            chain
+            for chain, owner in owners.items()
+            if owner is not None and _module_of(owner).partition(".")[0] not in tops
+        ]
+
+    def _look_at(self, source: str) -> None:
+        if _SUSPECT.search(source) is None:
+            return
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return
+        self._chains |= dict.fromkeys(sorted(assigned_attributes(tree)))
+
+    def _place(self, chain: str) -> tuple[str, Any] | None:
+        owner, attribute = self._owner(chain), chain.rpartition(".")[2]
+        value = _ABSENT if owner is None else vars(owner).get(attribute, _ABSENT)
+        if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
+            return None
+        path = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
+        return name_of(_module_of(owner), path), value
+
+    def _owner(self, chain: str) -> Any:
+        """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""
+        root, *path = chain.split(".")[:-1]
+        owner = self._names[root] if root in self._names else sys.modules.get(root)
+        for part in path:
+            owner = vars(owner).get(part) if type(owner) is types.ModuleType or isinstance(owner, type) else None
+        if type(owner) is types.ModuleType:
+            return owner if owner.__name__ in sys.modules and owner.__name__ != "__main__" else None
+        return owner if isinstance(owner, type) and _is_importable(owner) else None
+
+
+def _module_of(owner: Any) -> str:
+    return str(owner.__module__ if isinstance(owner, type) else owner.__name__)
+
+
+def _is_importable(cls: type) -> bool:
+    module = sys.modules.get(cls.__module__)
+    return cls.__module__ != "__main__" and module is not None and vars(module).get(cls.__qualname__) is cls

@@ -1,0 +1,280 @@
+"""Local modules to ship, packages to require."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import os
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+from ..serialization.process_state.local_modules import loaded_below
+
+_MOST_BYTES = 8 << 20
+_MOST_FILES = 2000
+#: in a note on modules
+_MOST_NAMED = 4
+_DATA_SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sql", ".pyi"})
+_MOST_DATA_BYTES = 256 << 10
+_NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+_OURS = frozenset({"jupyter_gpu_release", "cloudpickle", "__main__", "__mp_main__", "ipykernel_launcher"})
+
+
+class LoadedHere(NamedTuple):
+    """Local modules: ``tops``, and those in them that this process has loaded, ``edited`` ones apart."""
+
+    tops: list[str]
+    loaded: list[str]
+    edited: list[str]
+
+
+class LocalModules:
+    """Finds modules beside the notebook (or on folders that it added to ``sys.path``) and reads their source.
+
+    Files are read again when they changed; what they import from the same folders goes along.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[Path, tuple[tuple[int, int], bytes]] = {}
+        self._imports: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+        #: which file a module was when it was first seen
+        self._loaded: dict[str, tuple[ModuleSpec, tuple[int, int]]] = {}
+        self._installed = _installed_folders()
+
+    def added_paths(self) -> list[str]:
+        """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
+        found, here = [], _current_folder()
+        for entry in sys.path if here else ():
+            folder = os.path.abspath(entry)
+            if entry and folder != here and os.path.isdir(folder) and not self._is_installed(folder):
+                found.append(folder)
+        return list(dict.fromkeys(found))
+
+    def ship(self, names: Iterable[str], added: Iterable[str]) -> tuple[dict[str, bytes], set[str], list[str]]:
+        """Sources of those modules of ``names`` that are local: relative path → bytes; their top-level names; notes."""
+        roots = [Path(folder) for folder in (_current_folder(), *added) if folder]
+        waiting = {name.partition(".")[0] for name in names}
+        files: dict[str, bytes] = {}
+        local: set[str] = set()
+        seen: set[str] = set()
+        while waiting:
+            top = waiting.pop()
+            seen.add(top)
+            found = self._find(top, roots)
+            if found is None:
+                continue
+            local.add(top)
+            root, paths = found
+            for path in paths:
+                files[str(path.relative_to(root))] = self._read(path)
+                waiting |= self._imported_by(path) - seen
+        size = sum(map(len, files.values()))
+        if size > _MOST_BYTES:
+            named = ", ".join(sorted(local)[:_MOST_NAMED]) + (" …" if len(local) > _MOST_NAMED else "")
+            note = f"local modules are too large to ship ({named}: {size >> 20} MiB); nodes must see their folders"
+            return {}, local, [note]
+        return files, local, []
+
+    def local(self, names: Iterable[str], added: Iterable[str]) -> LoadedHere:
+        """Those of ``names`` and what they import that are local, and what of them is loaded here."""
+        _, local, _ = self.ship(names, added)
+        here: dict[bool, list[str]] = {False: [], True: []}
+        for name in loaded_below(local) if local else ():
+            here[self._is_edited(sys.modules[name])].append(name)
+        return LoadedHere(sorted(local), here[False], here[True])
+
+    def version(self, top: str) -> object:
+        """Of the files of a local module, to compare with; None: it is none."""
+        found = self._find(top, [Path(folder) for folder in (_current_folder(), *self.added_paths()) if folder])
+        return None if found is None else [(str(path), _stamp(path)) for path in found[1]]
+
+    def _is_edited(self, module: types.ModuleType) -> bool:
+        """Whether its file is another one than this process has loaded, as far as can be told."""
+        source, spec = getattr(module, "__file__", None), module.__spec__
+        if not source or spec is None or not os.path.isfile(source):
+            return False
+        is_compiled = _is_compiled_from(Path(source), spec.cached) if spec.cached else None
+        if is_compiled is not None:
+            return not is_compiled
+        known = self._loaded.get(module.__name__)
+        if known is None or known[0] is not spec:  # a reload makes a new one
+            known = self._loaded[module.__name__] = (spec, _stamp(Path(source)))
+        return known[1] != _stamp(Path(source))
+
+    def required(self, names: Iterable[str], local: set[str]) -> list[str]:
+        """Top-level names that the cluster must have installed."""
+        tops = {name.partition(".")[0] for name in names}
+        return sorted(tops - local - _OURS - sys.stdlib_module_names - set(sys.builtin_module_names))
+
+    # ---------------------------------------------------------------------------------- inside
+    def _is_installed(self, folder: str) -> bool:
+        return any(folder == known or folder.startswith(known + os.sep) for known in self._installed)
+
+    def _find(self, top: str, roots: list[Path]) -> tuple[Path, list[Path]] | None:
+        if top in sys.stdlib_module_names or top in _OURS or not top.isidentifier():
+            return None
+        loaded = getattr(sys.modules.get(top), "__file__", None)
+        if loaded and self._is_installed(os.path.abspath(loaded)):
+            return None
+        for root in roots:
+            single = root / f"{top}.py"
+            if single.is_file():
+                return root, [single]
+            package = root / top
+            if package.is_dir() and self._is_local_package(top, package):
+                paths = list(_package_files(package))
+                if any(path.suffix == ".py" for path in paths):
+                    return root, paths
+        return None
+
+    def _is_local_package(self, top: str, package: Path) -> bool:
+        """A folder without ``__init__.py`` is a package only where no installed one has that name."""
+        if self._is_installed(str(package)):
+            return False
+        if (package / "__init__.py").is_file():
+            return True
+        spec = PathFinder.find_spec(top, self._installed)
+        return spec is None or spec.origin is None
+
+    def _read(self, path: Path) -> bytes:
+        stamp = _stamp(path)
+        known = self._sources.get(path)
+        if known is None or known[0] != stamp:
+            known = self._sources[path] = (stamp, path.read_bytes())
+        return known[1]
+
+    def _imported_by(self, path: Path) -> frozenset[str]:
+        """Top-level names that a source file imports anywhere (relative imports stay in its package)."""
+        if path.suffix != ".py":
+            return frozenset()
+        stamp = _stamp(path)
+        known = self._imports.get(path)
+        if known is None or known[0] != stamp:
+            known = self._imports[path] = (stamp, _imports_of(self._read(path)))
+        return known[1]
+
+
+def _is_compiled_from(source: Path, compiled: str) -> bool | None:
+    """Whether ``compiled`` was made from the file as it is now; None: there is no telling."""
+    try:
+        found = source.stat()
+        with open(compiled, "rb") as file:
+            header = file.read(16)
+    except OSError:
+        return None
+    flags, changed_s, size = (int.from_bytes(header[at : at + 4], "little") for at in (4, 8, 12))
+    return None if flags else (changed_s, size) == (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF)
+
+
+def _current_folder() -> str:
+    """Empty when it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _installed_folders() -> list[str]:
+    paths = sysconfig.get_paths()
+    keys = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    folders = [*(paths[key] for key in keys), *site.getsitepackages(), site.getusersitepackages()]
+    return sorted({os.path.abspath(folder) for folder in folders})
+
+
+def _package_files(package: Path) -> Iterable[Path]:
+    count = 0
+    for folder, folders, names in os.walk(package):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_SHIPPED]
+        for name in names:
+            path = Path(folder, name)
+            is_data = path.suffix in _DATA_SUFFIXES and path.stat().st_size <= _MOST_DATA_BYTES
+            if path.suffix == ".py" or is_data:
+                count += 1
+                if count > _MOST_FILES:
+                    return
+                yield path
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _imports_of(source: bytes) -> frozenset[str]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return frozenset(names)
+
+
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
+_EXTENDED_ARG = dis.EXTENDED_ARG
+
+
+def loaded_submodules(modules: dict[str, str], chains: Iterable[str], codes: Iterable[types.CodeType]) -> list[str]:
+    """Submodules, loaded here, that the cell's attribute chains or its functions may mean.
+
+    ``modules``: name in the notebook → name of the module it holds.
+    """
+    if not modules:
+        return []
+    found: dict[str, None] = {}
+    for chain in chains:
+        root, _, rest = chain.partition(".")
+        if root in modules:
+            _descend(modules[root], rest.split("."), found)
+    tokens = {token for code in codes for token in _names_in(code)}
+    for module in set(modules.values()) if tokens else ():
+        _among(module, tokens, found)
+    return list(found)
+
+
+def _descend(module: str, parts: list[str], found: dict[str, None]) -> None:
+    for part in parts:
+        module = f"{module}.{part}"
+        if not isinstance(sys.modules.get(module), types.ModuleType):
+            return
+        found[module] = None
+
+
+def _among(module: str, tokens: set[str], found: dict[str, None]) -> None:
+    for token in tokens:
+        name = f"{module}.{token}"
+        if name not in found and isinstance(sys.modules.get(name), types.ModuleType):
+            found[name] = None
+            _among(name, tokens, found)
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_in(constant)
+    return names
+
+
+def imported_in(codes: Iterable[types.CodeType]) -> set[str]:
+    """Modules that these functions import when they run."""
+    found: set[str] = set()
+    for code in codes:
+        raw, extended = code.co_code, 0
+        for at in range(0, len(raw), 2):
+            argument = raw[at + 1] | extended << 8
+            extended = argument if raw[at] == _EXTENDED_ARG else 0
+            if raw[at] == _IMPORT_NAME:
+                found.add(code.co_names[argument])
+        found |= imported_in(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return found

@@ -1,0 +1,391 @@
+"""Which names go, device choices, placement on devices."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..analysis.device_choices import Assignment, DeviceLedger
+from ..analysis.facts import CellFacts
+from ..analysis.names import HISTORY, is_last_output, is_machinery
+from ..analysis.reflection import Reflection, reflection_in_query, reflection_in_text, reflection_of
+from ..errors import CannotSendError, OptionError
+from ..host.secrets import looks_secret
+from ..serialization import codec, device_marks
+from ..serialization.pickler import global_reads
+from ..serialization.process_state.local_modules import is_state, place_of, state_of
+from ..serialization.sharing.array_memory import writing_order
+from ..units import format_bytes
+from .placeholders import NeedsRunError, Pending
+
+_ATOMS = (str, bool, int, float, type(None))
+_DEVICE_WORDS = ("cpu", "cuda", "gpu", "mps", "xpu")
+
+
+def is_device_choice(value: Any, *, strictly: bool) -> bool:
+    """Whether evaluating again makes sense: a device, a word, a flag, a number, a small dict of such.
+
+    ``strictly``: only a device or the name of one (the expression runs a function of the notebook).
+    """
+    if type(value).__name__ in ("device", "dtype", "Device", "LogicalDevice", "PhysicalDevice"):
+        return True
+    if strictly:
+        return isinstance(value, str) and value.partition(":")[0].lower() in _DEVICE_WORDS
+    if isinstance(value, (list, tuple)):
+        return all(is_device_choice(part, strictly=False) for part in value)
+    if isinstance(value, dict):
+        return all(is_device_choice(part, strictly=False) for part in value.values())
+    return isinstance(value, _ATOMS)
+
+
+def follow_placement(name: str, value: Any, ledger: DeviceLedger) -> None:
+    """``model.to(device)`` ran on the CPU kernel: the GPU cell shall find the model on its device."""
+    placed = ledger.placed.get(name)
+    if placed is None or "torch" not in sys.modules:
+        return
+    for tensor in _tensors(value):
+        if tensor.device.type != "cpu":
+            continue
+        if not placed:
+            device_marks.unmark_tensor(tensor)
+        elif not device_marks.tensor_mark(tensor):
+            device_marks.mark_tensor(tensor, "cuda")
+
+
+def _tensors(value: Any) -> list[Any]:
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.Tensor):
+        return [value] if value.layout is torch.strided else []
+    if isinstance(value, torch.nn.Module):
+        return [*value.parameters(), *value.buffers()]
+    return []
+
+
+#: the usual ``c.GpuRelease.implicit_send_max``
+IMPLICIT_SEND_BYTES = 64 << 20
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How the user sends what was held back: a cell's options, or a launched function's keywords."""
+
+    name: str = "--in +{name} sends it"
+    variable: str = "--export {name} sends it"
+    attribute: str = "set it in the cell"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
+    ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
+    ``environment``: variables of ``--env`` and ``--export``; ``implicit_bytes``: how much goes along where any name
+    may be looked up (``c.GpuRelease.implicit_send_max``); ``ways``: what warnings advise.
+    """
+
+    include: list[str] | None = None
+    include_more: list[str] = field(default_factory=list)
+    out: list[str] | None = None
+    skip: list[str] = field(default_factory=list)
+    gather: list[str] = field(default_factory=list)
+    environment: frozenset[str] = frozenset()
+    implicit_bytes: int = IMPLICIT_SEND_BYTES
+    ways: Ways = Ways()
+    #: the kernel waits for the cell, so what has no room is fetched when the cell asks for it
+    fetches: bool = False
+
+    @classmethod
+    def of(
+        cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
+    ) -> Choice:
+        """From the options' words; a ``+`` before a name of ``--in`` means *in addition*."""
+        words = list(send) if send is not None else []
+        exact = [word for word in words if not word.startswith("+")]
+        more = [word[1:] for word in words if word.startswith("+")]
+        return cls(exact or None, more, list(out) if out is not None else None, list(skip))
+
+
+_LONGEST_REASON = 80
+
+Awaits = Callable[[str, Any], Pending | None]
+
+
+def placeholder(_name: str, value: Any) -> Pending | None:
+    """``value``, if it stands for one that is not there yet."""
+    return value if isinstance(value, Pending) else None
+
+
+class Selection:
+    """Decides name by name, first for what the cell reads, then for what its functions read."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        facts: CellFacts,
+        choice: Choice,
+        ledger: DeviceLedger,
+        awaits: Awaits = placeholder,
+    ) -> None:
+        self._namespace = namespace
+        self._awaits = awaits
+        self._facts = facts
+        self._choice = choice
+        self._ledger = ledger
+        self._chosen = {*(choice.include or ()), *choice.include_more}
+        self._skipped = frozenset(choice.skip)
+        self._choices: dict[str, Assignment] = {}
+        #: everything given out so far
+        self.sent: dict[str, Any] = {}
+        self.held_back: list[str] = []
+        self.notes: list[str] = []
+        #: said before the run is queued
+        self.warnings: list[str] = []
+        self._reflection = Reflection()
+        self._reflect(facts.reflection, facts.bound)
+        #: names that go along if they can, since any may be looked up
+        self.implicit: set[str] = set()
+        #: those of them that have no room, and can be fetched → bytes at least
+        self.held: dict[str, int] = {}
+        #: attributes of libraries that the notebook has set
+        self._patched: set[str] = set()
+        #: such names that are not ready
+        self._unready: list[str] = []
+        self._refuse_unknown()
+
+    def _refuse_unknown(self) -> None:
+        for name in sorted(self._chosen):
+            if name not in self._namespace or is_machinery(name):
+                raise OptionError(f"--in {name}: the notebook has no such name", mend="check the spelling")
+        for name in sorted(self._facts.reads & HISTORY - self._skipped):
+            if name in self._namespace and self._choice.include is None:
+                raise CannotSendError(
+                    f"`{name}` is this session's whole history, it stays in the kernel",
+                    mend="give the value a name before the cell (x = Out[3]) and use that",
+                )
+
+    def first(self) -> dict[str, Any]:
+        """Values of the names that the cell itself reads."""
+        names = self._chosen | self._facts.reads | self._facts.hints | self._reflection.names
+        found: dict[str, Any] = {}
+        for name in self._classes() if self._reflection.all_classes else ():
+            found |= self._with_device_choice(name)
+        for name in sorted(names & self._namespace.keys()):
+            found |= self._with_device_choice(name)
+        # what a view looks at comes before the view
+        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
+
+    def add(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send these, too, whatever the namespace holds."""
+        self.sent |= values
+        return values
+
+    def follow(self, name: str) -> dict[str, Any]:
+        """A function reads this global: what to send because of it."""
+        return self._with_device_choice(name) if name in self._namespace else {}
+
+    def home(self, thing: Any) -> dict[str, Any]:
+        """A class or function travels: the name by which ``pickle`` finds it, if it finds it here.
+
+        The object goes along in any case, so this asks no more than whether the name is to be skipped. For a function
+        that looks names up by text, these too.
+        """
+        found = self._looked_up_by(thing) if isinstance(thing, types.FunctionType) else {}
+        return found | self._home(thing)
+
+    def _home(self, thing: Any) -> dict[str, Any]:
+        if getattr(thing, "__module__", None) != "__main__":
+            return {}
+        root, *parts = thing.__qualname__.split(".")
+        found = self._namespace.get(root)
+        if root in self._skipped or functools.reduce(_static_attribute, parts, found) is not thing:
+            return {}
+        self.sent.setdefault(root, found)
+        return {root: found}
+
+    def _looked_up_by(self, function: types.FunctionType) -> dict[str, Any]:
+        if function.__globals__ is not self._namespace:
+            return {}
+        asked = reflection_of(function)
+        before = set(self._reflection.names)
+        self._reflect(asked, set(function.__code__.co_varnames) | set(function.__code__.co_freevars))
+        names = [*self._classes()] if asked.all_classes else []
+        found: dict[str, Any] = {}
+        for name in [*names, *sorted(self._reflection.names - before)]:
+            found |= self._with_device_choice(name)
+        return found
+
+    def _reflect(self, asked: Reflection, bound: Collection[str]) -> None:
+        """Look up what is meant by name; ``bound``: names that are not (or no longer) the notebook's."""
+        self._reflection.add(asked)
+        texts = [(name, reflection_in_text) for name in asked.texts]
+        for name, read in [*texts, *((name, reflection_in_query) for name in asked.queries)]:
+            value = None if name in bound else self._namespace.get(name)
+            if isinstance(value, str):
+                self._reflection.add(read(value))
+            elif isinstance(value, types.CodeType):
+                self._reflection.names |= global_reads(value).keys()
+            elif value is None:
+                self._reflection.any_name |= name in asked.texts or "pandas" in sys.modules
+
+    def _classes(self) -> list[str]:
+        """In the order in which the notebook defined them."""
+        return [name for name, value in self._namespace.items() if isinstance(value, type) and _is_own(value)]
+
+    def rest(self) -> dict[str, Any]:
+        """All that could be meant where names are looked up by text that is not known before the cell runs."""
+        if not self._reflection.any_name or self._choice.include is not None:
+            return {}
+        found: dict[str, Any] = {}
+        self._unready.clear()
+        for name, value in list(self._namespace.items()):
+            if name in found or is_last_output(name) or (name in self.sent and name not in self.implicit):
+                continue
+            if self._awaits(name, value) is not None:
+                self._unready.append(name)
+            elif self._may_go(name):
+                self.implicit.add(name)
+                found |= self._with_device_choice(name)
+        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
+
+    def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
+        """What was set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and
+        (``patches``) in libraries.
+        """
+        if self._choice.include is not None:
+            return {}
+        found = {name: value for name, value in {**state_of(modules), **away}.items() if not _is_secret(name, value)}
+        for name, value in patches.items():
+            if _is_secret(name, value):
+                place = ".".join(place_of(name))
+                sentence = f"`{place}` looks like a secret and is held back: {self._choice.ways.attribute}"
+                self.warnings += [sentence] if sentence not in self.warnings else []
+            else:
+                self._patched.add(name)
+                found[name] = value
+        self.sent |= found
+        return found
+
+    def say_unsent(self, failed: Mapping[str, Exception]) -> None:
+        """Which of the names that could be meant do not go along, and why."""
+        large = {name: error.bytes for name, error in failed.items() if isinstance(error, codec.NoRoomError)}
+        if self._choice.fetches:
+            self.held = {name: size for name, size in large.items() if name in self.implicit}
+        unsent = [f"`{name}` (still being made)" for name in self._unready]
+        lacking = [name for name in failed if name in self.implicit and name not in self.held]
+        unsent += [f"`{name}` ({_why(failed[name])})" for name in lacking]
+        for name, error in failed.items():
+            if name in self._patched:
+                place = ".".join(place_of(name))
+                self.notes.append(f"`{place}` was set in the notebook and is not so in the cell: {_why(error)}")
+            elif is_state(name) and isinstance(error, codec.NoRoomError):
+                place = ".".join(place_of(name))
+                self.notes.append(f"`{place}` ({_why(error)}) is too large, the cell has what importing makes it")
+        held = [f"`{name}` ({format_bytes(size)})" for name, size in self.held.items()]
+        said = [f"fetched if the cell asks for it: {_listed(held)}"] if held else []
+        way = self._choice.ways.name.format(name="NAME").replace("sends it", "sends one")
+        said += [f"not sent: {_listed(unsent)} ({way})"] if unsent else []
+        if said:
+            self.warnings.append(f"this code looks names up by text, which could mean any; {'; '.join(said)}")
+
+    def is_optional(self, name: str) -> bool:
+        """Whether the cell can do without: it is only perhaps read."""
+        looked_up = name in self._reflection.names and name not in self._facts.reads
+        may_lack = name in self._facts.hints or looked_up or name in self.implicit
+        return is_state(name) or (may_lack and name not in self._chosen)
+
+    def module_names(self) -> dict[str, str]:
+        """Sent names that hold modules → the module's full name."""
+        return {name: value.__name__ for name, value in self.sent.items() if isinstance(value, types.ModuleType)}
+
+    def reevaluate(self) -> dict[str, str]:
+        """Device choices among what was sent, in the order of evaluation."""
+        return {name: choice.expression for name, choice in self._choices.items()}
+
+    # ---------------------------------------------------------------------------------- inside
+    def _with_device_choice(self, name: str) -> dict[str, Any]:
+        found = self._take(name)
+        if name not in found:
+            return found
+        wanted = self._ledger.wanted([name])
+        if not wanted or not all(self._is_choice(part, choice) for part, choice in wanted.items()):
+            return found
+        for part, choice in wanted.items():
+            found |= self._take(part)
+            for read in sorted(choice.reads & self._namespace.keys()):
+                found |= self._take(read)
+        self._choices |= wanted
+        return found
+
+    def _is_choice(self, name: str, choice: Assignment) -> bool:
+        if name not in self._namespace or name in self._skipped:
+            return False
+        return is_device_choice(self._namespace[name], strictly=choice.through_function)
+
+    def _take(self, name: str) -> dict[str, Any]:
+        if name in self.sent:
+            return {name: self.sent[name]}
+        pending = self._awaits(name, self._namespace.get(name))
+        if pending is not None and name not in self._skipped:
+            raise NeedsRunError(name, pending)
+        if not self._may_go(name):
+            return {}
+        value = self.sent[name] = self._namespace[name]
+        follow_placement(name, value, self._ledger)
+        return {name: value}
+
+    def _may_go(self, name: str) -> bool:
+        if name in self._skipped or is_machinery(name) or name not in self._namespace:
+            return False
+        if is_last_output(name) and name not in self._facts.reads:
+            return False
+        value = self._namespace[name]
+        if name in self._chosen:
+            return True
+        if _is_ipythons(value):
+            return False
+        if self._choice.include is not None and not isinstance(value, types.ModuleType):
+            return False
+        if looks_secret(name, value):
+            self._hold_back(name)
+            return False
+        return True
+
+    def _hold_back(self, name: str) -> None:
+        if name not in self.held_back:
+            self.held_back.append(name)
+            way = self._choice.ways.name.format(name=name)
+            self.warnings.append(f"`{name}` looks like a secret and is held back: {way}")
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return looks_secret(place_of(name)[1].rpartition(".")[2], value)
+
+
+def _is_own(cls: type) -> bool:
+    return cls.__module__ == "__main__"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, codec.NoRoomError):
+        return format_bytes(error.bytes)
+    return textwrap.shorten(str(error) or type(error).__name__, _LONGEST_REASON, placeholder=" …")
+
+
+def _listed(words: list[str]) -> str:
+    more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+    return f"{', '.join(words[:_MOST_NAMED])}{more}"
+
+
+def _static_attribute(owner: Any, name: str) -> Any:
+    found = vars(owner).get(name) if isinstance(owner, type) else None
+    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+
+
+def _is_ipythons(value: Any) -> bool:
+    """``open`` and the like, which IPython puts into the namespace (it wears the name of the function it wraps)."""
+    return isinstance(value, types.FunctionType) and str(value.__globals__.get("__name__")).startswith("IPython.core")

@@ -1,0 +1,115 @@
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import type { IKernelsDocument, IRunsDocument, IServerStatus } from './types';
+
+const BASE = 'jupyter-gpu-release/api';
+
+/** A refusal of the server, or no answer at all (`status` 0). */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly mend = ''
+  ) {
+    super(message);
+  }
+}
+
+/** What the panel asks of the server; tests have their own. */
+export interface IApi {
+  status(): Promise<IServerStatus>;
+  runs(limit: number): Promise<IRunsDocument>;
+  kernels(): Promise<IKernelsDocument>;
+  cancelRun(run: string): Promise<void>;
+  releaseLease(lease: string): Promise<void>;
+  /** Answers until when it is kept (Unix seconds): the gateway has a maximum. */
+  extendLease(lease: string, keepS: number): Promise<number>;
+  releaseKernel(kernel: string): Promise<{ freedBytes: number | null }>;
+  keepKernel(kernel: string, keepS: number): Promise<void>;
+}
+
+interface IErrorBody {
+  message?: string;
+  error?: { message?: string; mend?: string };
+}
+
+/** The routes of the server extension, with Jupyter's own credentials and XSRF token. */
+export class Api implements IApi {
+  constructor(private _settings: ServerConnection.ISettings) {}
+
+  status(): Promise<IServerStatus> {
+    return this._ask<IServerStatus>('status');
+  }
+
+  runs(limit: number): Promise<IRunsDocument> {
+    return this._ask<IRunsDocument>(`runs?limit=${limit}&mine=1`);
+  }
+
+  kernels(): Promise<IKernelsDocument> {
+    return this._ask<IKernelsDocument>('kernels');
+  }
+
+  async cancelRun(run: string): Promise<void> {
+    await this._ask(`runs/${encodeURIComponent(run)}/cancel`, {});
+  }
+
+  async releaseLease(lease: string): Promise<void> {
+    await this._ask(`leases/${encodeURIComponent(lease)}/release`, {});
+  }
+
+  async extendLease(lease: string, keepS: number): Promise<number> {
+    const answer = await this._ask<{ until: number }>(
+      `leases/${encodeURIComponent(lease)}/extend`,
+      { keep_s: keepS }
+    );
+    return answer.until;
+  }
+
+  async releaseKernel(kernel: string): Promise<{ freedBytes: number | null }> {
+    const answer = await this._ask<{ freed_bytes?: number }>(
+      `kernels/${encodeURIComponent(kernel)}/release`,
+      {}
+    );
+    return { freedBytes: answer.freed_bytes ?? null };
+  }
+
+  async keepKernel(kernel: string, keepS: number): Promise<void> {
+    await this._ask(`kernels/${encodeURIComponent(kernel)}/keep`, {
+      keep_s: keepS
+    });
+  }
+
+  private async _ask<T>(
+    path: string,
+    body?: Record<string, number>
+  ): Promise<T> {
+    const url = URLExt.join(this._settings.baseUrl, BASE) + '/' + path;
+    const init: RequestInit =
+      body === undefined
+        ? { cache: 'no-store' }
+        : { method: 'POST', body: JSON.stringify(body) };
+    let response: Response;
+    try {
+      response = await ServerConnection.makeRequest(url, init, this._settings);
+    } catch (error) {
+      throw new ApiError(0, error instanceof Error ? error.message : '');
+    }
+    const text = await response.text();
+    if (!response.ok) {
+      throw refusal(response.status, text);
+    }
+    return JSON.parse(text) as T;
+  }
+}
+
+/** The sentence in an error answer, whoever wrote it. */
+export function refusal(status: number, text: string): ApiError {
+  let body: IErrorBody = {};
+  try {
+    body = JSON.parse(text) as IErrorBody;
+  } catch {
+    // a proxy's HTML page
+  }
+  const message = body.error?.message ?? body.message ?? `HTTP ${status}`;
+  return new ApiError(status, message, body.error?.mend ?? '');
+}

@@ -1,0 +1,82 @@
+import { IActiveRow, IKernelRow, IRunRow, isTerminal, waits } from './types';
+import { ICard } from './gpu-cards';
+import { ISnapshot } from './snapshot';
+
+export type Action =
+  | 'release'
+  | 'extend'
+  | 'cancel'
+  | 'attach'
+  | 'open'
+  | 'release-kernel'
+  | 'keep-kernel';
+
+type Who = Pick<ISnapshot, 'isAdmin' | 'mayAct' | 'me' | 'situation'>;
+
+/** Whether what belongs to `user` may be acted on. */
+function mayTouch(who: Who, user: string): boolean {
+  return (
+    who.mayAct &&
+    who.situation === 'ready' &&
+    (who.isAdmin || (user !== '' && user === who.me))
+  );
+}
+
+/** What the panel offers on a card; nothing that would be refused. */
+export function cardActions(card: ICard, who: Who): Action[] {
+  if (card.kernel) {
+    const open: Action[] = card.notebook ? ['open'] : [];
+    return who.mayAct && card.state === 'idle-kernel'
+      ? ['release-kernel', ...open]
+      : open;
+  }
+  const open: Action[] = card.notebook && card.mine ? ['open'] : [];
+  if (!mayTouch(who, card.user)) {
+    return open;
+  }
+  switch (card.state) {
+    case 'warm':
+      return ['release', 'extend', ...open];
+    case 'running':
+      return ['cancel', ...open];
+    default:
+      return open;
+  }
+}
+
+/** What the panel offers on one of my runs. */
+export function runActions(run: IRunRow, who: Who): Action[] {
+  const open: Action[] = run.notebook ? ['open'] : [];
+  if (!mayTouch(who, run.user)) {
+    return open;
+  }
+  if (!isTerminal(run.state)) {
+    const end: Action[] = run.state === 'persisting' ? [] : ['cancel'];
+    return waits(run.state) || !run.notebook
+      ? [...end, ...open]
+      : [...end, 'attach', ...open];
+  }
+  return run.detached && run.notebook ? ['attach', ...open] : open;
+}
+
+/** What the panel offers on a waiting run. */
+export function queueActions(row: { user: string }, who: Who): Action[] {
+  return mayTouch(who, row.user) ? ['cancel'] : [];
+}
+
+/** What the panel offers on a kernel that holds GPU memory. */
+export function kernelActions(kernel: IKernelRow, who: Who): Action[] {
+  const open: Action[] = kernel.path ? ['open'] : [];
+  if (!who.mayAct) {
+    return open;
+  }
+  const isDue =
+    typeof kernel.due_s === 'number' && typeof kernel.kept_s !== 'number';
+  const keep: Action[] = isDue ? ['keep-kernel'] : [];
+  return kernel.busy ? open : ['release-kernel', ...keep, ...open];
+}
+
+/** Whether ending this run throws work away, so that the user is asked first. */
+export function losesWork(run: Pick<IActiveRow, 'state'> | undefined): boolean {
+  return run !== undefined && !waits(run.state);
+}

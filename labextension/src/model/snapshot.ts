@@ -1,0 +1,202 @@
+import {
+  IActiveRow,
+  IChoices,
+  IKernelRow,
+  IKernelsDocument,
+  IProblem,
+  IQueueRow,
+  IRunRow,
+  IServerStatus,
+  IUsage,
+  isTerminal,
+  waits
+} from './types';
+import { hostOf, IHost, localHosts } from './gpu-cards';
+import { usageOf } from './usage';
+
+export interface ICounts {
+  total: number;
+  free: number;
+  held: number;
+  external: number;
+  waiting: number;
+  mine: number;
+}
+
+/** Why the panel shows what it shows. */
+export type Situation =
+  | 'loading'
+  | 'ready'
+  | 'no-gpu'
+  | 'no-cluster'
+  | 'gateway-down'
+  | 'refused'
+  | 'not-permitted'
+  | 'not-enabled'
+  | 'offline';
+
+/** Everything that the views show, taken at one moment. */
+export interface ISnapshot {
+  /** Unix seconds by the browser's clock */
+  at: number;
+  situation: Situation;
+  message: string;
+  mend: string;
+  /** seconds until the server tries the gateway again */
+  nextTryS: number;
+  me: string;
+  isAdmin: boolean;
+  mayAct: boolean;
+  simulated: boolean;
+  cluster: string;
+  /** whether what is shown is the cluster's; else it is this machine's only */
+  isClusterKnown: boolean;
+  counts: ICounts;
+  hosts: IHost[];
+  queue: IQueueRow[];
+  active: IActiveRow[];
+  runs: IRunRow[];
+  kernels: IKernelRow[];
+  usage: { today: IUsage; week: IUsage } | null;
+  choices: IChoices;
+  problems: IProblem[];
+}
+
+const NO_COUNTS: ICounts = {
+  total: 0,
+  free: 0,
+  held: 0,
+  external: 0,
+  waiting: 0,
+  mine: 0
+};
+
+/** What is known before the first answer. */
+export const NOTHING: ISnapshot = {
+  at: 0,
+  situation: 'loading',
+  message: '',
+  mend: '',
+  nextTryS: 0,
+  me: '',
+  isAdmin: false,
+  mayAct: false,
+  simulated: false,
+  cluster: '',
+  isClusterKnown: false,
+  counts: NO_COUNTS,
+  hosts: [],
+  queue: [],
+  active: [],
+  runs: [],
+  kernels: [],
+  usage: null,
+  choices: {},
+  problems: []
+};
+
+/** Put the server's answers together. Pure: `now` is in Unix seconds; `known`: who asked before the cluster went away. */
+export function takeSnapshot(
+  status: IServerStatus,
+  runs: readonly IRunRow[],
+  kernels: IKernelsDocument | null,
+  now: number,
+  known = ''
+): ISnapshot {
+  const cluster = status.cluster;
+  const me = cluster?.user ?? known;
+  const own = runs.filter(run => run.user === me);
+  const local = kernels?.kernels.filter(kernel => kernel.gpus.length > 0) ?? [];
+  const active = cluster?.runs ?? [];
+  const byRun = new Map(active.map(row => [row.run, row]));
+  const ownByRun = new Map(own.map(run => [run.run, run]));
+  const hosts = cluster
+    ? cluster.nodes.map(node => hostOf(node, byRun, ownByRun, local, me))
+    : localHosts(status.gpus, local);
+  const counts = countsOf(status, hosts, me);
+  return {
+    at: now,
+    situation: situationOf(status, counts.total),
+    message: status.gateway.message ?? '',
+    mend: status.gateway.mend ?? '',
+    nextTryS: status.gateway.next_try_s ?? 0,
+    me,
+    isAdmin: cluster?.role === 'admin',
+    mayAct: status.may_act ?? true,
+    simulated: cluster?.simulated ?? false,
+    cluster: clusterName(status),
+    isClusterKnown: cluster !== null && cluster !== undefined,
+    counts,
+    hosts,
+    queue: cluster?.queue ?? [],
+    active,
+    runs: freshRuns(own, byRun),
+    kernels: local,
+    usage: status.usage ?? usageOf(own, now),
+    choices: status.choices ?? {},
+    problems: status.problems ?? []
+  };
+}
+
+function situationOf(status: IServerStatus, total: number): Situation {
+  switch (status.gateway.state) {
+    case 'none':
+      return 'no-cluster';
+    case 'unreachable':
+      return 'gateway-down';
+    case 'refused':
+      return 'refused';
+    default:
+      return status.cluster && total === 0 ? 'no-gpu' : 'ready';
+  }
+}
+
+function clusterName(status: IServerStatus): string {
+  const nodes = status.cluster?.nodes ?? [];
+  const url = status.gateway.url ?? status.cluster?.gateway.url ?? '';
+  const host = url.replace(/^\w+:\/\//, '').replace(/[:/].*$/, '');
+  const isLocal = ['127.0.0.1', 'localhost', '[', ''].includes(host);
+  return isLocal && nodes.length > 0 ? nodes[0].host : host;
+}
+
+function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
+  const cards = hosts.flatMap(host => host.cards);
+  const mine = cards.filter(card => card.mine && card.state !== 'free').length;
+  const cluster = status.cluster;
+  if (cluster) {
+    const waiting = Math.max(cluster.queue_total ?? 0, cluster.queue.length);
+    const ownRuns = cluster.runs.filter(
+      row => row.user === me && row.held_s > 0
+    );
+    const held = cards.length
+      ? mine
+      : ownRuns.reduce((sum, row) => sum + row.gpus, 0);
+    return { ...cluster.gpus, waiting, mine: held };
+  }
+  const free = cards.filter(card => card.state === 'free').length;
+  const total = cards.length;
+  return { ...NO_COUNTS, total, free, held: total - free, mine };
+}
+
+/** Own runs, live ones with their newest state, first those that go on. */
+function freshRuns(
+  own: readonly IRunRow[],
+  byRun: Map<string, IActiveRow>
+): IRunRow[] {
+  const rows = own.map(run => {
+    const live = byRun.get(run.run);
+    return live && !isTerminal(run.state)
+      ? {
+          ...run,
+          state: live.state,
+          queued_s: live.queued_s,
+          held_s: live.held_s
+        }
+      : run;
+  });
+  const rank = (run: IRunRow) =>
+    isTerminal(run.state) ? 2 : waits(run.state) ? 1 : 0;
+  return rows.sort(
+    (a, b) => rank(a) - rank(b) || b.submitted_at - a.submitted_at
+  );
+}

@@ -1,0 +1,246 @@
+/**
+ * The documents of the server extension, as `jupyter_gpu_release/server_extension/models.py` writes them.
+ *
+ * Seconds are seconds, bytes are bytes, times are Unix seconds. Optional fields are ones that an older or simpler
+ * server does not send: what they feed is then not shown.
+ */
+
+/** What can be said of a card, in the order in which states are listed. */
+export const CARD_STATES = [
+  'running',
+  'warm',
+  'idle-kernel',
+  'unattributed',
+  'drained',
+  'free'
+] as const;
+
+export type CardState = (typeof CARD_STATES)[number];
+
+export interface IGpuRow {
+  index: string;
+  uuid: string;
+  name: string;
+  memory_bytes: number;
+  used_bytes: number;
+  utilization: number | null;
+  state: CardState;
+  user?: string | null;
+  run?: string | null;
+  lease?: string | null;
+  held_s?: number | null;
+  notebook?: string | null;
+  cell?: string | null;
+  /** end of a warm lease */
+  warm_until?: number | null;
+  temperature_c?: number | null;
+}
+
+export interface INodeRow {
+  id: string;
+  host: string;
+  gpus: IGpuRow[];
+  up?: boolean;
+  notes?: string[];
+}
+
+export interface IQueueRow {
+  run: string;
+  user: string;
+  queue: string;
+  priority: string;
+  gpus: number;
+  position: number | null;
+  reason: string;
+  start_estimate_s?: number | null;
+}
+
+export interface IActiveRow {
+  run: string;
+  user: string;
+  state: RunState;
+  gpus: number;
+  notebook: string;
+  queued_s: number;
+  held_s: number;
+  name?: string;
+  cell?: string;
+  /** last line of the cell's output */
+  progress?: string;
+  detached?: boolean;
+}
+
+export type RunState =
+  | 'submitted'
+  | 'queued'
+  | 'starting'
+  | 'running'
+  | 'releasing'
+  | 'persisting'
+  | 'preempted'
+  | 'succeeded'
+  | 'failed'
+  | 'cancelled'
+  | 'lost';
+
+export interface IClusterStatus {
+  schema_version: number;
+  simulated: boolean;
+  gateway: { url: string; version: string; up: boolean };
+  gpus: { total: number; held: number; free: number; external: number };
+  nodes: INodeRow[];
+  queue: IQueueRow[];
+  /** Runs that wait, those that `queue` leaves out, too. */
+  queue_total?: number;
+  runs: IActiveRow[];
+  /** who asks, as the gateway knows them */
+  user?: string;
+  role?: string;
+}
+
+export interface IGatewayState {
+  state: 'connected' | 'none' | 'unreachable' | 'refused';
+  url?: string;
+  message?: string;
+  mend?: string;
+  next_try_s?: number;
+}
+
+export interface ILocalGpu {
+  index: number;
+  uuid: string;
+  name: string;
+  memory_bytes: number;
+  used_bytes: number;
+  utilization: number | null;
+  temperature_c?: number | null;
+  unattributed_bytes: number;
+  problem?: string;
+}
+
+export interface IProblem {
+  what: string;
+  message: string;
+  mend?: string;
+}
+
+/** GPU-seconds: one GPU for one second. */
+export interface IUsage {
+  held_s: number;
+  used_s: number;
+  saved_s: number;
+}
+
+/** What this cluster offers to the form of "Run on GPU". */
+export interface IChoices {
+  queues?: string[];
+  gpu_types?: string[] | null;
+  max_gpus?: number | null;
+  /** options of `%%gpu_train` that this version does not have yet */
+  unavailable?: string[];
+}
+
+export interface IServerStatus {
+  schema_version: number;
+  version: string;
+  gateway: IGatewayState;
+  cluster: IClusterStatus | null;
+  gpus: ILocalGpu[];
+  problems: IProblem[];
+  may_act?: boolean | null;
+  usage?: { today: IUsage; week: IUsage } | null;
+  choices?: IChoices | null;
+}
+
+export interface IRunRow {
+  run: string;
+  user: string;
+  state: RunState;
+  gpus: number;
+  ranks?: number;
+  name: string;
+  notebook: string;
+  cell: string;
+  queue?: string;
+  simulated?: boolean;
+  submitted_at: number;
+  granted_at: number | null;
+  running_at: number | null;
+  gone_at: number | null;
+  finished_at: number | null;
+  queued_s: number;
+  held_s: number;
+  release_ms: number | null;
+  position: number | null;
+  reason: string;
+  hosts?: string[];
+  gpu_name?: string;
+  results: { name: string; type: string; bytes?: number }[];
+  files: { path: string; bytes?: number }[];
+  error: { ename: string; evalue: string; mend?: string } | null;
+  notes?: string[];
+  detached?: boolean;
+  /** remarks on the use of the GPU */
+  verdict?: string[];
+}
+
+export interface IRunsDocument {
+  schema_version: number;
+  runs: IRunRow[];
+}
+
+export interface IKernelRow {
+  id: string;
+  name: string;
+  path: string;
+  used_bytes: number;
+  gpus: { index: number; uuid: string; used_bytes: number | null }[];
+  busy: boolean;
+  why: string;
+  idle_s: number | null;
+  decision?: string;
+  reason?: string;
+  /** seconds until the policy acts */
+  due_s?: number | null;
+  kept_s?: number | null;
+}
+
+export interface IKernelsDocument {
+  schema_version: number;
+  gpus: ILocalGpu[];
+  kernels: IKernelRow[];
+  problems?: IProblem[];
+}
+
+/** What the idle policy announces (`warning`) or did (`done`), and what a person `answered`. */
+export interface ICullEvent {
+  phase: 'warning' | 'done' | 'answered';
+  kind: 'lease' | 'kernel';
+  /** of the kernel or of the lease */
+  id: string;
+  action: string;
+  due_s: number | null;
+  reason: string;
+  path: string;
+}
+
+const HOLDS_GPU: readonly RunState[] = ['starting', 'running', 'releasing'];
+const WAITS: readonly RunState[] = ['submitted', 'queued', 'preempted'];
+const TERMINAL: readonly RunState[] = [
+  'succeeded',
+  'failed',
+  'cancelled',
+  'lost'
+];
+
+export function holdsGpu(state: RunState): boolean {
+  return HOLDS_GPU.includes(state);
+}
+
+export function waits(state: RunState): boolean {
+  return WAITS.includes(state);
+}
+
+export function isTerminal(state: RunState): boolean {
+  return TERMINAL.includes(state);
+}

@@ -1,0 +1,149 @@
+import { Clipboard } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { copyIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+import { formatDuration } from '../format';
+import { gpuIcon } from '../icons';
+import { ISnapshot } from '../model/snapshot';
+import { Button } from './widgets';
+
+interface ISituationProps {
+  snapshot: ISnapshot;
+  trans: TranslationBundle;
+  onRetry: () => void;
+}
+
+interface IWords {
+  title: string;
+  text: string;
+  /** what to type in a terminal */
+  command?: string;
+  isRetryable?: boolean;
+}
+
+/** Why there is nothing (or not all) to see, and what to do about it; nothing when all is well. */
+export function SituationView(
+  props: ISituationProps
+): React.ReactElement | null {
+  const { snapshot, trans, onRetry } = props;
+  if (snapshot.situation === 'loading') {
+    return (
+      <div className="jp-GpuRelease-situation" role="status" aria-busy={true}>
+        <div className="jp-GpuRelease-spinner" aria-hidden={true} />
+        <p>{trans.__('Looking at the GPUs…')}</p>
+      </div>
+    );
+  }
+  const words = wordsOf(snapshot, trans);
+  if (words === null) {
+    return null;
+  }
+  const isBanner = snapshot.hosts.length > 0;
+  return (
+    <div
+      className={`jp-GpuRelease-situation${isBanner ? ' jp-mod-banner' : ''}`}
+      role={isBanner ? 'alert' : 'status'}
+    >
+      {!isBanner && (
+        <gpuIcon.react tag="span" width="40px" height="40px" aria-hidden />
+      )}
+      <h3>{words.title}</h3>
+      <p>{words.text}</p>
+      {words.command && <Command command={words.command} trans={trans} />}
+      {words.isRetryable && (
+        <Button label={trans.__('Try now')} onClick={onRetry} />
+      )}
+    </div>
+  );
+}
+
+function Command(props: {
+  command: string;
+  trans: TranslationBundle;
+}): React.ReactElement {
+  const { command, trans } = props;
+  return (
+    <div className="jp-GpuRelease-command">
+      <code>{command}</code>
+      <Button
+        icon={copyIcon}
+        label={trans.__('Copy')}
+        onClick={() => Clipboard.copyToSystem(command)}
+      />
+    </div>
+  );
+}
+
+function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
+  const { message, mend, nextTryS } = snapshot;
+  switch (snapshot.situation) {
+    case 'ready':
+    case 'loading':
+      return null;
+    case 'no-cluster':
+      return {
+        title: trans.__('No GPU cluster'),
+        text: trans.__(
+          'Run a %1 cell to start one on this machine (GPUs are simulated where there are none), or start it in a terminal. A team’s cluster is named by JUPYTER_GPU_URL.',
+          '%%gpu_train'
+        ),
+        command: 'jupyter gpu start'
+      };
+    case 'no-gpu':
+      return {
+        title: trans.__('The cluster has no GPUs'),
+        text: trans.__(
+          'It answers, but none of its nodes offers a GPU now. Nodes that start later appear by themselves.'
+        ),
+        command: 'jupyter gpu doctor'
+      };
+    case 'gateway-down': {
+      const next =
+        nextTryS >= 1
+          ? ' ' + trans.__('Next try in %1.', formatDuration(nextTryS))
+          : '';
+      return {
+        title: trans.__('The cluster does not answer'),
+        text:
+          sentence(message, mend) +
+          trans.__(
+            'Running cells go on, and notebooks keep their variables and results. New GPU cells have to wait.'
+          ) +
+          next,
+        isRetryable: true
+      };
+    }
+    case 'refused':
+      return {
+        title: trans.__('The cluster refuses this server'),
+        text: sentence(message, mend).trim(),
+        isRetryable: true
+      };
+    case 'not-permitted':
+      return {
+        title: trans.__('Not permitted'),
+        text: trans.__(
+          'You may not see the GPUs through this Jupyter server. Ask its administrator.'
+        )
+      };
+    case 'not-enabled':
+      return {
+        title: trans.__('The server extension is not enabled'),
+        text: trans.__('Enable it, then restart the Jupyter server.'),
+        command: 'jupyter server extension enable jupyter_gpu_release'
+      };
+    case 'offline':
+      return {
+        title: trans.__('No contact with the Jupyter server'),
+        text: trans.__('What is shown may be out of date.'),
+        isRetryable: true
+      };
+  }
+}
+
+function sentence(message: string, mend: string): string {
+  const words = [message, mend].filter(Boolean).join('; ');
+  const isWord = /^[a-z]+\s/.test(words); // an address is not
+  const first = isWord ? words[0].toUpperCase() : words.slice(0, 1);
+  return words ? `${first}${words.slice(1)}. ` : '';
+}

@@ -1,0 +1,90 @@
+"""Device choices and placements in the source of executed cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.analysis.device_choices import DeviceLedger
+
+CHOICE = "'cuda' if torch.cuda.is_available() else 'cpu'"
+
+
+def ledger_of(*cells: str, inside: tuple[str, ...] = ()) -> DeviceLedger:
+    roots = {"tf": "tensorflow", "t": "torch", "is_available": "torch.cuda.is_available"}
+    ledger = DeviceLedger(resolve=lambda name: roots.get(name, name), consults_inside=lambda name: name in inside)
+    for cell in cells:
+        ledger.add(cell)
+    return ledger
+
+
+def expression(ledger: DeviceLedger, name: str = "device") -> str | None:
+    choice = ledger.wanted([name]).get(name)
+    return choice.expression if choice else None
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([f"device = {CHOICE}"], CHOICE),
+        ([f"device: str = {CHOICE}"], CHOICE),
+        ([f"import torch\ndevice = torch.device({CHOICE})"], f"torch.device({CHOICE})"),
+        ([f"a, device = 1, {CHOICE}"], CHOICE),
+        (["if torch.cuda.is_available():\n    device = 'cuda'\nelse:\n    device = 'cpu'"], f"({CHOICE})"),
+        (["device = 'cpu'", "if torch.cuda.is_available(): device = 'cuda'"], CHOICE),
+        ([f"get_ipython().run_cell_magic('gpu_train', '', \"device = {CHOICE}\")"], CHOICE),
+        (["device = torch.accelerator.current_accelerator()"], "torch.accelerator.current_accelerator()"),
+        (["device = len(tf.config.list_physical_devices('GPU'))"], "len(tf.config.list_physical_devices('GPU'))"),
+        (["device = jax.devices()[0]"], "jax.devices()[0]"),
+        (["device = t.cuda.device_count()"], "t.cuda.device_count()"),
+        (["device = 'cuda' if is_available() else 'cpu'"], "'cuda' if is_available() else 'cpu'"),
+        ([f"device = {CHOICE}", "device = 'cpu'"], None),
+        ([f"device = {CHOICE}", "for device in ['cpu']: pass"], None),
+        ([f"device = {CHOICE}", "import device"], None),
+        ([f"device = {CHOICE}", "def device(): pass"], None),
+        ([f"device = {CHOICE}", "device += 'x'"], None),
+        ([f"device = {CHOICE}", "unrelated = (1"], CHOICE),
+        (["device = train(torch.cuda.is_available())"], None),
+        ([f"device = [f(x) for x in {CHOICE}]"], None),
+        ([f"def f():\n    device = {CHOICE}"], None),
+        (["device = 'cpu'"], None),
+    ],
+)
+def test_the_last_assignment_decides(cells: list[str], expected: str | None) -> None:
+    found = expression(ledger_of(*cells))
+    assert (found or "").strip("()") == (expected or "").strip("()")
+
+
+def test_chains_are_evaluated_in_order() -> None:
+    ledger = ledger_of(
+        "ok = torch.cuda.is_available()", "n = 2 if ok else 0\ndevice = f'cuda:{n - 1}' if ok else 'cpu'"
+    )
+    wanted = ledger.wanted(["device"])
+    assert list(wanted) == ["ok", "n", "device"]
+    assert wanted["device"].needs == ("n", "ok") or wanted["device"].needs == ("ok", "n")
+    assert "torch" in wanted["ok"].reads
+
+
+def test_through_a_function_of_the_notebook() -> None:
+    ledger = ledger_of("device = pick()\nresult = train(1)", inside=("pick", "train"))
+    assert ledger.wanted(["device"])["device"].through_function
+    assert ledger.wanted(["result"])["result"].through_function
+
+
+@pytest.mark.parametrize(
+    ("cells", "placed"),
+    [
+        (["model = Net().to(device)"], {"model": True}),
+        (["model = Net()", "model.to(device)"], {"model": True}),
+        (["x, y = x.to(device), y.to(device)"], {"x": True, "y": True}),
+        (["x = torch.zeros(3, device=device)"], {"x": True}),
+        (["model.cuda()"], {"model": True}),
+        ([f"model.to({CHOICE})"], {"model": True}),
+        (["model = Net().to(device)", "model = model.cpu()"], {"model": False}),
+        (["model.to(device)", "model.to('cpu')"], {"model": False}),
+        (["model.to(device)", "model = Net()"], {}),
+        (["model = Net().to(torch.float16)"], {}),
+        (["model = Net().to('cpu')"], {"model": False}),
+    ],
+)
+def test_placements(cells: list[str], placed: dict[str, bool]) -> None:
+    assert ledger_of(f"device = {CHOICE}", *cells).placed == placed

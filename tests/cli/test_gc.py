@@ -1,0 +1,86 @@
+"""``jupyter gpu gc``: which limits are asked for, what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.cli import gc
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.local_cluster.settings import collection_interval_from_environment, retention_from_environment
+from jupyter_gpu_release.protocol.admin import GcDocument, RemovalRow
+from jupyter_gpu_release.protocol.config import RetentionPolicy
+
+RUN = "20260101-000003-00000003"
+
+
+class Answering(GatewayClient):
+    def __init__(self, document: GcDocument) -> None:
+        super().__init__("http://127.0.0.1:9", "t")
+        self.document = document
+        self.asked: list[tuple[bool, dict[str, int]]] = []
+
+    def collect(self, *, dry_run: bool = False, **limits: int) -> GcDocument:
+        self.asked.append((dry_run, limits))
+        return self.document
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, document: GcDocument) -> Answering:
+    gateway = Answering(document)
+    monkeypatch.setattr(gc, "open_gateway", lambda timeout_s: gateway)
+    return gateway
+
+
+def test_limits_are_read_and_removals_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    row = RemovalRow(RUN, "ann", "not used for 50 days", 3 << 30)
+    document = GcDocument(1, True, True, [row], 4 << 30, 2, ["o"], {"pinned": 3}, ["a note"])
+    gateway = answering(monkeypatch, document)
+    assert main(["gc", "--dry-run", "--older-than", "30d", "--keep", "20", "--quota", "50GiB"]) == 0
+    assert gateway.asked == [(True, {"older_than_s": 30 * 86400, "keep": 20, "quota_bytes": 50 << 30})]
+    said = capsys.readouterr().out
+    assert f"{RUN}  ann   3.0 GiB  not used for 50 days" in said
+    assert "would be removed: 4.0 GiB would be freed" in said
+    assert "3 pinned" in said
+    assert "· a note" in said
+
+
+def test_without_limits_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    gateway = answering(monkeypatch, GcDocument(1, False, False, [], 0, 0))
+    assert main(["gc"]) == 0
+    assert gateway.asked == [(False, {})]
+    assert "No limits are set" in capsys.readouterr().out
+    assert main(["gc", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["has_limits"] is False
+
+
+@pytest.mark.parametrize(
+    "words", [["--older-than", "soon"], ["--older-than", "0s"], ["--keep", "0"], ["--quota", "lots"], ["--quota", "0"]]
+)
+def test_limits_that_are_none(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gc", *words]) == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_without_a_cluster_nothing_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_HOME", str(tmp_path))
+    assert main(["gc"]) == 1
+    said = capsys.readouterr().err
+    assert "nobody knows which results are pinned or in use, so nothing is removed" in said
+    assert "jupyter gpu start" in said
+
+
+def test_the_operators_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert retention_from_environment() == RetentionPolicy()
+    for name, value in (("OLDER_THAN", "30d"), ("KEEP", "20"), ("QUOTA", "50GiB"), ("EVERY", "2h")):
+        monkeypatch.setenv(f"JUPYTER_GPU_GC_{name}", value)
+    assert retention_from_environment() == RetentionPolicy(30 * 86400, 20, 50 << 30)
+    assert collection_interval_from_environment() == 7200
+    monkeypatch.setenv("JUPYTER_GPU_GC_KEEP", "many")
+    with pytest.raises(OptionError, match="JUPYTER_GPU_GC_KEEP=many: not a number of runs"):
+        retention_from_environment()

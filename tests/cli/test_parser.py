@@ -1,0 +1,104 @@
+"""The command line's grammar: every mistake gets one sentence, a mend and exit status 2; nothing is taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.cli.main import main
+from jupyter_gpu_release.cli.parser import parse
+from jupyter_gpu_release.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "mend"),
+    [
+        ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
+        ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
+        (
+            "frobnicate",
+            "frobnicate: no such command",
+            "commands: start, stop, status, runs, cancel, token, gc, attach, doctor",
+        ),
+        ("start --gpu 2", "--gpu: no such option of `jupyter gpu start`", "did you mean --gpus?"),
+        ("start --simulated-gpu=2", "--simulated-gpu: no such option", "did you mean --simulated-gpus?"),
+        ("status --jsn", "--jsn: no such option of `jupyter gpu status`", "did you mean --json?"),
+        ("start --gpus 0.5", "--gpus 0.5: not a number of at least 1", "--gpus 2"),
+        ("start --gpus 0", "--gpus 0: not a number of at least 1", "--gpus 2"),
+        ("start --gpus -1", "--gpus -1: not a number of at least 1", "--gpus 2"),
+        ("start --simulated-gpus many", "--simulated-gpus many: not a number", "--simulated-gpus 2"),
+        ("start --gpus 1 --simulated-gpus 2", "--simulated-gpus: not allowed with argument --gpus", "--help"),
+        ("start --gpus 1 --address h:1", "--address: not allowed with argument --gpus", "--help"),
+        ("start --address head", "--address head: not HOST:PORT", "10.0.0.5:6379"),
+        ("start --address ray://head:10001", "--address ray://head:10001: not HOST:PORT", "10.0.0.5:6379"),
+        ("start --address head:99999", "--address head:99999: not HOST:PORT", "10.0.0.5:6379"),
+        ("start --port http", "--port http: not a port", "1 to 65535"),
+        ("start --port 65536", "--port 65536: not a port", "1 to 65535"),
+        ("stop now", "now: not expected here", "--help"),
+        ("cancel", "RUN", "--help"),
+        ("runs shwo x", "runs shwo: no such command", "did you mean `jupyter gpu runs show RUN`?"),
+        ("start --tls-cert c.pem", "--tls-cert is not built yet (TLS)", "leave it out"),
+        ("start --queues q.yaml", "--queues is not built yet (queues", "leave it out"),
+        ("token", "create|list|revoke", "--help"),
+        ("token create", "--user", "--help"),
+        ("token create --user ann --expire 1d", "--expire: no such option", "did you mean --expires?"),
+        ("token revoke", "ID --user is required", "--help"),
+        ("token revoke x --user ann", "not allowed with argument", "--help"),
+        ("nodes drain n", "nodes is not built yet", "leave it out"),
+        ("report", "report is not built yet", "leave it out"),
+        ("simulate trace.csv", "simulate is not built yet", "leave it out"),
+        ("reindex", "reindex is not built yet", "leave it out"),
+    ],
+)
+def test_mistakes_are_explained(words: str, message: str, mend: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(words.split())
+    assert message in caught.value.message
+    assert mend in caught.value.mend
+
+
+def test_a_mistake_is_exit_status_2_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["strat"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "strat: no such command\n  → did you mean `jupyter gpu start`?\n"
+
+
+def test_without_a_command_the_overview_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "%%gpu_train" in capsys.readouterr().out
+
+
+def test_start_options() -> None:
+    arguments = parse(["start", "--simulated-gpus", "8", "--host", "::1", "--port", "8765", "--store", "/s"])
+    assert (arguments.simulated_gpus, arguments.host, arguments.port, arguments.store) == (8, "::1", 8765, "/s")
+    assert arguments.gpus is None
+    assert arguments.address is None
+
+
+def test_abbreviations_are_not_accepted() -> None:
+    with pytest.raises(OptionError, match="--sim"):
+        parse(["start", "--sim", "2"])
+
+
+def test_words_may_come_after_options() -> None:
+    arguments = parse(["runs", "import", "--trust", "x.tar"])
+    assert (arguments.action, arguments.run, arguments.file, arguments.trust) == ("import", "x.tar", None, True)
+    arguments = parse(["runs", "export", "--json", "last", "y.tar"])
+    assert (arguments.action, arguments.run, arguments.file) == ("export", "last", "y.tar")
+    with pytest.raises(OptionError, match="z: not expected here"):
+        parse(["runs", "export", "--json", "x", "y", "z"])
+
+
+def test_runs_show() -> None:
+    arguments = parse(["runs", "show", "20261121-034512-9f3a12bc"])
+    assert (arguments.action, arguments.run) == ("show", "20261121-034512-9f3a12bc")
+
+
+def test_token_options() -> None:
+    made = parse(["token", "create", "--user", "ann", "--role", "admin", "--expires", "12h", "--label", "laptop"])
+    assert (made.action, made.user, made.role, made.expires, made.label, made.out) == (
+        "create", "ann", "admin", "12h", "laptop", None,
+    )  # fmt: skip
+    assert parse(["token", "create", "--user", "ann"]).expires == "30d"
+    assert parse(["token", "revoke", "0123456789"]).id == "0123456789"
+    assert parse(["token", "revoke", "--user", "ann"]).user == "ann"

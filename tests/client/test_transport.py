@@ -1,0 +1,136 @@
+"""What a failed connection is called."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from ports import free_port
+from websockets.sync.client import ClientConnection
+
+from jupyter_gpu_release.client.discovery import Target, WrongAddressError, is_refused, unreachable
+from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
+from jupyter_gpu_release.client.rest import GatewayClient
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.client.transport import open_link, session_url
+from jupyter_gpu_release.errors import GatewayUnavailableError
+
+
+def test_session_urls() -> None:
+    assert session_url("http://a:1") == "ws://a:1/v1/session"
+    assert session_url("https://a/prefix") == "wss://a/prefix/v1/session"
+
+
+@pytest.fixture
+def nobody() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def not_a_gateway() -> Iterator[str]:
+    """Answers every connection with HTML."""
+    server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def answer() -> None:
+        while True:
+            try:
+                peer, _ = server.accept()
+            except OSError:
+                return
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    over.set()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+def test_nobody_listens(nobody: str) -> None:
+    with pytest.raises(GatewayUnavailableError, match="does not answer") as refused, open_link(Target(nobody, "t"), 60):
+        pass
+    assert refused.value.mend
+    with GatewayClient(nobody, "t") as client, pytest.raises(GatewayUnavailableError, match="does not answer"):
+        client.health()
+
+
+def test_somebody_else_listens(not_a_gateway: str) -> None:
+    with pytest.raises(GatewayUnavailableError), open_link(Target(not_a_gateway, "t"), 60):
+        pass
+    with GatewayClient(not_a_gateway, "t") as client, pytest.raises(GatewayUnavailableError, match="something else"):
+        client.health()
+
+
+def test_a_connection_that_is_reset_before_the_greeting_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a gateway that is killed: else the session's thread would end, and no kernel come back."""
+    server = socket.create_server(("127.0.0.1", 0))
+    greet = ClientConnection.handshake
+
+    def greet_late(link: ClientConnection, *arguments: object) -> None:
+        peer, _ = server.accept()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it is a reset
+        peer.close()
+        link.recv_events_thread.join()
+        greet(link, *arguments)
+
+    monkeypatch.setattr(ClientConnection, "handshake", greet_late)
+    target = Target(f"http://127.0.0.1:{server.getsockname()[1]}", "t")
+    with server, pytest.raises(GatewayUnavailableError, match="does not answer"), open_link(target, 60):
+        pass
+
+
+def test_connecting_ends_in_time_with_the_reason(nobody: str, until: Callable[..., None]) -> None:
+    session = GatewaySession(Target(nobody, "t"), "s")
+    with pytest.raises(GatewayUnavailableError):
+        session.connect(0.0)  # begins
+    until(lambda: session.trouble is not None, "the first refusal")
+    with pytest.raises(GatewayUnavailableError, match="Connection refused"):
+        session.connect(0.3)
+    session.close()
+
+
+def test_somebody_else_is_no_gateway_however_long_one_waits(not_a_gateway: str) -> None:
+    session = GatewaySession(Target(not_a_gateway, "t", configured=True), "s")
+    began = time.monotonic()
+    with pytest.raises(WrongAddressError, match="HTTP 200: not a gateway"):
+        session.connect(200)
+    assert time.monotonic() - began < 100
+    session.close()
+
+
+@pytest.mark.parametrize(("status", "is_final"), [(404, True), (301, True), (502, False), (503, False)])
+def test_what_a_proxy_says_while_the_gateway_restarts_passes(status: int, is_final: bool) -> None:
+    assert isinstance(not_a_gateway_error("http://x", status, configured=True), WrongAddressError) == is_final
+
+
+def test_a_configured_gateway_is_mended_where_it_is_configured(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_URL", nobody)
+    with pytest.raises(GatewayUnavailableError, match="set by JUPYTER_GPU_URL") as refused:
+        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+    assert "unset JUPYTER_GPU_URL" in refused.value.mend
+    assert is_refused(refused.value)
+    monkeypatch.delenv("JUPYTER_GPU_URL")
+    with pytest.raises(GatewayUnavailableError, match="set by the configuration file") as refused:
+        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+    assert "GpuRelease.url" in refused.value.mend
+    with pytest.raises(GatewayUnavailableError) as refused:
+        GatewayClient.of(Target(nobody, "t")).health()
+    assert "jupyter gpu start" in refused.value.mend
+
+
+def test_a_name_that_is_not_resolved() -> None:
+    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    found = unreachable("http://x", error, configured=False)
+    assert isinstance(found, WrongAddressError)
+    assert "its name is not resolved: Name or service not known" in found.message
+    later = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    assert not isinstance(unreachable("http://x", later, configured=False), WrongAddressError)

@@ -1,0 +1,72 @@
+"""A launched function whose gateway does not answer (here: nobody listens at its port) is not believed to be well."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from jupyter_gpu_release.client.discovery import Target
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.errors import RunLostError
+from jupyter_gpu_release.functions import executor, future
+from jupyter_gpu_release.functions.executor import Launcher
+from jupyter_gpu_release.functions.future import Launched
+from jupyter_gpu_release.protocol.runs import RunView
+
+RUN = "20260101-000000-00000001"
+
+
+@pytest.fixture
+def session() -> Iterator[GatewaySession]:
+    made = GatewaySession(Target("http://127.0.0.1:9", "token"), "s")
+    yield made
+    made.close()
+
+
+def test_it_is_said_to_who_looks_and_to_who_waits(
+    session: GatewaySession, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(executor, "_WORTH_SAYING_S", 0.001)
+    monkeypatch.setattr(future, "_LOOK_S", 0.01)
+    asked = threading.Event()
+
+    def silence() -> str:
+        text = executor.silence(session)
+        if text:
+            asked.set()
+        return text
+
+    def launch() -> Launched[None]:
+        return Launched(cast(Launcher, None), RunView(RUN, "ann", "running"), "fit", print, silence)
+
+    run = launch()
+    assert (repr(run), run.running()) == (f"<run {RUN} of fit: running>", True)
+    session.follow(RUN)
+    until(lambda: executor.silence(session), "the session finds nobody")
+    words = "the gateway http://127.0.0.1:9 has not answered for "
+    assert repr(run).startswith(f"<run {RUN} of fit: running ({words}")
+    with pytest.raises(TimeoutError, match=f"run {RUN} of fit is running after 0 s; {words}"):
+        run.result(0)
+    waits: list[tuple[Callable[[Launched[None]], None], str]] = [
+        (Launched.result, "result(timeout=…)"),
+        (lambda run: asyncio.run(_await(run)), "asyncio.wait_for(run, …)"),
+    ]
+    for wait, limit in waits:
+        run = launch()
+        asked.clear()
+        ended = threading.Thread(target=lambda run=run: (asked.wait(20), run.give_up(RunLostError("gone"))))
+        ended.start()
+        said = re.escape(f"run {RUN} of fit may go on and is waited for: {limit} limits that")
+        with pytest.warns(UserWarning, match=f"{words}.*{said}"), pytest.raises(RunLostError):
+            wait(run)
+        ended.join()
+    assert (repr(run), run.running()) == (f"<run {RUN} of fit: lost>", False)
+
+
+async def _await(run: Launched[None]) -> None:
+    await run

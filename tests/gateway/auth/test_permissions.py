@@ -1,0 +1,124 @@
+"""Who may do and see what: owner, admin, others; what a record gets later is hidden from others until it is named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.auth import permissions
+from jupyter_gpu_release.gateway.auth.permissions import Act, Caller, may, shown_run, shown_status, shown_view
+from jupyter_gpu_release.protocol.rest import (
+    ActiveRow,
+    GatewayFacts,
+    GpuCounts,
+    QueueRow,
+    RunError,
+    RunRow,
+    StatusDocument,
+    WarmRow,
+)
+from jupyter_gpu_release.protocol.runs import FileInfo, Outcome, RunView, ValueInfo
+
+OWNER, ADMIN, OTHER = Caller("ann"), Caller("root", "admin"), Caller("bob")
+
+
+@pytest.mark.parametrize(
+    ("caller", "acts"),
+    [
+        (OWNER, set(Act)),
+        (ADMIN, {Act.READ, Act.CHANGE, Act.LEASE}),
+        (OTHER, set()),
+        (Caller("bob", "superuser"), set()),
+        (Caller("", ""), set()),
+    ],
+    ids=lambda value: value.user if isinstance(value, Caller) else "",
+)
+def test_what_each_may_do(caller: Caller, acts: set[Act]) -> None:
+    assert {act for act in Act if may(caller, "ann", act)} == acts
+
+
+def test_an_admins_own_run_is_wholly_hers() -> None:
+    assert may(ADMIN, "root", Act.LOAD)
+
+
+def row(state: str = "failed") -> RunRow:
+    return RunRow(
+        run="r", user="ann", state=state, gpus=2, ranks=1, name="plan", notebook="merger.ipynb", cell="c3",
+        queue="default", priority="normal", simulated=False, submitted_at=1.0, granted_at=2.0, running_at=3.0,
+        gone_at=4.0, finished_at=5.0, queued_s=1.0, held_s=2.0, release_ms=9.0, position=1, reason="why: secret",
+        hosts=["n1"], gpu_ids=["0"], gpu_name="H100", results=[ValueInfo("profit", "int", 8)],
+        files=[FileInfo("plan.txt", 3)], error=RunError("ValueError", "secret"), notes=["secret"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("caller", [OWNER, ADMIN], ids=lambda caller: caller.user)
+def test_owner_and_admins_see_a_row_whole(caller: Caller) -> None:
+    assert shown_run(caller, row()) == row()
+
+
+def test_others_see_who_holds_how_much_since_when() -> None:
+    seen = msgspec.to_builtins(shown_run(OTHER, row()))
+    for name in ("run", "user", "state", "gpus", "queue", "submitted_at", "held_s", "hosts", "gpu_ids"):
+        assert seen[name] == msgspec.to_builtins(row())[name]
+    text = str(seen)
+    for word in ("plan", "merger", "c3", "profit", "secret", "ValueError"):
+        assert word not in text
+
+
+def test_others_learn_why_a_run_waits_but_not_how_it_ended() -> None:
+    assert shown_run(OTHER, row("queued")).reason == "why: secret"
+    assert shown_run(OTHER, row("failed")).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "public"),
+    [
+        (RunRow, permissions.PUBLIC_RUN),
+        (ActiveRow, permissions.PUBLIC_ACTIVE),
+        (QueueRow, permissions.PUBLIC_QUEUED),
+        (WarmRow, permissions.PUBLIC_WARM),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_every_field_is_public_or_has_something_in_its_place(kind: type, public: frozenset[str]) -> None:
+    names = {entry.name for entry in msgspec.structs.fields(kind)}
+    assert public <= names
+    assert set(permissions._hidden(kind, public)) == names - public
+
+
+def test_the_status_of_others() -> None:
+    active = ActiveRow("r", "ann", "running", 1, "merger.ipynb", 0.0, 1.0, "plan", "", "exam", "k1")
+    queued = QueueRow("r", "ann", "default", "normal", 1, 1, "behind one run")
+    document = StatusDocument(1, False, GatewayFacts("u", "v"), GpuCounts(1, 1, 0, 0), [], [queued], [active])
+    for caller in (OWNER, ADMIN):
+        whole = msgspec.structs.replace(document, user=caller.user, role=caller.role)
+        assert shown_status(caller, document) == whole
+    seen = shown_status(OTHER, document)
+    assert seen.queue == [queued]
+    assert seen.runs == [ActiveRow("r", "ann", "running", 1, "", 0.0, 1.0, "", "", "exam")]
+
+
+def test_values_travel_to_the_owner_only() -> None:
+    view = RunView("r", "ann", "succeeded", outcome=Outcome("ok"))
+    assert shown_view(OWNER, view).outcome is not None
+    assert shown_view(ADMIN, view).outcome is None
+    assert shown_view(OTHER, view).outcome is None
+
+
+#: what users without the admin's role may call (each handler decides about the run in question). A new route is the
+#: admins' until somebody adds it here, on purpose
+_OPEN_TO_USERS = {
+    ("POST", "/v1/runs"), ("GET", "/v1/runs"), ("GET", "/v1/runs/{run}"), ("GET", "/v1/runs/{run}/outcome"),
+    ("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/pin"), ("POST", "/v1/runs/{run}/unpin"),
+    ("GET", "/v1/runs/{run}/events"), ("POST", "/v1/leases/{lease}/release"), ("POST", "/v1/leases/{lease}/extend"),
+    ("POST", "/v1/imports/{name}"), ("POST", "/v1/gc"), ("GET", "/v1/runs/{run}/lineage"),
+    ("POST", "/v1/runs/{run}/reused"), ("POST", "/v1/cache"), ("GET", "/v1/status"), ("WS", "/v1/session"),
+    ("GET", "/v1/health"), ("GET", "/v1/checks"), ("GET", "/openapi.json"), ("GET", "/docs"),
+}  # fmt: skip
+
+
+def test_a_route_is_the_admins_unless_it_is_named_here() -> None:
+    """The walk in test_every_route.py believes ``Route.admin``; this does not."""
+    assert {(route.method, route.path) for route in ROUTES if not route.admin} == _OPEN_TO_USERS
+    assert [route.path for route in ROUTES if route.admin], "no route is the admins'"

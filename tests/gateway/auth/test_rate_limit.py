@@ -1,0 +1,41 @@
+"""Unknown tokens from one address: some are free, then each one costs more, and quiet is forgiven."""
+
+from __future__ import annotations
+
+from jupyter_gpu_release.gateway.auth.rate_limit import Attempts
+
+
+def test_the_first_ones_cost_nothing() -> None:
+    attempts = Attempts(free=3)
+    for _ in range(3):
+        attempts.wrong("a", 100.0)
+    assert attempts.wait_s("a", 100.0) == 0
+
+
+def test_then_each_one_doubles_the_wait_up_to_a_minute() -> None:
+    attempts, now_s, waits = Attempts(free=0), 0.0, []
+    for _ in range(9):
+        attempts.wrong("a", now_s)
+        waits.append(attempts.wait_s("a", now_s))
+        now_s += waits[-1]
+        assert attempts.wait_s("a", now_s) == 0
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_addresses_are_apart_and_quiet_is_forgiven() -> None:
+    attempts = Attempts(free=1)
+    attempts.wrong("a", 0.0)
+    attempts.wrong("a", 0.0)
+    assert attempts.wait_s("a", 0.0) == 1
+    assert attempts.wait_s("b", 0.0) == 0
+    attempts.wrong("a", 1000.0)
+    assert attempts.wait_s("a", 1000.0) == 0
+
+
+def test_many_addresses_take_no_more_memory_than_so_much() -> None:
+    attempts = Attempts(free=0)
+    attempts.wrong("first", 0.0)
+    for number in range(10_000):
+        attempts.wrong(str(number), 0.0)
+    assert attempts.wait_s("first", 0.0) == 0
+    assert attempts.wait_s("9999", 0.0) == 1

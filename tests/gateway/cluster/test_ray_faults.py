@@ -1,0 +1,92 @@
+"""Ray fails, is silent, or the gateway dies twice: no lease is lost, none is leaked, no GPU is given twice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import ray
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.gateway.cluster import ray_calls
+from jupyter_gpu_release.gateway.dispatch import lifecycle
+from jupyter_gpu_release.protocol.states import RunState
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    return BrokerBed(tmp_path, monkeypatch, a=4)
+
+
+@pytest.mark.asyncio
+async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -> None:
+    """The first gateway dies between the grant and the order; the run is granted again, in the same name."""
+    bed.agents["a"].faults["start"] = asyncio.CancelledError()  # the order never arrives
+    async with bed.life() as first:
+        record = await bed.submitted(first, 2)
+        await until(lambda: record.state is RunState.STARTING and record.lease is not None and record.lease.gpu_ids)
+        run = record.run
+        await asyncio.sleep(0.3)  # the ledger has it
+    bed.agents["a"].faults.clear()
+    bed.ray.faults["available_resources_per_node"] = ray.exceptions.RaySystemError("slow to report")
+    bed.ray.asked.clear()
+    async with bed.life() as second:
+        record = second.runs.get(run)
+        await until(lambda: bed.ray.asked.count("available_resources_per_node") > 10)
+        bed.ray.faults.clear()
+        await until(lambda: run in bed.agents["a"].phases)
+        bed.say(second, record, "running")
+        await asyncio.sleep(0.3)
+    async with bed.life() as third:
+        record = third.runs.get(run)
+        assert record.state is RunState.RUNNING
+        assert record.lease is not None
+        other = await bed.submitted(third, 4)
+        assert bed.ray.names() == [f"jgr-test-{run}"]
+        assert other.state is RunState.QUEUED
+        bed.end(third, record)
+        await until(lambda: other.lease is not None)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("function", ["remove_placement_group", "available_resources_per_node"])
+async def test_a_ray_that_fails_at_a_release_leaks_no_lease(bed: BrokerBed, function: str) -> None:
+    async with bed.life() as broker:
+        record, waits = await bed.running(broker), await bed.submitted(broker, 4)
+        bed.ray.faults[function] = ray.exceptions.RaySystemError("the control store is away")
+        bed.end(broker, record)
+        await until(lambda: bed.ray.asked.count(function) > 2)
+        assert not waits.lease
+        bed.ray.faults.clear()
+        await until(lambda: record.state is RunState.SUCCEEDED and bed.ray.names() == [f"jgr-test-{waits.run}"])
+
+
+@pytest.mark.asyncio
+async def test_a_silent_ray_stops_neither_the_gateway_nor_a_cell(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "FREE_S", 0.2)
+    monkeypatch.setattr(ray_calls, "LIMIT_S", 0.1)
+    async with bed.life() as broker:
+        record, waits = await bed.running(broker), await bed.submitted(broker, 4)
+        bed.ray.answers.clear()
+        bed.end(broker, record)
+        await until(lambda: record.state is RunState.SUCCEEDED)
+        assert "Ray has not reported its GPUs free" in record.outcome.notes[-1]
+        assert record.view.gone_at is None
+        assert waits.state is RunState.QUEUED  # they are not given to anybody before Ray has said so
+        bed.ray.answers.set()
+        await until(lambda: waits.lease is not None)
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_holds_no_lease_after_a_restart_is_ended(bed: BrokerBed) -> None:
+    """Whatever became of the lease: its GPUs could be given to somebody else."""
+    async with bed.life() as first:
+        record = await bed.running(first)
+        await asyncio.sleep(0.3)
+    bed.ray.groups.clear()
+    async with bed.life() as second:
+        await until(lambda: second.runs.get(record.run).state is RunState.LOST)
+        assert bed.agents["a"].killed == [record.run]

@@ -1,0 +1,268 @@
+"""What is committed survives; what cannot be committed is said and takes nothing else along."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from jupyter_gpu_release.errors import ClusterError
+from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db.database import StoredLease, StoredSession, open_ledger
+from jupyter_gpu_release.gateway.db.writer import Journal, LedgerError
+from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.store.layout import VALUES_FILE
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
+    yield engine
+    engine.dispose()
+
+
+def submission(number: int, state: str = "queued", **facts: object) -> tuple[RunView, int, RunRequest]:
+    run = f"20260101-000000-{number:08x}"
+    view = RunView(run, facts.pop("user", "ann"), state, 1, submitted_at=float(number), **facts)
+    return view, number, RunRequest(run, "s", ResourceAsk(), b"payload")
+
+
+def put(engine: Engine, *runs: tuple[RunView, int, RunRequest]) -> None:
+    with engine.begin() as connection:
+        for run in runs:
+            database.insert_run(connection, *run)
+
+
+def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
+    view, ordinal, request = submission(7, gpus=3, notebook="a.ipynb", hosts=["h"], gpu_ids=["0", "1"])
+    put(engine, (view, ordinal, request))
+    with engine.connect() as connection:
+        stored = database.find_run(connection, view.run)
+    assert (stored.view, stored.ordinal, stored.request, stored.outcome) == (view, ordinal, request, None)
+
+
+def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine: Engine) -> None:
+    put(engine, submission(3), submission(1), submission(2))
+    view, *_ = submission(1, "succeeded", finished_at=5.0)
+    outcome = Outcome("ok", values=Graph(stream=b"v"))
+    with engine.begin() as connection:
+        database.update_run(connection, view, outcome)
+        assert [run.ordinal for run in database.live_runs(connection)] == [2, 3]
+        stored = database.find_run(connection, view.run)
+        assert (stored.request, stored.outcome) == (None, outcome)
+        assert database.highest_ordinal(connection) == 3
+
+
+def test_old_inline_values_are_let_go_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trivial run's are 12 KB of random numbers' states; few of many at once, as the ledger is written meanwhile."""
+    monkeypatch.setattr(database, "_STRIPPED_AT_ONCE", 2)
+    ends = {1: 10.0, 2: 20.0, 3: 30.0, 4: 99.0}
+    put(engine, *map(submission, ends))
+    with engine.begin() as connection:
+        for number, finished in ends.items():
+            view, *_ = submission(number, "succeeded", finished_at=finished)
+            values = Graph(stream=b"v" * 12_000, digest="d" if number == 1 else "")
+            database.update_run(connection, view, Outcome("ok", values=values, notes=["n"]))
+        assert database.strip_old_values(connection, 0.0, before_s=50.0) == 20.0
+        assert database.strip_old_values(connection, 20.0, before_s=50.0) == 50.0
+        first, second, third, new = (database.find_run(connection, submission(n)[0].run).outcome for n in ends)
+    assert first.values == Graph(file=VALUES_FILE, digest="d")
+    assert (second.values, third.values, third.notes) == (None, None, ["n"])
+    assert new.values is not None
+
+
+def test_an_older_ledger_gets_the_indexes_that_it_lacks(engine: Engine) -> None:
+    path = Path(str(engine.url.database))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP INDEX runs_by_end")
+    again = open_ledger(path)
+    with again.connect() as connection:
+        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars().all()
+    again.dispose()
+    assert "runs_by_end" in names
+
+
+def test_sessions_leases_and_facts(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for state in ("live", "grace"):
+            database.put_session(connection, StoredSession("s", "ann", state, 1.0))
+        database.put_session(connection, StoredSession("gone", "ann", "ended", 1.0))
+        assert database.open_sessions(connection) == [StoredSession("s", "ann", "grace", 1.0)]
+        for run in ("r1", "r2"):
+            database.put_lease(connection, StoredLease("l", run, b"p"))
+        assert database.all_leases(connection) == [StoredLease("l", "r2", b"p")]
+        database.drop_lease(connection, "l")
+        assert database.all_leases(connection) == []
+        assert database.read_meta(connection, "x") is None
+        for value in ("1", "2"):
+            database.write_meta(connection, "x", value)
+        assert database.read_meta(connection, "x") == "2"
+
+
+def test_a_ledger_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    engine = open_ledger(path)
+    with engine.begin() as connection:
+        database.write_meta(connection, "schema_version", "99")
+    engine.dispose()
+    with pytest.raises(ClusterError, match="schema_version 99"):
+        open_ledger(path)
+
+
+def test_a_damaged_ledger_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(ClusterError, match=r"cannot open the ledger .*ledger\.sqlite"):
+        open_ledger(path)
+
+
+def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
+    async def go() -> list[BaseException | None]:
+        journal = Journal(engine)
+        writes = [submission(1), submission(2), submission(2), submission(3)]
+        done = [
+            journal.put(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
+            for view, ordinal, request in writes
+        ]
+        results = await asyncio.gather(*done, return_exceptions=True)
+        journal.close()
+        return results
+
+    results = asyncio.run(go())
+    assert [type(result) for result in results] == [type(None), type(None), LedgerError, type(None)]
+    assert isinstance(results[2].__cause__, IntegrityError)
+    with engine.connect() as connection:
+        assert [run.ordinal for run in database.live_runs(connection)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fault", [OverflowError, RuntimeError, MemoryError, KeyError], ids=lambda kind: kind.__name__)
+def test_no_failure_of_one_write_ends_the_ledgers_thread(engine: Engine, fault: type[Exception]) -> None:
+    def bad(connection: Connection) -> None:
+        insert(connection, submission(7))  # the rest of its transaction goes with it
+        raise fault("no")
+
+    async def go() -> list[BaseException | None]:
+        journal = Journal(engine)
+        writes = [partial(insert, what=submission(1)), bad, partial(insert, what=submission(2))]
+        together = await asyncio.gather(*map(journal.put, writes), return_exceptions=True)
+        alone = await asyncio.gather(journal.put(bad), return_exceptions=True)
+        await journal.put(partial(insert, what=submission(3)))
+        assert journal.is_alive
+        journal.close()
+        return together + alone
+
+    results = asyncio.run(go())
+    assert [type(result) for result in results] == [type(None), LedgerError, type(None), LedgerError]
+    assert isinstance(results[1].__cause__, fault)
+    with engine.connect() as connection:
+        assert [run.ordinal for run in database.live_runs(connection)] == [1, 2, 3]
+
+
+def insert(connection: Connection, what: tuple[RunView, int, RunRequest]) -> None:
+    database.insert_run(connection, *what)
+
+
+def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: Engine) -> None:
+    """Nothing that a write may raise does it: only what ends threads."""
+
+    def end(connection: Connection) -> None:
+        raise SystemExit
+
+    async def go() -> None:
+        journal = Journal(engine)
+        dead = asyncio.Event()
+        journal.on_death = dead.set
+        doomed = journal.put(end)
+        await asyncio.wait_for(dead.wait(), 60)
+        assert not journal.is_alive
+        with pytest.raises(LedgerError, match="its thread has ended"):
+            await asyncio.wait_for(doomed, 60)
+        with pytest.raises(LedgerError, match="its thread has ended"):
+            await journal.put(partial(insert, what=submission(1)))
+
+    asyncio.run(go())
+
+
+def test_a_gateway_that_can_commit_nothing_is_not_ready(tmp_path: Path) -> None:
+    async def go() -> None:
+        broker = Broker(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
+        assert broker.problems() == []
+        broker.journal.is_alive = False
+        assert broker.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
+        assert not broker.health().ready
+        broker.journal.is_alive, broker.journal.trouble = True, "database or disk is full"
+        (problem,) = broker.problems()
+        assert problem.endswith("cannot be written: database or disk is full")
+        assert not broker.health().ready
+        broker.journal.close()
+        broker.engine.dispose()
+
+    asyncio.run(go())
+
+
+_DYING = """
+import asyncio, sys
+from pathlib import Path
+from jupyter_gpu_release.gateway.actor import end_process
+from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.db.database import open_ledger
+async def go():
+    journal = Journal(open_ledger(Path(sys.argv[1])))
+    journal.on_death = end_process
+    journal.put(lambda connection: sys.exit())
+    await asyncio.sleep(600)
+asyncio.run(go())
+"""
+
+
+def test_the_gateways_process_ends_with_its_ledgers_thread(tmp_path: Path) -> None:
+    """Ray restarts it, as after a kill (test_recovery.py)."""
+    command = [sys.executable, "-c", _DYING, str(tmp_path / "ledger.sqlite")]
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 1
+
+
+_WRITER = """
+import asyncio, sys
+from functools import partial
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_database import submission
+from jupyter_gpu_release.gateway.db import database as ledger
+from jupyter_gpu_release.gateway.db.writer import Journal
+async def go():
+    journal = Journal(ledger.open_ledger(Path(sys.argv[1])))
+    for number in range(1, 100000):
+        view, ordinal, request = submission(number)
+        await journal.put(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
+        print(number, flush=True)
+asyncio.run(go())
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    command = [sys.executable, "-c", _WRITER, str(path), str(Path(__file__).parent)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(200)]
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += [int(line) for line in writer.stdout.read().splitlines() if line.isdecimal()]
+    writer.wait()
+    writer.stdout.close()
+    engine = open_ledger(path)
+    with engine.connect() as connection:
+        stored = [run.ordinal for run in database.live_runs(connection)]
+    engine.dispose()
+    assert set(acknowledged) <= set(stored)
+    assert len(stored) - len(acknowledged) <= 1

@@ -1,0 +1,99 @@
+"""Lists of runs: newest first, of others' runs less, and no values are read for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import delete, event
+from sqlalchemy.engine import Engine
+
+from jupyter_gpu_release.gateway.api.responses import runs_document
+from jupyter_gpu_release.gateway.auth.permissions import Caller
+from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db.database import open_ledger
+from jupyter_gpu_release.gateway.db.run_lists import newest_runs
+from jupyter_gpu_release.gateway.db.schema import summaries
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.protocol.rest import RunsDocument
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
+    yield engine
+    engine.dispose()
+
+
+def add(engine: Engine, number: int, outcome: Outcome | None = None, user: str = "ann") -> str:
+    run = f"20260101-000000-{number:08x}"
+    view = RunView(run, user, "queued", 1, submitted_at=float(number))
+    with engine.begin() as connection:
+        database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
+        if outcome is not None:
+            database.update_run(connection, msgspec.structs.replace(view, state="succeeded", finished_at=9.0), outcome)
+    return run
+
+
+def listed(
+    engine: Engine, caller: Caller, count: int = 100, *, mine: bool = False, brief: bool = False
+) -> RunsDocument:
+    found = runs_document(engine, {}, caller, count, 10.0, mine=mine, brief=brief)
+    return msgspec.json.decode(found, type=RunsDocument)
+
+
+def test_newest_first_of_one_user_or_all(engine: Engine) -> None:
+    first, bobs, last = add(engine, 1), add(engine, 2, user="bob"), add(engine, 3)
+    assert [row.run for row in listed(engine, Caller("ann", "admin"), 2).runs] == [last, bobs]
+    assert [row.run for row in listed(engine, Caller("ann"), mine=True).runs] == [last, first]
+
+
+def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None:
+    error = ErrorInfo("ValueError", "no", ["traceback"], mend="m")
+    add(engine, 1, Outcome("error", error, results=[ValueInfo("x", "int", 8)], notes=["n"]))
+    (others,) = listed(engine, Caller("bob")).runs
+    assert (others.user, others.error, others.results, others.notes) == ("ann", None, [], [])
+    for caller in (Caller("ann"), Caller("bob", "admin")):
+        (row,) = listed(engine, caller).runs
+        (brief,) = listed(engine, caller, brief=True).runs
+        assert brief == msgspec.structs.replace(row, error=None, results=[], notes=[])
+        assert (row.error.evalue, row.error.mend, row.results[0].name, row.notes) == ("no", "m", "x", ["n"])
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with its summary", "from before there were summaries"])
+def test_a_large_outcome_is_shown_like_a_small_one(engine: Engine, kept: bool) -> None:
+    large = Outcome("ok", None, Graph(stream=bytes(1 << 20)), [ValueInfo("x", "bytes", 1 << 20)], ["a note"])
+    add(engine, 1, large)
+    if not kept:
+        with engine.begin() as connection:
+            assert connection.execute(delete(summaries)).rowcount == 1
+    (row,) = listed(engine, Caller("ann")).runs
+    assert (row.results, row.notes) == (large.results, large.notes)
+
+
+def test_values_are_not_read_for_a_list(engine: Engine) -> None:
+    for number in range(20):
+        add(engine, number, Outcome("ok", None, Graph(stream=bytes(1 << 20)), [ValueInfo("x", "bytes", 1 << 20)]))
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *facts: statements.append(facts[2]))
+    with engine.connect() as connection:
+        assert len(list(newest_runs(connection, 100, None))) == 20
+        assert len(statements) == 1
+        (bytes_read,) = connection.exec_driver_sql(
+            "SELECT sum(length(s.summary)) FROM runs r JOIN summaries s ON s.run = r.run"
+        ).one()
+    assert bytes_read < 20 * 1000
+
+
+def test_ten_thousand_runs_fit_into_one_list(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for number in range(10_001):
+            run = f"20260101-000000-{number:08x}"
+            view = RunView(run, "ann", "queued", 1, submitted_at=float(number))
+            database.insert_run(connection, view, number, RunRequest(run, "s", ResourceAsk(), b""))
+    rows = listed(engine, Caller("ann"), 10_000).runs
+    assert len({row.run for row in rows}) == 10_000
+    assert rows[-1].submitted_at == 1.0

@@ -1,0 +1,78 @@
+"""GPU-seconds held, used and saved: the account by table, and as a ledger gives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.gateway.db.database import StoredSession, insert_run, open_ledger, put_session, update_run
+from jupyter_gpu_release.gateway.db.usage import Held, put_session_end, put_use, read_leases, usage_since
+from jupyter_gpu_release.gateway.db.warm_leases import KeptSpan
+from jupyter_gpu_release.protocol.rest import Usage
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+
+NOW = 10_000.0
+
+
+def _held(
+    since: float, until: float | None, *, user: str = "ann", session: str = "s", gpus: int = 1,
+    running_at: float | None = None, mean: float | None = None,
+) -> Held:  # fmt: skip
+    return Held(user, session, gpus, since, since if running_at is None else running_at, until, mean)
+
+
+@pytest.mark.parametrize(
+    ("leases", "ends", "expected"),
+    [
+        ([_held(100, 200, gpus=2)], {}, Usage(200, 200, 0)),
+        # measured use counts, else the time since the first statement
+        ([_held(100, 200, mean=0.25)], {}, Usage(100, 25, 0)),
+        ([_held(100, 200, running_at=140)], {}, Usage(100, 60, 0)),
+        # one that goes on, and one that began before the time that is counted
+        ([_held(9_900, None)], {}, Usage(100, 100, 0)),
+        ([_held(-50, 50)], {}, Usage(50, 50, 0)),
+        # the kernel lived on: between its runs, after the last one, until it ended or now
+        ([_held(100, 200, gpus=2), _held(500, 600)], {}, Usage(300, 300, 600)),
+        ([_held(100, 200, gpus=2)], {"s": 260}, Usage(200, 200, 120)),
+        ([_held(100, 200)], {"s": float("inf")}, Usage(100, 100, 9_800)),
+        ([_held(-200, -100)], {"s": 50}, Usage(0, 0, 50)),
+        # runs at the same time: only when none of them holds anything is something saved
+        ([_held(100, 400), _held(200, 300, gpus=4)], {"s": 500}, Usage(700, 700, 100)),
+        # sent by no kernel
+        ([_held(100, 200, session=""), _held(300, 400, session="")], {"": float("inf")}, Usage(200, 200, 0)),
+    ],
+)
+def test_the_account(leases: list[Held], ends: dict[str, float], expected: Usage) -> None:
+    assert usage_since(leases, ends, 0.0, NOW) == {"ann": expected}
+    assert usage_since(reversed(leases), ends, 0.0, NOW) == {"ann": expected}
+
+
+def test_what_was_kept_warm_is_neither_held_nor_saved() -> None:
+    """From 200 to 320 two GPUs, then still one: of the 2 × 300 s until the next run 240 are not saved."""
+    leases = [_held(100, 200, gpus=2), _held(500, 600)]
+    kept = [KeptSpan("ann", 2, 200, 320), KeptSpan("bob", 1, 9_990, None), KeptSpan("ann", 1, -50, -20)]
+    assert usage_since(leases, {}, 0.0, NOW, kept) == {"ann": Usage(300, 300, 360, 240), "bob": Usage(kept_s=10)}
+
+
+def test_each_user_has_an_account_of_ones_own() -> None:
+    found = usage_since([_held(100, 200), _held(100, 300, user="bob", session="t")], {"t": 310}, 0.0, NOW)
+    assert found == {"ann": Usage(100, 100, 0), "bob": Usage(200, 200, 10)}
+
+
+def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "ledger.sqlite")
+    with engine.begin() as link:
+        for run, session, gpus, until in (("a", "s", 2, 300.0), ("b", "t", 1, None), ("c", "s", 0, 300.0)):
+            view = RunView(run=run, user="ann", state="queued", seq=1, gpus=gpus, session=session, submitted_at=100.0)
+            insert_run(link, view, 1, RunRequest(run, session, ResourceAsk(gpus, 1), b""))
+            changed = {"state": "succeeded" if until else "running", "granted_at": 200.0, "gone_at": until}
+            update_run(link, RunView(**{name: getattr(view, name) for name in view.__struct_fields__} | changed), None)
+        put_use(link, "a", 0.5)
+        put_use(link, "a", 0.75)
+        put_session(link, StoredSession("t", "ann", "live", 90.0))
+        put_session(link, StoredSession("s", "ann", "ended", 350.0))
+        put_session_end(link, "s", 350.0)
+        leases, ends = read_leases(link, 0.0)
+    assert sorted((lease.gpus, lease.until, lease.mean) for lease in leases if lease.until) == [(2, 300.0, 0.75)]
+    assert usage_since(leases, ends, 0.0, 400.0) == {"ann": Usage(400.0, 150.0, 100.0)}

@@ -1,0 +1,229 @@
+"""A node agent for tests: a real Ray actor that keeps the protocol but runs no cell.
+
+The cell's source is a script, one word a line: ``print N`` (N events in one batch), ``trickle N`` (N events, one
+report each), ``hold`` (until the file ``go`` is in the run folder, or a signal), ``stubborn`` (until killed),
+``values N`` (N bytes inline), ``ask N`` (as rank N, for a name of the kernel; until the file ``answer-N`` is there),
+``fail``, ``late`` (final only once the file ``durable`` is there), ``mute`` (first word: does not begin the first
+time).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+import ray
+
+from jupyter_gpu_release._version import __version__
+from jupyter_gpu_release.node.agent.recorder import Reporter
+from jupyter_gpu_release.protocol.cell import CellPayload, Graph
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.fetch import FETCH
+from jupyter_gpu_release.protocol.lineage import Environment
+from jupyter_gpu_release.protocol.node import (
+    AgentConfig,
+    GpuInfo,
+    NodeInfo,
+    NodeRun,
+    RunAsks,
+    RunEvents,
+    RunPhase,
+    StartOrder,
+)
+from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
+from jupyter_gpu_release.protocol.wire import decode, encode
+from jupyter_gpu_release.store.event_log import EventWriter, read_events
+from jupyter_gpu_release.store.files import write_atomic
+
+
+class Run:
+    def __init__(self, order: StartOrder, tell: object, mark: Path) -> None:
+        self.order = order
+        #: says that it has begun, to the next agent too
+        self._mark = mark
+        self.phase = "starting"
+        self.outcome: Outcome | None = None
+        self.count = 0
+        self.signalled = ""
+        self._tell = tell
+        self._folder = Path(order.folder)
+        self._log = EventWriter(self._folder / "events.log")
+        self._values: Graph | None = None
+        self._error: ErrorInfo | None = None
+        self._started_s = time.time()
+        self._late = False
+
+    async def carry_out(self) -> None:
+        source = decode(self.order.payload, CellPayload).source
+        if source.startswith("mute") and not (self._folder / "mute").exists():
+            (self._folder / "mute").touch()
+            await asyncio.Event().wait()
+        self._mark.touch()
+        self._report("running")
+        for line in source.splitlines():
+            if self.signalled and not line.startswith("stubborn"):
+                break
+            if line.startswith("#"):
+                continue
+            word, _, number = line.partition(" ")
+            await getattr(self, f"_do_{word}")(int(number or 0))
+        status = "interrupted" if self.signalled else "error" if self._error else "ok"
+        ended_s = time.time()
+        self._report("ended")
+        self.outcome = Outcome(
+            status=status, error=self._error, values=self._values, started_s=self._started_s, ended_s=ended_s,
+            results=[ValueInfo("x", "bytes", len(self._values.stream))] if self._values else [],
+            released_s=time.time(), notes=[f"signal {self.signalled}"] if self.signalled else [],
+        )  # fmt: skip
+        self._report("released")
+        if self._late:
+            await self._until("durable")
+        self._report("final")
+
+    async def _do_print(self, number: int) -> None:
+        self._emit(number)
+
+    async def _do_trickle(self, number: int) -> None:
+        for _ in range(number):
+            self._emit(1)
+            await asyncio.sleep(0.002)
+
+    async def _do_mute(self, _: int) -> None:
+        """Done above."""
+
+    async def _do_hold(self, _: int) -> None:
+        await self._until("go")
+
+    async def _do_stubborn(self, _: int) -> None:
+        while self.signalled != "kill":
+            await asyncio.sleep(0.005)
+
+    async def _do_values(self, number: int) -> None:
+        self._values = Graph(stream=b"v" * number)
+
+    async def _do_ask(self, rank: int) -> None:
+        self._event(FETCH, {"name": "big", "ask": 1, "rank": rank})
+        self._tell(RunAsks(self.order.run, rank))
+        await self._until(f"answer-{rank}")
+
+    async def _do_late(self, _: int) -> None:
+        self._late = True
+
+    async def _do_fail(self, _: int) -> None:
+        self._error = ErrorInfo("ZeroDivisionError", "division by zero", ["traceback"])
+
+    async def _until(self, name: str) -> None:
+        while not (self._folder / name).exists() and not self.signalled:
+            await asyncio.sleep(0.005)
+
+    def _emit(self, number: int) -> None:
+        events = []
+        for _ in range(number):
+            self.count += 1
+            events.append(Event(self.count, time.time(), "stream", {"name": "stdout", "text": f"line {self.count}\n"}))
+        self._log.write(events)
+        self._tell(RunEvents(self.order.run, events))
+
+    def _event(self, kind: str, data: dict[str, object]) -> None:
+        self.count += 1
+        events = [Event(self.count, time.time(), kind, data)]
+        self._log.write(events)
+        self._tell(RunEvents(self.order.run, events))
+
+    def _report(self, phase: str) -> None:
+        self.phase = phase
+        self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome))
+
+
+class StandInAgent:
+    """The methods of the contract."""
+
+    def __init__(self, config: bytes) -> None:
+        self._config = decode(config, AgentConfig)
+        self._node = ray.get_runtime_context().get_node_id()
+        self._incarnation = secrets.token_hex(4)
+        self._runs: dict[str, Run] = {}
+        self._ordered: dict[str, StartOrder] = {}
+        self._tasks: list[asyncio.Task] = []
+        self._reporter = Reporter(self._config, self._node, self._incarnation)
+        self._marks = Path(self._config.runtime) / "begun"
+        self._marks.mkdir(parents=True, exist_ok=True)
+        (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
+        self._spawn(self._reporter.run())
+        self._spawn(self._reporter.introduce(encode(self._info())))
+
+    def _spawn(self, work: object) -> None:
+        self._tasks.append(asyncio.get_event_loop().create_task(work))
+
+    def _info(self) -> NodeInfo:
+        return NodeInfo(
+            node=self._node, host=os.uname().nodename, incarnation=self._incarnation, python="3", version=__version__,
+            gpus=self._gpus(), memory_bytes=8 << 30, cpus=2, simulated=True,
+        )  # fmt: skip
+
+    def _gpus(self) -> list[GpuInfo]:
+        return [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(4)]
+
+    async def hello(self) -> bytes:
+        return encode(self._info())
+
+    async def environment(self, imports: list[str]) -> bytes:
+        return encode(Environment("3"))
+
+    async def start(self, order_bytes: bytes) -> None:
+        order = decode(order_bytes, StartOrder)
+        if order.gpu_ids is None:
+            self._ordered[order.run] = order
+        else:
+            self._begin(order)
+
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        if run in self._ordered:
+            self._begin(msgspec.structs.replace(self._ordered.pop(run), gpu_ids=gpu_ids))
+
+    def _begin(self, order: StartOrder) -> None:
+        if order.run not in self._runs:
+            self._runs[order.run] = run = Run(order, self._reporter.tell, self._marks / order.run)
+            self._spawn(run.carry_out())
+
+    async def has_begun(self, run: str) -> bool:
+        return run in self._runs or (self._marks / run).exists()
+
+    async def abandon(self, run: str) -> None:
+        self._ordered.pop(run, None)
+
+    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
+        return self._incarnation, encode([])
+
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
+            self._runs[run].signalled = name
+
+    async def answer(self, run: str, rank: int, body: bytes) -> None:
+        if run in self._runs:
+            write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
+
+    async def runs(self) -> bytes:
+        return encode([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
+
+    async def events(self, run: str, after: int) -> bytes:
+        found = self._runs.get(run)
+        return encode(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
+
+    async def forget(self, runs: list[str]) -> None:
+        for run in runs:
+            if run in self._runs and self._runs[run].phase == "final":
+                del self._runs[run]
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        return [name for name in names if name.startswith("missing_")]
+
+    async def gpus(self) -> bytes:
+        return encode(self._gpus())
+
+    async def probe_store(self, path: str) -> str:
+        return ""

@@ -1,0 +1,252 @@
+"""Nodes that fall silent, come back, die with a queue, or lack the store: who is told, who waits, who goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
+from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.reconcile import membership, recovery
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.kernel.runs.follow import describe
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.protocol.states import RunState
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    monkeypatch.setattr(membership, "_HELLO_S", 0.1)
+    return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
+
+
+async def _look(broker: Broker, condition: Callable[[], object]) -> None:
+    """As the gateway every few seconds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await membership.refresh(broker)
+            broker.lifecycle.queue.serve()
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) -> None:
+    bed.settings["node_grace_s"] = 3600.0
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.view.reason)
+        assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe(record.view)
+        waits = await bed.submitted(broker, 2)
+        assert (
+            waits.view.reason == "next in the queue: the node host-b does not answer, or its agent is being restarted"
+        )
+        bed.agents["b"].silent = False
+        await _look(broker, lambda: not record.view.reason)
+        assert record.state is RunState.RUNNING
+        bed.end(broker, record)
+        await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """A new agent on it does not know the run any more."""
+    async with bed.life() as first:
+        run = (await bed.running(first, 4)).run
+        await asyncio.sleep(0.3)  # the ledger has it
+    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
+    agent = bed.agents["b"]
+    agent.silent = True
+    async with bed.life() as second:
+        record = second.runs.get(run)
+        assert record.state is RunState.RUNNING
+        await _look(second, lambda: "does not answer" in record.view.reason)
+        agent.silent = False
+        if is_new:
+            bed.next_agent("b")
+            await _look(second, lambda: record.state is RunState.LOST)
+        else:
+            await _look(second, lambda: not record.view.reason)
+            bed.end(second, record)
+            await until(lambda: record.state is RunState.SUCCEEDED)
+        await _look(second, lambda: second.nodes.find("b").reachable and not bed.ray.groups)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("in_ledger", ["starting", "queued"])
+async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(
+    bed: BrokerBed, begun: bool, in_ledger: str
+) -> None:
+    """That is committed a little later than it is told; the mark on the node says whether the cell has begun."""
+    async with bed.life() as first:
+        record = await bed.running(first, 4)
+        assert record.state is RunState.RUNNING
+        first.journal._later.pop(record.run)
+        if in_ledger == "queued":
+            view = msgspec.structs.replace(record.view, state="queued")
+            first.journal.put(partial(database.update_run, view=view, outcome=None))
+    bed.next_agent("b")
+    if not begun:
+        bed.agents["b"].marks.clear()
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        if begun:
+            await until(lambda: again.state is RunState.LOST and not bed.ray.groups)
+        else:
+            await until(lambda: again.state is RunState.STARTING and record.run in bed.agents["b"].phases)
+
+
+_GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
+
+
+async def _starting(bed: BrokerBed, broker: Broker) -> RunRecord:
+    """A gang that both nodes have accepted, and that has not begun."""
+    record = await bed.submitted(broker, ask=_GANG)
+    await until(lambda: record.accepted)
+    return record
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("gateway_too", [True, False])
+async def test_the_leader_of_a_gang_dies(bed: BrokerBed, begun: bool, gateway_too: bool) -> None:
+    """One that has not begun begins after all, when the nodes that lent ranks to it have them back."""
+    async with bed.life() as first:
+        record = await _starting(bed, first)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        assert lender.lent == {record.run}
+        if begun:
+            leader.marks.add(record.run)  # nobody heard of it yet
+        bed.next_agent(leader.node)
+        if not gateway_too:
+            await _look(first, lambda: record.state is RunState.LOST or record.put_back)
+            await _is_judged(bed, record, begun)
+    if gateway_too:
+        async with bed.life() as second:
+            await _is_judged(bed, second.runs.get(record.run), begun)
+
+
+async def _is_judged(bed: BrokerBed, record: RunRecord, begun: bool) -> None:
+    if begun:
+        await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
+        assert not any(agent.lent for agent in bed.agents.values())
+    else:
+        await until(lambda: record.state is RunState.STARTING and record.accepted)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
+        assert len(bed.ray.groups) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_gang_that_its_leader_has_forgotten_begins_anew_and_not_for_ever(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        record = await _starting(bed, broker)
+        for number in range(1, 4):
+            bed.agents[record.lease.slots[0].node].phases.clear()
+            await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+            await until(lambda n=number: record.put_back == n and record.accepted)
+        bed.agents[record.lease.slots[0].node].phases.clear()
+        await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+        await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
+        assert record.view.reason == "ranks on host-b ended before the gang began"
+
+
+@pytest.mark.asyncio
+async def test_a_leader_hears_that_a_lending_agent_died(bed: BrokerBed) -> None:
+    """What it lent may not have reached the leader yet, so that no line's end tells it."""
+    async with bed.life() as broker:
+        record = await _starting(bed, broker)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        bed.next_agent(lender.node)
+        await _look(broker, lambda: leader.lost_members)
+        assert leader.lost_members == [(record.run, lender.node)]
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_restarts_starts_a_gang_anew_that_has_not_begun(bed: BrokerBed) -> None:
+    """It may have died between the orders for the leader and for the others."""
+    async with bed.life() as first:
+        record = await _starting(bed, first)
+        leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
+        lender.lent.clear()
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        await until(lambda: again.state is RunState.STARTING and again.accepted)
+        assert (record.run in leader.phases, lender.lent) == (True, {record.run})
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.view.reason)
+        await broker.lifecycle.cancel(record, "■, twice", kill=True)
+        assert bed.agents["b"].killed == []
+        bed.agents["b"].silent = False
+        await _look(broker, lambda: bed.agents["b"].killed == [record.run])
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_its_ranks_before_it_is_back(
+    bed: BrokerBed,
+) -> None:
+    """Ray takes it for alive all the while. Who waits for it steps aside."""
+    bed.settings["node_grace_s"] = 0.3
+    async with bed.life() as broker:
+        record, waits = await bed.running(broker, 4), await bed.submitted(broker, 3)
+        behind = await bed.submitted(broker, 1, ask=ResourceAsk(gpus=0))
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.state is RunState.LOST)
+        assert record.view.reason == "the node host-b has not answered for 0.3 s"
+        assert broker.leases.of_run(record.run) is None
+        await _look(broker, lambda: waits.view.reason.startswith("others go first"))
+        assert behind.lease is not None
+        bed.agents["b"].silent = False
+        assert record.run in bed.agents["b"].phases  # it went on there
+        await _look(broker, lambda: waits.lease is not None)
+        assert bed.agents["b"].killed == [record.run]
+
+
+@pytest.mark.asyncio
+async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        first, record = await bed.running(broker, 1), await bed.running(broker, 4)
+        large = await bed.submitted(broker, 4)
+        small = await bed.submitted(broker, 1)
+        assert (large.view.position, small.view.position) == (1, 2)
+        bed.ray.dead.add("b")
+        bed.agents["b"].silent = True
+        await _look(broker, lambda: record.state is RunState.LOST and small.view.position == 1)
+        bed.end(broker, first)
+        await until(lambda: small.lease is not None)
+        assert small.lease.slots[0].node == "a"
+        assert large.view.reason.startswith("others go first until a node that fits is up: asks for 4 GPUs")
+
+
+@pytest.mark.asyncio
+async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        bed.agents["b"].trouble = "the store /team is not there: is it mounted?"
+        await _look(broker, lambda: broker.problems())
+        assert broker.problems() == ["host-b: the store /team is not there: is it mounted?"]
+        large, small = await bed.submitted(broker, 4), await bed.running(broker, 1)
+        assert small.lease.slots[0].node == "a"
+        assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
+        bed.agents["b"].trouble = ""
+        await _look(broker, lambda: large.lease is not None)

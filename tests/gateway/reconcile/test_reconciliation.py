@@ -1,0 +1,102 @@
+"""What nobody thought of is found and mended: leases, runs, processes and placement groups that belong to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bed import BrokerBed, until
+
+from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.reconcile.reconciliation import Reconciliation
+from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.protocol.states import LeaseState, RunState
+from jupyter_gpu_release.scheduling.snapshot import Slot
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
+    made = BrokerBed(tmp_path, monkeypatch, a=4)
+    made.settings["reconcile_interval_s"] = 0.02
+    return made
+
+
+async def _reconcile(broker: Broker, condition: Any) -> None:
+    reconciliation = Reconciliation(broker)
+    async with asyncio.timeout(30):
+        while not condition():
+            await reconciliation.look()
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.asyncio
+async def test_what_is_in_order_is_left_alone(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
+    async with bed.life() as broker:
+        record, waits = await bed.running(broker, 3), await bed.submitted(broker, 2)
+        looks = iter(range(60))
+        await _reconcile(broker, lambda: next(looks, None) is None)
+        assert (record.state, waits.state) == (RunState.RUNNING, RunState.QUEUED)
+        assert "reconciliation" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
+    async with bed.life() as broker:
+        lease = broker.leases.add(Lease("jgr-test-nobody", "20260101-000000-00000000", (Slot("a", 4),)))
+        broker.ray_leases.begin(lease, "/tmp")
+        await broker.ray_leases.finish(lease)
+        waits = await bed.submitted(broker)
+        await _reconcile(broker, lambda: waits.lease is not None)
+        assert lease.state is LeaseState.GONE
+        assert "lease jgr-test-nobody has no living run" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.warm, "keep", lambda *_: 1 / 0)
+            bed.end(broker, record)
+            await until(lambda: record.releasing is not None and record.releasing.done())
+        assert record.state is RunState.RELEASING
+        await _reconcile(broker, lambda: record.state is RunState.SUCCEEDED and not broker.leases.all())
+        assert not bed.ray.groups
+
+
+@pytest.mark.asyncio
+async def test_an_end_that_nobody_was_told_of_is_taken_in_but_not_ahead_of_its_own_word(bed: BrokerBed) -> None:
+    """The word may be on its way, behind the run's last output."""
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["a"].phases[record.run] = "ended"
+        reconciliation = Reconciliation(broker)
+        for _ in range(2 * 5 - 1):
+            await reconciliation.look()
+        assert record.state is RunState.RUNNING
+        await reconciliation.look()
+        assert record.state is RunState.RELEASING
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_its_node_does_not_know_is_lost(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        record = await bed.running(broker, 4)
+        bed.agents["a"].phases.clear()
+        await _reconcile(broker, lambda: record.state is RunState.LOST and not bed.ray.groups)
+        assert "knows nothing of it any more" in record.view.reason
+
+
+@pytest.mark.asyncio
+async def test_a_process_of_a_run_that_is_over_and_a_group_of_nobody_go(bed: BrokerBed) -> None:
+    async with bed.life() as broker:
+        record = await bed.running(broker)
+        await broker.lifecycle.lose(record, "as if its node had been away")
+        stranger = bed.ray._placement_group(
+            [{"GPU": 2.0}], name="jgr-test-stranger", bundle_label_selector=[{"ray.io/node-id": "a"}]
+        )
+        await _reconcile(broker, lambda: bed.agents["a"].killed and not bed.ray.groups)
+        assert bed.agents["a"].killed == [record.run]
+        assert stranger.name not in bed.ray.names()

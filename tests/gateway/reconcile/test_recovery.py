@@ -1,0 +1,242 @@
+"""The gateway, the node agent, the cluster die: what runs goes on, what waits keeps its place, nothing is held."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from feeds import Reading
+from ray_bed import GatewayBed, RayBed, request, vanish
+
+from jupyter_gpu_release.client.feed import ConnectionBack, ConnectionLost
+from jupyter_gpu_release.client.home import write_secret
+from jupyter_gpu_release.client.session import GatewaySession
+
+
+def test_a_killed_gateway_costs_no_run_and_no_event(gateway: GatewayBed, open_session) -> None:
+    session = open_session("survivor")
+    script = "trickle 300\nhold\ntrickle 300\nvalues 100"
+    asked = request(script, "survivor", gpus=2)
+    reading = Reading(session.submit(asked))
+    reading.event(50)
+    gateway.kill_gateway()
+    reading.until(lambda item: isinstance(item, ConnectionLost))
+    gateway.let_go(asked.run)
+    reading.until(lambda item: isinstance(item, ConnectionBack))
+    end = reading.end()
+    assert end.state == "succeeded"
+    assert end.outcome.values.stream == b"v" * 100
+    assert reading.numbers() == list(range(1, 601))
+    seqs = [view.seq for view in reading.views()]
+    assert seqs == sorted(set(seqs))
+
+
+def test_the_queue_keeps_its_order_over_a_killed_gateway(gateway: GatewayBed, open_session) -> None:
+    session = open_session("queue")
+    holder = request("hold", "queue", gpus=4)
+    one = Reading(session.submit(holder))
+    one.state("running")
+    waiting = [Reading(session.submit(request("print 1", "queue", gpus=4))) for _ in range(3)]
+    for place, reading in enumerate(waiting, start=1):
+        reading.position(place)
+    gateway.kill_gateway()
+    one.until(lambda item: isinstance(item, ConnectionBack))
+    gateway.let_go(holder.run)
+    ends = [one.end(), *(reading.end() for reading in waiting)]
+    assert [end.state for end in ends] == ["succeeded"] * 4
+    granted = [end.granted_at for end in ends]
+    assert granted == sorted(granted)
+
+
+def test_a_group_that_was_handed_over_is_found_again(gateway: GatewayBed, open_session, until) -> None:
+    """The second run holds the group that is named after the first."""
+    session = open_session("handed")
+    first, second = request("hold", "handed", gpus=4), request("hold\nprint 3", "handed", gpus=4)
+    one, two = Reading(session.submit(first)), Reading(session.submit(second))
+    two.position(1)
+    gateway.let_go(first.run)
+    assert one.end().state == "succeeded"
+    two.state("running")
+    assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
+    gateway.kill_gateway()
+    two.until(lambda item: isinstance(item, ConnectionBack))
+    with gateway.rest() as client:
+        until(lambda: client.health().ready, "recovery")
+        assert client.status().gpus.held == 4
+    assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]
+    gateway.let_go(second.run)
+    assert two.end().state == "succeeded"
+
+
+def test_a_run_that_ends_while_the_gateway_is_down(gateway: GatewayBed, open_session) -> None:
+    session = open_session("meanwhile")
+    asked = request("hold\nprint 5\nvalues 7", "meanwhile")
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    gateway.kill_gateway()
+    gateway.let_go(asked.run)
+    end = reading.end()
+    assert end.state == "succeeded"
+    assert reading.numbers() == [1, 2, 3, 4, 5]
+    assert len(end.outcome.values.stream) == 7
+
+
+def test_a_submission_during_the_gateways_absence_is_made_once(gateway: GatewayBed, open_session) -> None:
+    session = open_session("absence")
+    gateway.kill_gateway()
+    asked = request("print 2", "absence")
+    reading = Reading(session.submit(asked))
+    assert reading.end().state == "succeeded"
+    assert reading.numbers() == [1, 2]
+    with gateway.rest() as client:
+        assert [row.run for row in client.runs().runs].count(asked.run) == 1
+
+
+def test_a_killed_agent_loses_its_runs_and_frees_their_gpus(gateway: GatewayBed, open_session) -> None:
+    session = open_session("agent")
+    asked = request("print 3\nhold", "agent", gpus=3)
+    reading = Reading(session.submit(asked))
+    reading.event(3)
+    gateway.kill_agent()
+    end = reading.end()
+    assert end.state == "lost"
+    assert end.gone_at is not None
+    assert end.outcome.error.code == "lost"
+    assert Reading(session.submit(request("print 1", "agent", gpus=4))).end().state == "succeeded"
+
+
+def test_a_run_that_had_not_begun_when_its_agent_died_begins_after_all(
+    gateway: GatewayBed, open_session, until
+) -> None:
+    session = open_session("unbegun")
+    first, second = request("mute\nprint 1", "unbegun", gpus=4), request("print 1", "unbegun", gpus=4)
+    one, two = (Reading(session.submit(asked)) for asked in (first, second))
+    until(lambda: (gateway.run_folder(first.run) / "mute").exists(), "it is with its node")
+    gateway.kill_agent()
+    ends = [one.end(), two.end()]
+    assert [end.state for end in ends] == ["succeeded"] * 2
+    assert ends[0].finished_at <= ends[1].running_at  # it kept its place
+
+
+def test_an_agent_and_the_gateway_killed_together(gateway: GatewayBed, open_session) -> None:
+    session = open_session("double")
+    asked = request("hold", "double", gpus=3)
+    reading = Reading(session.submit(asked))
+    reading.state("running")
+    gateway.kill_agent()
+    gateway.kill_gateway()
+    assert reading.end().state == "lost"
+    assert Reading(session.submit(request("print 1", "double", gpus=4))).end().state == "succeeded"
+
+
+def test_a_run_that_had_not_begun_when_agent_and_gateway_died_begins_after_all(
+    gateway: GatewayBed, open_session, until
+) -> None:
+    session = open_session("unbegun double")
+    asked = request("mute\nprint 1", "unbegun double", gpus=4)
+    reading = Reading(session.submit(asked))
+    until(lambda: (gateway.run_folder(asked.run) / "mute").exists(), "it is with its node")
+    gateway.kill_agent()
+    gateway.kill_gateway()
+    assert reading.end().state == "succeeded"
+
+
+def test_a_call_that_its_node_may_have_begun_is_not_begun_again(gateway: GatewayBed, open_session) -> None:
+    """Only a mark in its folder says so, when neither gateway nor agent is left who knows."""
+    session = open_session("marked")
+    holder = request("hold", "marked", gpus=4)
+    one = Reading(session.submit(holder))
+    one.state("running")
+    marked, other = (request("print 1", "marked", series="f") for _ in range(2))
+    two, three = (Reading(session.submit(asked)) for asked in (marked, other))
+    three.position(2)
+    gateway.run_folder(marked.run).mkdir(exist_ok=True)
+    (gateway.run_folder(marked.run) / "begun").touch()
+    gateway.kill_gateway()
+    end = two.end()
+    assert (end.state, end.outcome.error.code) == ("lost", "lost")
+    gateway.let_go(holder.run)
+    assert [one.end().state, three.end().state] == ["succeeded"] * 2
+
+
+def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
+    gateway.bed.ask("group", gateway.group_of("20260101-000000-00000000"))
+    until(lambda: gateway.bed.ask("groups") == [], "its removal")
+
+
+def test_another_clusters_ledger_has_nothing_alive(ray_bed: RayBed, tmp_path: Path, until) -> None:
+    """The whole cluster died with a run on it and one waiting: the next one calls both lost."""
+    first = GatewayBed(ray_bed, tmp_path)
+    assert first.deploy().ok
+    session = GatewaySession(first.target, "old")
+    session.connect()
+    running, queued = request("hold", "old", gpus=4), request("print 1", "old", gpus=4)
+    Reading(session.submit(running)).state("running")
+    Reading(session.submit(queued)).position(1)
+    with first.rest() as client:
+        os.kill(client.health().pid, signal.SIGKILL)
+    first.end()
+    vanish(session)
+    second = GatewayBed(ray_bed, tmp_path)
+    try:
+        assert second.deploy().ok
+        with second.rest() as client:
+            assert client.run(running.run).state == "lost"
+            assert client.run(queued.run).state == "lost"
+            assert "started anew" in client.run(queued.run).reason
+        until(second.is_clean, "nothing is held")
+    finally:
+        second.end()
+
+
+def test_deploying_again_finds_the_gateway(gateway: GatewayBed) -> None:
+    with gateway.rest() as client:
+        pid = client.health().pid
+    answer = gateway.deploy()
+    assert (answer.ok, answer.created, answer.pid, answer.url) == (True, False, pid, gateway.url)
+
+
+@pytest.fixture
+def broken(ray_bed: RayBed, tmp_path: Path) -> Iterator[GatewayBed]:
+    bed = GatewayBed(ray_bed, tmp_path)
+    yield bed
+    bed.end()
+
+
+def test_deploying_to_nobody(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, ray_address="127.0.0.1:1")
+    answer = broken.deploy()
+    assert not answer.ok
+    assert "cannot connect to the Ray cluster 127.0.0.1:1" in answer.message
+    assert answer.mend
+
+
+def test_deploying_with_a_wrong_ray_token(broken: GatewayBed, tmp_path: Path) -> None:
+    write_secret(tmp_path / "wrong", "0" * 64)
+    answer = broken.deploy(RAY_AUTH_TOKEN_PATH=str(tmp_path / "wrong"), RAY_NUM_REDIS_GET_RETRIES="2")
+    assert (answer.ok, answer.code) == (False, "cluster")
+    assert "does not let us in" in answer.message
+    assert "RAY_AUTH_TOKEN_PATH" in answer.mend
+
+
+def test_deploying_to_a_cluster_of_somebody_else_checks_its_nodes(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, embedded=False)
+    assert broken.deploy().ok
+
+
+def test_deploying_without_a_node_agent_says_why(broken: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, agent_entry="no_such_module:Agent", ready_timeout_s=1)
+    answer = broken.deploy()
+    assert not answer.ok
+    assert "no_such_module" in answer.message
+
+
+def test_deploying_onto_a_port_that_is_taken(broken: GatewayBed, gateway: GatewayBed) -> None:
+    broken.config = msgspec.structs.replace(broken.config, port=gateway.config.port)
+    answer = broken.deploy()
+    assert not answer.ok
+    assert str(gateway.config.port) in answer.message

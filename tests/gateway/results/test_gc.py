@@ -1,0 +1,222 @@
+"""Collecting on a real store with a real ledger: what goes, what stays, what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from store_bed import DAY_S, OLD, StoreBed, blob, collect, gone, is_whole, run_id
+
+from jupyter_gpu_release.errors import ConflictError, StoreError
+from jupyter_gpu_release.gateway.auth.permissions import Caller
+from jupyter_gpu_release.gateway.runs.sessions import Session
+from jupyter_gpu_release.protocol.admin import GcDocument
+from jupyter_gpu_release.protocol.config import RetentionPolicy
+from jupyter_gpu_release.store.graph_file import open_graph
+from jupyter_gpu_release.store.run_folders import read_manifest
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> StoreBed:
+    return StoreBed(tmp_path)
+
+
+def test_old_results_go_and_what_only_they_used(bed: StoreBed) -> None:
+    old, young = bed.add(1, blob("a"), blob("b")), bed.add(2, blob("b"), age_days=2)
+    bed.age_blobs()
+    document = collect(bed)
+    assert gone(document) == [old]
+    assert MIB <= document.removals[0].bytes < 2 * MIB  # the other blob is still used
+    assert (document.blobs, MIB <= document.freed_bytes < 2 * MIB) == (1, True)
+    assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
+    assert read_manifest(bed.paths(1))["collected_because"] == "not used for 50 days"
+    assert is_whole(bed, 2)
+    assert young not in gone(document)
+    assert gone(collect(bed)) == []
+
+
+def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
+    run = bed.add(1)
+
+    async def go() -> None:
+        async with bed.broker() as broker:
+            await broker.collector.collect(OLD)
+        async with bed.broker() as broker:
+            view = broker.runs.find(run).view
+            assert (view.collected_because, view.state) == ("not used for 50 days", "succeeded")
+            assert view.collected_at > time.time() - 60
+            assert [value.name for value in view.outcome.results] == ["x"]
+            assert not broker.manifests.has_values(run, view.outcome)  # so nothing reuses them
+            with pytest.raises(StoreError, match=rf"results of run {run} were removed .*not used for 50 days"):
+                open_graph(bed.paths(1).folder / view.outcome.values.file, view.outcome.values.digest)
+            with pytest.raises(ConflictError, match="were removed already: not used for 50 days"):
+                await broker.pin(Caller("ann"), run, pinned=True)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_pin_is_in_the_manifest(bed: StoreBed, pinned: bool) -> None:
+    run = bed.add(1, pinned=not pinned)
+    before = read_manifest(bed.paths(1))
+
+    async def go() -> None:
+        async with bed.broker() as broker:
+            await broker.pin(Caller("ann"), run, pinned=pinned)
+            await broker.manifests.flush()
+
+    asyncio.run(go())
+    assert read_manifest(bed.paths(1)) == before | {"pinned": pinned}
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(bed: StoreBed) -> None:
+    bed.add(1, blob("a"))
+    bed.add(2, blob("b"), age_days=2)
+    bed.age_blobs()
+    dry = collect(bed, dry_run=True)
+    assert is_whole(bed, 1)
+    done = collect(bed)
+    assert not bed.paths(1).values.exists()
+    assert (dry.removals, dry.blobs, dry.freed_bytes) == (done.removals, done.blobs, done.freed_bytes)
+
+
+def test_without_limits_only_garbage_goes(bed: StoreBed) -> None:
+    bed.add(1, blob("a"))
+    bed.add(2, blob("b"))
+    bed.paths(2).values.unlink()
+    bed.age_blobs()
+    document = collect(bed, RetentionPolicy())
+    assert (document.has_limits, document.removals, document.blobs) == (False, [], 1)
+    assert is_whole(bed, 1)
+
+
+def test_pinned_live_and_held_runs_stay(bed: StoreBed) -> None:
+    bed.add(1, pinned=True)
+    bed.add(2, state="running")
+    bed.add(3, session="a kernel")
+    held, free = bed.add(4), bed.add(5)
+
+    async def go() -> tuple[GcDocument, GcDocument]:
+        async with bed.broker() as broker:
+            for name in ("a kernel", "another"):
+                broker.sessions._sessions[name] = Session(name, "ann")
+            broker.keeping.hold("another", held)
+        async with bed.broker() as broker:  # holds survive the gateway's death
+            for name in ("a kernel", "another"):
+                broker.sessions._sessions[name] = Session(name, "ann")
+            first = await broker.collector.collect(OLD)
+            broker.sessions._sessions.clear()
+            second = await broker.collector.collect(RetentionPolicy(keep=1))
+        return first, second
+
+    first, second = asyncio.run(go())
+    assert gone(first) == [free]
+    assert first.kept == {"pinned": 1, "not over": 1, "held by a connected kernel": 2}
+    assert gone(second) == [run_id(3)]  # run 4 was loaded within the hour
+
+
+def test_who_attaches_while_it_is_decided_keeps_the_results(bed: StoreBed) -> None:
+    first, second = bed.add(1), bed.add(2)
+
+    async def go() -> GcDocument:
+        async with bed.broker() as broker:
+            broker.sessions._sessions["s"] = Session("s", "ann")
+            removing = broker.collector._remove
+
+            async def attach_meanwhile(removal: object, work: object) -> None:
+                broker.keeping.hold("s", second)
+                await removing(removal, work)
+
+            broker.collector._remove = attach_meanwhile
+            return await broker.collector.collect(OLD)
+
+    assert gone(asyncio.run(go())) == [first]
+    assert is_whole(bed, 2)
+
+
+def test_a_user_collects_the_own_runs_only(bed: StoreBed) -> None:
+    mine, _ = bed.add(1), bed.add(2, user="bob")
+    assert gone(collect(bed, user="ann")) == [mine]
+    assert is_whole(bed, 2)
+
+
+def test_a_blob_that_was_just_put_stays(bed: StoreBed) -> None:
+    bed.add(1, blob("a"))
+    bed.age_blobs()
+    bed.add(2, blob("c"), age_days=0)
+    bed.paths(2).values.unlink()  # its graph is not written yet
+    collect(bed, RetentionPolicy())
+    assert len(bed.blobs()) == 2
+
+
+def test_blobs_of_a_run_that_has_been_saving_for_days_stay(bed: StoreBed) -> None:
+    bed.add(1, blob("a"), state="persisting", gone_at=time.time() - 3 * DAY_S)
+    bed.paths(1).values.unlink()
+    bed.age_blobs(days=2.5)  # put half a day after its save began
+
+    async def go() -> tuple[int, int]:
+        async with bed.broker() as broker:
+            from jupyter_gpu_release.gateway.db import database
+
+            with broker.engine.connect() as connection:
+                for stored in database.live_runs(connection):
+                    broker.runs.adopt(stored)
+            saving = await broker.collector.collect(RetentionPolicy())
+        over = await bed.collect(RetentionPolicy())
+        return saving.blobs, over.blobs
+
+    assert asyncio.run(go()) == (0, 1)
+
+
+def test_orphans_go_and_strangers_stay(bed: StoreBed) -> None:
+    bed.add(1)
+    for number in (7, 8, 9):
+        folder = bed.paths(number).folder
+        (folder / "files").mkdir(parents=True)
+        (folder / "inputs.graph").write_bytes(b"half")
+    (bed.paths(9).folder / "manifest.json").write_text("{}")  # some gateway accepted it
+    old_s = time.time() - DAY_S
+    for path in [*bed.paths(7).folder.rglob("*"), bed.paths(7).folder, *bed.paths(9).folder.rglob("*")]:
+        os.utime(path, (old_s, old_s))
+    document = collect(bed, RetentionPolicy())
+    assert document.orphans == [run_id(7)]
+    assert not bed.paths(7).folder.exists()
+    assert bed.paths(8).folder.exists()
+    assert bed.paths(9).folder.exists()
+    assert any("1 runs on the store are not in this gateway's ledger" in note for note in document.notes)
+
+
+def test_temp_files_of_dead_writers_go(bed: StoreBed) -> None:
+    bed.add(1)
+    old, new = bed.paths(1).folder / ".values.graph.aa.tmp", bed.paths(1).folder / ".values.graph.bb.tmp"
+    for path, age_s in ((old, DAY_S), (new, 60)):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - age_s,) * 2)
+    collect(bed, RetentionPolicy())
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
+    run = bed.add(1, blob("a"))
+
+    async def go() -> None:
+        async with bed.broker() as broker:
+
+            def killed(*_: object) -> None:
+                raise SystemExit("killed")
+
+            broker.collector._trash.take_results = killed
+            with pytest.raises(SystemExit):
+                await broker.collector.collect(OLD)
+        assert bed.paths(1).values.exists()
+        async with bed.broker() as broker:
+            assert broker.runs.find(run).view.collected_because  # marked: nobody looks for it any more
+            await broker.collector.tidy(RetentionPolicy())
+        assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
+
+    asyncio.run(go())

@@ -1,0 +1,98 @@
+"""Manifests on a store that refuses for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from store_bed import run_id
+
+from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.gateway.runs import manifests as module
+from jupyter_gpu_release.gateway.runs.manifests import Manifests
+from jupyter_gpu_release.protocol.lineage import Environment
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest
+from jupyter_gpu_release.store.threads import StoreThreads
+
+
+def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 0.01)
+    store, away, run = tmp_path / "store", tmp_path / "away", run_id(1)
+    make_store(store)
+    store.rename(away)
+
+    async def write() -> None:
+        manifests = Manifests(store, StoreThreads())
+        request = RunRequest(run, "session", ResourceAsk(), b"")
+        manifests.note(RunView(run, "ann", "running"), None, request)
+        await _until_tried(manifests, run)
+        manifests.note(RunView(run, "ann", "failed"), None, request)
+        assert not store.exists()
+        away.rename(store)
+        await manifests.flush()
+
+    asyncio.run(write())
+    assert read_manifest(RunPaths.of(store, run))["state"] == "failed"
+
+
+def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DEBOUNCE_S", 3600.0)
+    run, written = run_id(1), []
+    make_store(tmp_path)
+
+    async def live() -> None:
+        manifests = Manifests(tmp_path, StoreThreads())
+        monkeypatch.setattr(module, "write_manifest", lambda *facts, durable: written.append((facts[1], durable)))
+        request = RunRequest(run, "session", ResourceAsk(), b"")
+        for state in ("starting", "running", "succeeded"):
+            manifests.note(RunView(run, "ann", state), None, request)
+        manifests.note(RunView(run, "ann", "succeeded"), None, request, Environment(python="3.11"))
+        await manifests.flush()
+
+    asyncio.run(live())
+    [(manifest, durable)] = written
+    assert (manifest["state"], manifest["environment"]["python"], durable) == ("succeeded", "3.11", True)
+
+
+async def _until_tried(manifests: Manifests, run: str) -> None:
+    """It is tried in a thread; what was refused is there again."""
+    refused = asyncio.Event()
+    original = manifests._write_now
+
+    def write(*arguments: object) -> None:
+        try:
+            original(*arguments)  # type: ignore[arg-type]
+        except StoreError:
+            loop.call_soon_threadsafe(refused.set)
+            raise
+
+    loop = asyncio.get_running_loop()
+    manifests._write_now = write  # type: ignore[method-assign]
+    await asyncio.wait_for(refused.wait(), 60)
+
+
+def test_a_mark_says_that_a_call_may_have_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As does a store that gives no answer."""
+    over = threading.Event()
+    store, run = tmp_path / "store", run_id(1)
+    make_store(store)
+    create_run_folder(store, run)
+    mark = RunPaths.of(store, run).begun
+
+    async def look() -> list[bool]:
+        manifests = Manifests(store, StoreThreads())
+        found = [await manifests.may_have_begun(run)]
+        mark.touch()
+        found.append(await manifests.may_have_begun(run))
+        monkeypatch.setattr(Path, "exists", lambda _: over.wait(60) and False)
+        monkeypatch.setattr(manifests.threads, "run", partial(manifests.threads.run, limit_s=0.05))
+        found.append(await manifests.may_have_begun(run))
+        over.set()
+        return found
+
+    assert asyncio.run(look()) == [False, True, True]

@@ -1,0 +1,67 @@
+"""Moves in the queue: followers hear of them a few times a second, not at each grant, and the ledger not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from jupyter_gpu_release.gateway.db.database import find_run, open_ledger
+from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.runs.manifests import Manifests
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.runs.table import RunTable
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.store.threads import StoreThreads
+
+
+def test_many_moves_are_told_once_and_later_ones_again():
+    async def moves() -> list[int]:
+        record = RunRecord(RunView("r", "u", "queued"), 1, RunRequest("r", "s", ResourceAsk(), b""))
+        told: list[int] = []
+        heard = asyncio.Event()
+
+        def watcher() -> None:
+            told.append(record.view.position or 0)
+            heard.set()
+
+        record.watchers.add(watcher)
+        for places in ((5, 4, 3), (2, 1)):
+            heard.clear()
+            for place in places:
+                record.view = RunView("r", "u", "queued", position=place)
+                record.wake_later(place)
+            await asyncio.wait_for(heard.wait(), 30)
+        return told
+
+    assert asyncio.run(moves()) == [3, 1]
+
+
+def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "home" / "ledger.sqlite")
+    stored = []
+
+    def look() -> None:
+        with engine.connect() as connection:
+            found = find_run(connection, "r")
+        assert found is not None
+        stored.append((found.view.state, found.view.position, found.view.reason))
+
+    async def moves() -> None:
+        journal = Journal(engine)
+        runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()))
+        record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
+        runs.add(record)
+        runs.record(record)
+        for place in range(8, 0, -1):
+            runs.move(record, place, f"place {place}")
+        journal._flush()
+        await journal.put(lambda _: None)
+        look()
+        runs.change(record, at_once=True, pinned=True)
+        await journal.put(lambda _: None)
+        look()
+        journal.close()
+
+    asyncio.run(moves())
+    engine.dispose()
+    assert stored == [("queued", 9, ""), ("queued", 1, "place 1")]

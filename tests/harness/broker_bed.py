@@ -1,0 +1,313 @@
+"""A gateway's broker on the test's own event loop; Ray and the node agents are pretended, and fail as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from jupyter_gpu_release.client.home import write_secret
+from jupyter_gpu_release.gateway.auth.permissions import Caller
+from jupyter_gpu_release.gateway.cluster import placement_groups
+from jupyter_gpu_release.gateway.reconcile import recovery
+from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.protocol.cell import CellPayload
+from jupyter_gpu_release.protocol.config import GatewayConfig
+from jupyter_gpu_release.protocol.lineage import Environment
+from jupyter_gpu_release.protocol.node import JoinOrder, NodeInfo, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest
+from jupyter_gpu_release.protocol.states import new_run_id
+from jupyter_gpu_release.protocol.wire import decode, encode
+
+ANN = Caller("ann", "user")
+
+
+class PretendedRay:
+    """Placement groups on nodes, by the functions that the broker calls (in threads)."""
+
+    def __init__(self, **gpus: int) -> None:
+        self.gpus = gpus
+        self.dead: set[str] = set()
+        self.groups: dict[str, Any] = {}
+        #: by function: what it raises from now on
+        self.faults: dict[str, Exception] = {}
+        #: calls wait while this is not set
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked: list[str] = []
+        self._numbers = itertools.count(1)
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        names = ("placement_group", "remove_placement_group", "placement_group_table", "available_resources_per_node")
+        for name in names:
+            patch.setattr(placement_groups, name, self._answering(name))
+        patch.setattr(placement_groups, "group_name", lambda run: f"jgr-test-{run}")
+        patch.setattr(placement_groups, "group_of", lambda identity: self.groups[identity])
+        patch.setattr("jupyter_gpu_release.gateway.dispatch.lifecycle.group_name", lambda run: f"jgr-test-{run}")
+        patch.setattr(ray, "nodes", self.nodes)
+        patch.setattr(placement_groups, "accelerator_ids", SimpleNamespace(options=self._options))
+        patch.setattr(placement_groups, "PlacementGroupSchedulingStrategy", lambda group, index: (group, index))
+
+    def _answering(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.asked.append(name)
+            assert self.answers.wait(60)
+            if name in self.faults:
+                raise self.faults[name]
+            return getattr(self, f"_{name}")(*arguments, **named)
+
+        return call
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"NodeID": node, "NodeManagerHostname": f"host-{node}", "Alive": node not in self.dead,
+             "Resources": {"GPU": gpus, "CPU": 8}}
+            for node, gpus in self.gpus.items()
+        ]  # fmt: skip
+
+    def _free(self, node: str) -> list[str]:
+        taken = {i for group in self.groups.values() for at, ids in group.places if at == node for i in ids}
+        return [str(i) for i in range(self.gpus[node]) if str(i) not in taken]
+
+    def _placement_group(
+        self, bundles: list[dict[str, float]], *, name: str, bundle_label_selector: list[dict[str, str]], **_: Any
+    ) -> Any:
+        assert name not in self.names(), f"Ray refuses a second group {name}"
+        group = SimpleNamespace(name=name, places=[], hex=f"{next(self._numbers):036x}")
+        group.id = SimpleNamespace(hex=lambda: group.hex)
+        self.groups[group.hex] = group
+        for bundle, pin in zip(bundles, bundle_label_selector, strict=True):
+            node, count = pin["ray.io/node-id"], int(bundle.get("GPU", 0))
+            ids = self._free(node)[:count]
+            assert len(ids) == count, f"{count} GPUs of {node} are given twice"
+            group.places.append((node, ids))
+        return group
+
+    def _remove_placement_group(self, group: Any) -> None:
+        self.groups.pop(group.hex, None)
+
+    def _placement_group_table(self, group: Any = None) -> dict[str, Any]:
+        if group is not None:
+            return {"state": "CREATED" if group.hex in self.groups else "REMOVED"}
+        return {
+            key: {"name": found.name, "state": "CREATED", "placement_group_id": key}
+            for key, found in self.groups.items()
+        }
+
+    def _available_resources_per_node(self) -> dict[str, dict[str, float]]:
+        return {node: {"GPU": float(len(self._free(node)))} for node in self.gpus if node not in self.dead}
+
+    def _options(self, scheduling_strategy: Any, **_: Any) -> Any:
+        group, index = scheduling_strategy
+        return SimpleNamespace(remote=lambda *_: Told(group.places[index][1]))
+
+    def names(self) -> list[str]:
+        """Of the groups that exist."""
+        return sorted(group.name for group in self.groups.values())
+
+
+class Told:
+    """A reference that need not be awaited, as one of Ray's."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+
+    def __await__(self) -> Generator[Any, None, list[str]]:
+        yield from asyncio.sleep(0).__await__()
+        return self._ids
+
+
+class PretendedAgent:
+    """Knows what it was given; ``silent``: it answers nothing, as one whose node has lost its power."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.life = "first"
+        self.phases: dict[str, str] = {}
+        self.killed: list[str] = []
+        #: runs that have begun, also in an earlier life
+        self.marks: set[str] = set()
+        #: gangs to which it lends ranks, and what it was told of those who lend to its own
+        self.lent: set[str] = set()
+        self.lost_members: list[tuple[str, str]] = []
+        self.orders: dict[str, StartOrder] = {}
+        self.silent = False
+        self.faults: dict[str, Exception] = {}
+        self.trouble = ""
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        work = type(self).__dict__.get(f"do_{name}")
+        if work is None:
+            raise AttributeError(name)
+
+        def remote(*arguments: Any) -> asyncio.Future[Any]:
+            task = asyncio.ensure_future(self._answer(name, work(self, *arguments)))
+            self._tasks.add(task)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return task
+
+        return SimpleNamespace(remote=remote)
+
+    async def _answer(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        if self.silent:
+            work.close()
+            await asyncio.Event().wait()
+        if name in self.faults:
+            work.close()
+            raise self.faults[name]
+        return await work
+
+    def info(self) -> NodeInfo:
+        return NodeInfo(self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble)
+
+    async def do_hello(self) -> bytes:
+        return encode(self.info())
+
+    async def do_start(self, order: bytes) -> None:
+        found = decode(order, StartOrder)
+        self.orders[found.run] = found
+        if found.gpu_ids is not None:
+            self.phases[found.run] = "starting"
+
+    async def do_grant(self, run: str, _ids: list[str]) -> None:
+        if run not in self.lent:
+            self.phases[run] = "starting"
+
+    async def do_has_begun(self, run: str) -> bool:
+        return run in self.phases or run in self.marks
+
+    async def do_listen(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    async def do_join(self, order: bytes) -> None:
+        self.lent.add(decode(order, JoinOrder).run)
+
+    async def do_lends(self, run: str) -> bool:
+        return run in self.lent
+
+    async def do_leave(self, run: str) -> None:
+        self.lent.discard(run)
+
+    async def do_lose_member(self, run: str, node: str) -> None:
+        self.lost_members.append((run, node))
+
+    async def do_forget_unbegun(self, run: str) -> bool:
+        return run not in self.marks and self.phases.pop(run, None) is not None
+
+    async def do_abandon(self, run: str) -> None:
+        self.lent.discard(run)
+        if self.phases.pop(run, None):
+            self.killed.append(run)
+
+    async def do_signal(self, run: str, name: str, _reason: str) -> None:
+        if name == "kill" and self.phases.pop(run, None):
+            self.killed.append(run)
+
+    async def do_runs(self) -> bytes:
+        return encode([NodeRun(run, phase, at_s=time.time()) for run, phase in self.phases.items()])
+
+    async def do_forget(self, runs: list[str]) -> None:
+        for run in runs:
+            self.phases.pop(run, None)
+
+    async def do_withdraw(self, _runs: list[str] | None) -> tuple[str, bytes]:
+        return self.life, encode([])
+
+    async def do_environment(self, _imports: list[str]) -> bytes:
+        return encode(Environment())
+
+    async def do_missing_imports(self, _names: list[str]) -> list[str]:
+        return []
+
+
+class BrokerBed:
+    """One ledger and one cluster, over several lives of the gateway."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **gpus: int) -> None:
+        self.ray = PretendedRay(**gpus)
+        self.ray.install(patch)
+        self.agents = {node: PretendedAgent(node) for node in gpus}
+        write_secret(folder / "token", "t" * 32)
+        self.settings: dict[str, Any] = {}
+        self.folder = folder
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[Broker]:
+        """A gateway from its start to its death by a kill: what is committed stays, nothing is tidied."""
+        config = GatewayConfig(
+            str(self.folder), str(self.folder / "store"), str(self.folder / "token"), str(self.folder), "",
+            cluster="one", simulated=True, **self.settings,
+        )  # fmt: skip
+        broker = Broker(config)
+        remembered = recovery.restore(broker)
+        recovery.restore_sessions(broker, remembered)
+        broker.nodes.refresh(self.ray.nodes())
+        for node in broker.nodes.alive():
+            node.agent, node.adopted = self.agents[node.node], True
+        await recovery.adopt(broker, remembered)
+        broker.recovered.set()
+        broker.lifecycle.queue.open()
+        before = asyncio.all_tasks()
+        try:
+            yield broker
+        finally:
+            for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
+                task.cancel()
+            broker.journal.close()
+            broker.engine.dispose()
+
+    def next_agent(self, node: str) -> None:
+        """The node's agent is killed, and there again: it knows no run, and finds the marks of the one before."""
+        agent = self.agents[node]
+        agent.life += ", the next"
+        agent.phases.clear()
+        agent.lent.clear()
+
+    async def running(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
+        """A run whose cell has begun."""
+        record = await self.submitted(broker, gpus, **facts)
+        await until(lambda: record.accepted and any(record.run in agent.phases for agent in self.agents.values()))
+        self.say(broker, record, "running")
+        return record
+
+    async def submitted(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
+        """A run that was taken in."""
+        facts = {"session": "s", **facts}
+        ask = facts.pop("ask", None) or ResourceAsk(gpus=gpus)
+        asked = RunRequest(new_run_id(), facts.pop("session"), ask, encode(CellPayload(source="x")), **facts)
+        record = await broker.submit(ANN, asked)
+        await broker.committed(record)
+        return record
+
+    def say(self, broker: Broker, record: RunRecord, phase: str) -> None:
+        """What the run's node reports."""
+        for agent in self.agents.values():
+            if record.run in agent.phases:
+                agent.phases[record.run] = phase
+                agent.marks.add(record.run)
+        outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
+        broker.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+
+    def end(self, broker: Broker, record: RunRecord) -> None:
+        """The cell ends well."""
+        for phase in ("ended", "released", "final"):
+            self.say(broker, record, phase)
+
+
+async def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.002)

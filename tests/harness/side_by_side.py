@@ -1,0 +1,258 @@
+"""``make test``: the suite as several sessions, two at a time, since each of them waits for much of its time.
+
+What a session said is printed whole when it has ended, and why it failed once more at the very end: a log that was
+cut still shows it. Sessions share nothing: each has its own runtime folder, cluster and check for what is left behind
+(``tests/conftest.py``). A test that failed runs once more when all have ended, alone: if it passes, the closing lines
+call it unsteady, and say how it failed. Until then its session is not shown, and then only if something else failed: no
+line of an unsteady test looks like a failure's. The last line is that of all: ``2500 passed, 0 failed``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from outcomes import OPTION, Outcomes
+
+TESTS = Path(__file__).parents[1]
+AT_ONCE = 2
+#: more tests than this that fail, and pass alone, fail the run; of more failures than that none is run once more
+UNSTEADY_AT_MOST, AGAIN_AT_MOST = 3, 12
+_PYTEST = [sys.executable, "-m", "pytest"]
+_TESTS_FAILED = 1
+#: what shares a session; the longest first, so that the last ones to run are short. All that is not here is one more
+_TOGETHER = (
+    ("kernel", "notebooks", "functions"),  # the session's cluster
+    ("cli", "local_cluster", "faults"),  # clusters that are started and killed
+    ("gateway", "client"),
+    ("server_extension",),
+)
+#: in the browser, see the Makefile: together with the server's tests they fail at teardown
+_SIDEBAR = "ui"
+_LOOK_S = 0.2
+#: where pytest begins to name what failed; so many lines before it are the end of the last traceback
+_SUMMARY, _BEFORE = "short test summary info", 40
+_PLACE = re.compile(r"tests/\S+\.py:\d+: in ")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One session; ``is_pytest``: it says which of its tests failed, and they are run once more."""
+
+    name: str
+    command: list[str]
+    is_pytest: bool = False
+
+
+@dataclass
+class Running:
+    """A job under way, whose output goes to a file without a name."""
+
+    job: Job
+    folder: Path
+    output: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    began_s: float = field(default_factory=time.monotonic)
+    took_s: float = 0.0
+    said: str = ""
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+    def __post_init__(self) -> None:
+        self._outcomes = self.folder / f"{time.monotonic_ns()}.json"
+        words = [*self.job.command, *([OPTION, str(self._outcomes)] if self.job.is_pytest else [])]
+        self.process = subprocess.Popen(words, stdout=self.output, stderr=subprocess.STDOUT)
+
+    def report(self) -> str:
+        """How it ended, in a line."""
+        status = self.process.returncode
+        end = "passed" if status == 0 else f"FAILED (exit status {status})"
+        return f"{self.job.name}: {end} in {self.took_s:.0f} s"
+
+    def end(self) -> None:
+        """Its process is gone: keep what it said, and what its tests came to."""
+        self.took_s = time.monotonic() - self.began_s
+        self.output.seek(0)
+        self.said = self.output.read().decode(errors="replace")
+        self.output.close()
+        self.outcomes = self._read_outcomes()
+
+    def show(self, unsteady: Collection[str] = ()) -> None:
+        """All that it said; where it names an ``unsteady`` test as failed it is called that."""
+        lines = [_marked(line, unsteady) for line in self.said.splitlines()]
+        _say(f"\n##### {self.report()}\n" + "".join(f"\n{line}" for line in lines))
+
+    def why(self, unsteady: Collection[str]) -> str:
+        """Why it failed, in short."""
+        return why_failed([_marked(line, unsteady) for line in self.said.splitlines()])
+
+    @property
+    def is_undecided(self) -> bool:
+        """Nothing but tests failed: whether they are unsteady is found out when all sessions have ended."""
+        return self.process.returncode == _TESTS_FAILED and bool(self.outcomes.failed) and self.job.is_pytest
+
+    def _read_outcomes(self) -> Outcomes:
+        """One that crashed, or failed without a failed test, failed as a whole."""
+        status = self.process.returncode
+        found = Outcomes.read(self._outcomes) or Outcomes(passed=0 if self.job.is_pytest else int(status == 0))
+        if status == 0 and self.job.is_pytest and not self._outcomes.exists():
+            found.failed[self.job.name] = "it ended well, and without a word about its tests"
+        if status != 0 and (status != _TESTS_FAILED or not found.failed):
+            found.failed[self.job.name] = f"exit status {status}"
+        return found
+
+
+def _marked(line: str, unsteady: Collection[str]) -> str:
+    """What is left behind is pytest's error of a module's last test, and ours of the module."""
+    word, _, rest = line.partition(" ")
+    test = rest.partition(" - ")[0]
+    if (word in ("FAILED", "ERROR") and test in unsteady) or (word == "ERROR" and test.partition("::")[0] in unsteady):
+        return f"UNSTEADY {rest}"
+    return line
+
+
+def why_failed(lines: list[str]) -> str:
+    """Where tests failed, the end of the last traceback, each failed test. Without a summary: the last lines."""
+    at = max((n for n, line in enumerate(lines) if _SUMMARY in line), default=len(lines))
+    failed = [line for line in lines[at:] if line.startswith(("FAILED", "ERROR"))]
+    places = [line for line in lines[:at] if _PLACE.match(line)]  # what a browser showed is longer than the lines kept
+    return "\n".join([*places[-_BEFORE:], *lines[max(0, at - _BEFORE) : at], *failed])
+
+
+def run(jobs: Iterable[Job], at_once: int = AT_ONCE) -> int:
+    """Run all of them, whatever fails, and each failed test once more, alone; 0 when what failed was unsteady.
+
+    Told to end, they end (and clean up) first.
+    """
+    ended: list[Running] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with contextlib.closing(_sessions(deque(jobs), at_once, Path(folder))) as sessions:
+                for each in sessions:
+                    ended.append(each)
+                    _say_end(each)
+            whole = Outcomes.sum(each.outcomes for each in ended)
+            unsteady = _once_more(whole, Path(folder))
+        except (SystemExit, KeyboardInterrupt):
+            for each in ended:
+                if each.is_undecided:
+                    each.show()
+            raise
+    return _close(ended, whole, unsteady)
+
+
+def _say_end(each: Running) -> None:
+    """A session whose tests failed is shown when it is known whether they are unsteady."""
+    if each.is_undecided:
+        tests = ", ".join(each.outcomes.failed)
+        _say(f"##### {each.job.name}: ended in {each.took_s:.0f} s; once more, when all have ended: {tests}")
+    else:
+        each.show()
+
+
+def _close(ended: list[Running], whole: Outcomes, unsteady: dict[str, str]) -> int:
+    """The closing lines; returns the exit status."""
+    failed, reports = list[Running](), list[str]()
+    for each in ended:
+        if each.is_undecided and each.outcomes.failed.keys() <= unsteady.keys():
+            reports.append(f"{each.job.name}: passed in {each.took_s:.0f} s, but for unsteady tests")
+            continue
+        reports.append(each.report())
+        if each.process.returncode != 0:
+            failed.append(each)
+    for each in failed:
+        if each.is_undecided:
+            each.show(unsteady)
+    _say("\n" + "\n".join(f"##### why {each.report()}\n{each.why(unsteady)}\n" for each in failed))
+    _say("\n".join(f"##### {report}" for report in reports))
+    for test, why in unsteady.items():
+        _say(f"##### UNSTEADY {test}: it passed when it ran once more, alone. Why it did not at first:")
+        _say(textwrap.indent(why, "    ") + "\n")
+        whole.passed, _ = whole.passed + 1, whole.failed.pop(test)
+    for test in whole.failed:
+        _say(f"##### FAILED {test}")
+    if too_many := len(unsteady) > UNSTEADY_AT_MOST:
+        _say(f"##### {len(unsteady)} tests are unsteady, more than {UNSTEADY_AT_MOST}: this fails the run")
+    _say(str(whole))
+    return int(bool(whole.failed) or too_many)
+
+
+def _sessions(waiting: deque[Job], at_once: int, folder: Path) -> Generator[Running]:
+    """Each as it ends. Those that run when this is closed are told to end, and shown."""
+    running = list[Running]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.append(Running(waiting.popleft(), folder))
+                _say(f"##### {running[-1].job.name}: begins")
+            for each in list(_ended(running)):
+                running.remove(each)
+                each.end()
+                yield each
+    finally:
+        for each in running:
+            each.process.terminate()
+        for each in running:
+            each.process.wait()
+            each.end()
+            each.show()
+
+
+def _once_more(whole: Outcomes, folder: Path) -> dict[str, str]:
+    """Those that pass alone → why they failed first. Of many failures none is looked at again: they are no accident."""
+    tests = {test: why for test, why in whole.failed.items() if (TESTS.parent / test.partition("::")[0]).is_file()}
+    if len(tests) > AGAIN_AT_MOST:
+        return {}
+    unsteady = {}
+    for test, why in tests.items():
+        job = Job(f"once more: {test}", [*_PYTEST, test], is_pytest=True)
+        for again in _sessions(deque([job]), 1, folder):
+            if again.outcomes.passed and not again.outcomes.failed:
+                _say(f"##### {again.report()}")
+                unsteady[test] = why
+            else:
+                again.show()
+    return unsteady
+
+
+def _ended(running: list[Running]) -> Iterator[Running]:
+    time.sleep(_LOOK_S)
+    return (each for each in running if each.process.poll() is not None)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def suite() -> list[Job]:
+    """The jobs of ``make test``; a folder or file that nobody named runs, too."""
+    there = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py")) or path.match("test_*.py")}
+    named = {name for names in _TOGETHER for name in names} | {_SIDEBAR}
+    groups = [*_TOGETHER, tuple(sorted(there - named))]
+    jobs = [
+        Job(" ".join(names), [*_PYTEST, *(str(TESTS / name) for name in names)], is_pytest=True) for names in groups
+    ]
+    browser = Job("the sidebar in a browser", [*_PYTEST, str(TESTS / _SIDEBAR)], is_pytest=True)
+    benchmarks = Job("every benchmark", [sys.executable, "-m", "benchmarks", "all", "--quick"])
+    units = Job("the sidebar's units", ["make", "--no-print-directory", "test-js"])
+    return [*jobs[:2], browser, benchmarks, *jobs[2:], units]
+
+
+def _stop(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    os.chdir(TESTS.parent)
+    sys.exit(run(suite()))

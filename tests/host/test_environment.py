@@ -1,0 +1,37 @@
+"""A cluster's processes get what is named for them, not what was in the shell that started it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.host.environment import MORE, for_cluster
+
+
+def test_what_programs_need_goes_along() -> None:
+    usual = {
+        "PATH": "/bin", "HOME": "/home/ann", "LANG": "C.UTF-8", "LC_ALL": "C", "TZ": "UTC", "TMPDIR": "/tmp",
+        "LD_LIBRARY_PATH": "/lib", "CUDA_VISIBLE_DEVICES": "0", "CUDA_HOME": "/cuda", "NVIDIA_VISIBLE_DEVICES": "all",
+        "VIRTUAL_ENV": "/venv", "CONDA_PREFIX": "/conda", "PYTHONPATH": "/mine", "PYTHONHASHSEED": "7",
+        "HF_HOME": "/cache", "TORCH_HOME": "/torch", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "4",
+        "https_proxy": "http://proxy:3128", "JUPYTER_GPU_RUNTIME": "/tmp", "JUPYTER_GPU_TOKEN_FILE": "/home/ann/token",
+    }  # fmt: skip
+    assert for_cluster(usual) == usual
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "WANDB_API_KEY", "HF_TOKEN", "HUGGINGFACE_TOKEN", "DATABASE_URL",
+     "SSH_AUTH_SOCK", "JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "KUBECONFIG", "JUPYTER_GPU_TOKEN", "JUPYTER_GPU_URL",
+     "JUPYTER_GPU_KERNEL", "RAY_ADDRESS", "ANYTHING"],
+)  # fmt: skip
+def test_the_rest_does_not(name: str) -> None:
+    assert for_cluster({name: "value"}) == {}
+
+
+def test_a_proxy_with_a_password_is_a_secret() -> None:
+    assert for_cluster({"HTTPS_PROXY": "http://ann:pass@proxy:3128"}) == {}
+
+
+def test_the_operator_names_more() -> None:
+    more = {MORE: " WANDB_*, DATA_ROOT,HF_TOKEN,RAY_ADDRESS ", "WANDB_API_KEY": "w", "DATA_ROOT": "/d", "HF_TOKEN": "h"}
+    assert for_cluster(more | {"DATA": "x", "RAY_ADDRESS": "auto"}) == more

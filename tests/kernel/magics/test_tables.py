@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import msgspec
+
+from jupyter_gpu_release.kernel.magics.tables import Table, runs_table, status_tables
+from jupyter_gpu_release.protocol.rest import RunRow, RunsDocument, StatusDocument
+
+STATUS = {
+    "schema_version": 1,
+    "simulated": True,
+    "gateway": {"url": "http://127.0.0.1:1", "version": "0", "up": True},
+    "gpus": {"total": 4, "held": 1, "free": 3, "external": 0},
+    "nodes": [
+        {
+            "id": "n", "host": "box",
+            "gpus": [
+                {"index": "0", "uuid": "u", "name": "sim", "memory_bytes": 8 << 30, "used_bytes": 1 << 30,
+                 "utilization": 0.4,
+                 "state": "running", "user": "ann", "run": "r1"},
+            ],
+        }
+    ],
+    "queue": [
+        {"run": "r2", "user": "bob", "queue": "default", "priority": "normal", "gpus": 2,
+         "position": 1, "reason": "1 of 2 free", "start_estimate_s": None},
+    ],
+    "runs": [
+        {"run": "r1", "user": "ann", "state": "running", "gpus": 1, "notebook": "/a/b.ipynb",
+         "queued_s": 0, "held_s": 3},
+        {"run": "r2", "user": "bob", "state": "queued", "gpus": 2, "notebook": "", "queued_s": 4, "held_s": 0},
+    ],
+}  # fmt: skip
+
+
+def test_status_tells_who_holds_and_who_waits():
+    head, cards, running, waiting = status_tables(msgspec.convert(STATUS, StatusDocument))
+    assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
+    assert cards.rows == [("box", "0", "sim", "1.0 GiB of 8.0 GiB", "40 %", "running", "ann", "r1")]
+    assert running.rows == [("r1", "ann", "running", "1", "3.0 s", "b.ipynb", "")]
+    assert waiting.rows == [("1", "r2", "bob", "2", "1 of 2 free", "")]
+
+
+def test_quiet_cluster_is_one_line():
+    idle = {**STATUS, "nodes": [], "queue": [], "runs": []}
+    assert len(status_tables(msgspec.convert(idle, StatusDocument))) == 1
+
+
+def row(**facts: object) -> RunRow:
+    empty: dict[str, object] = {}
+    for field in msgspec.structs.fields(RunRow):
+        if field.required:
+            empty[field.name] = {str: "", int: 0, float: 0.0, bool: False}.get(field.type)
+    lists = {"hosts": [], "gpu_ids": [], "results": [], "files": []}
+    return msgspec.convert({**empty, **lists, **facts}, RunRow)
+
+
+def test_runs():
+    failed = row(
+        run="r3", state="failed", gpus=1, granted_at=1.0, queued_s=0.1, held_s=2.0, notebook="/x/y.ipynb",
+        results=[{"name": "a", "type": "int"}, {"name": "b", "type": "int"}],
+        error={"ename": "ValueError", "evalue": "no"},
+    )  # fmt: skip
+    document = RunsDocument(1, [failed, row(run="r2", state="cancelled", name="mine")])
+    table = runs_table(document)
+    assert table.title == "2 runs"
+    assert table.rows[0] == ("r3", "failed", "1", "", "100 ms", "2.0 s", "a, b", "y.ipynb", "ValueError: no")
+    assert table.rows[1][5:8] == ("", "", "mine")
+    assert runs_table(document, most=1).title == "the newest 1 runs"
+
+
+def test_tables_as_text_and_html():
+    table = Table("T", ("a", "bb"), [("1", "<x>"), ("22", "y")])
+    assert repr(table) == "T\n  a   bb\n  1   <x>\n  22  y"
+    assert "&lt;x&gt;" in table._repr_html_()
+    assert repr(Table("only")) == "only"

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from jupyter_gpu_release.kernel.output.receipt import make_receipt
+from jupyter_gpu_release.protocol.runs import ErrorInfo, FileInfo, GpuUse, Outcome, RunView, ValueInfo
+
+RUN = "20261121-034512-9f3a12bc"
+
+
+def view(outcome: Outcome | None, **facts: object) -> RunView:
+    times = {"submitted_at": 100.0, "granted_at": 100.0, "gone_at": 112.3, "release_ms": 14.0}
+    return RunView(run=RUN, user="u", outcome=outcome, **{"state": "succeeded", "simulated": True, **times, **facts})
+
+
+def test_everything_of_a_good_run_in_one_line():
+    outcome = Outcome(
+        status="ok",
+        results=[ValueInfo("model", "Net", 1_258_291), ValueInfo("history", "list", 100)],
+        files=[FileInfo("run_dir/best.pt", 2048)],
+    )
+    receipt = make_receipt(view(outcome))
+    assert receipt.text == (
+        "✓ 1 simulated GPU · queued 0 ms · held 12.3 s · free 14 ms after the last statement · "
+        f"back: model (Net, 1.2 MiB), history (list) · files: run_dir/best.pt (2.0 KiB) · run {RUN}"
+    )
+
+
+def test_real_gpus_with_card_and_memory():
+    outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, mean_utilization=0.9, left_bytes=0))
+    text = make_receipt(view(outcome, simulated=False, gpus=2, gpu_name="NVIDIA H100", ranks=2)).text
+    assert "2 GPUs (NVIDIA H100), 2 ranks" in text
+    assert "0 MiB left on the device" in text
+
+
+def test_a_cpu_stage_says_that_it_took_no_gpu():
+    text = make_receipt(view(Outcome(status="ok", untouched_reason="`device` is cpu"), gpus=0, ranks=3)).text
+    assert text.startswith("✓ CPU stage, no GPU taken, 3 ranks · queued 0 ms · held 12.3 s · cores free 14 ms after")
+    assert "⚠" not in text
+
+
+def test_memory_that_stayed_is_a_warning():
+    outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, left_bytes=1 << 30))
+    receipt = make_receipt(view(outcome, simulated=False))
+    assert receipt.warnings == ("1.0 GiB of GPU memory did NOT come back after the cell's processes ended",)
+    assert "⚠ 1.0 GiB" in receipt.text
+
+
+def test_untouched_gpu_is_a_warning_with_its_reason():
+    outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=0.0), untouched_reason="`device` is cpu")
+    receipt = make_receipt(view(outcome, simulated=False))
+    assert receipt.warnings == ("the GPU was never touched (peak 0 %: `device` is cpu)",)
+
+
+def test_failed_run_says_what_was_salvaged():
+    outcome = Outcome(
+        status="error",
+        error=ErrorInfo("ValueError", "no"),
+        results=[ValueInfo("model", "Net", 10)],
+        notes=["x is late"],
+    )
+    receipt = make_receipt(view(outcome, state="failed"), notes=["api_key was held back", "x is late"])
+    assert receipt.text.startswith("✗ failed: ValueError · 1 simulated GPU")
+    assert "back: model (Net)" in receipt.text
+    assert receipt.notes == ("x is late", "api_key was held back")
+
+
+def test_other_ends():
+    for status, head in (
+        ("interrupted", "■ interrupted"),
+        ("timeout", "■ stopped at its --timeout"),
+        ("died", "✗ the cell's process died"),
+        ("memory", "✗ ended for its memory"),
+        ("lost", "✗ lost"),
+    ):
+        receipt = make_receipt(view(Outcome(status=status), state="failed"))
+        assert receipt.text.startswith(head)
+        assert ("its names are gone" in receipt.text) == (status in ("died", "memory", "lost"))
+
+
+def test_cancelled_in_the_queue_took_nothing():
+    ended = view(None, state="cancelled", granted_at=None, gone_at=None, release_ms=None, finished_at=103.0)
+    assert make_receipt(ended).text == (f"■ cancelled while waiting · no GPU was taken · waited 3.0 s · run {RUN}")
+
+
+def test_modules_have_a_name_only():
+    outcome = Outcome(status="ok", results=[ValueInfo("plt", ""), ValueInfo("a", "int")])
+    assert "back: plt, a (int) · run" in make_receipt(view(outcome)).text
+
+
+def test_long_lists_are_cut():
+    outcome = Outcome(status="ok", results=[ValueInfo(f"v{i}", "int", 1) for i in range(11)])
+    assert "v7 (int) and 3 more" in make_receipt(view(outcome)).text
+
+
+def test_what_was_bound_replaces_what_was_announced():
+    outcome = Outcome(status="ok", results=[ValueInfo("a", "int", 1), ValueInfo("b", "int", 1)])
+    assert "back: a (int) · " in make_receipt(view(outcome), came_back=[ValueInfo("a", "int", 1)]).text
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_is_balanced_escaped_and_without_scripts():
+    outcome = Outcome(status="ok", results=[ValueInfo("x", "<script>alert(1)</script>", 1)], notes=["a < b & c"])
+    tags = _Tags()
+    tags.feed(make_receipt(view(outcome)).html)
+    assert tags.open == []
+    assert tags.seen == {"div", "span", "br"}
+    assert "<script>alert(1)</script>" in tags.text
+    assert "a < b & c" in tags.text
+
+
+def test_facts_are_for_programs():
+    outcome = Outcome(status="ok", results=[ValueInfo("a", "int", 28)])
+    facts = make_receipt(view(outcome)).metadata()["jupyter_gpu_release"]
+    assert facts["run"] == RUN
+    assert (facts["queued_s"], facts["held_s"], facts["release_ms"]) == (0.0, 12.3, 14.0)
+    assert facts["results"] == [{"name": "a", "type": "int", "bytes": 28}]

@@ -1,0 +1,105 @@
+# ruff: noqa: E501 - a cell is one string
+"""The semantics once more through everything: real kernel, real gateway, real rank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpu_release.client.autostart import Ready
+from jupyter_gpu_release.protocol.config import DEFAULT_HASH_SEED
+
+if TYPE_CHECKING:
+    from kernel_outputs import Kernel
+
+MakeKernel = Callable[[dict[str, str]], "Kernel"]
+
+
+@pytest.fixture
+def kernel(make_kernel: MakeKernel, home: dict[str, str], cluster: Ready) -> Kernel:
+    made = make_kernel({**home, "JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)})
+    made.run("%load_ext jupyter_gpu_release")
+    return made
+
+
+def gpu(kernel: Kernel, body: str, line: str = "") -> Kernel:
+    cell = kernel.run(f"%%gpu_train {line}\n{body}", 60)
+    assert cell.reply["status"] == "ok", cell.traceback
+    return cell
+
+
+def test_a_notebook_goes_on_over_gpu_cells(kernel: Kernel):
+    kernel.run(
+        "import random, numpy as np, torch\nfrom torch import nn\ntorch.manual_seed(3)\ncounter, history = 0, []\nh2 = history\n"
+        "def bump():\n    global counter\n    counter += 1\nclass Net(nn.Module):\n    steps = 0\n"
+        "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(2, 1)\n"
+        "    def forward(self, x):\n        bump()\n        Net.steps += 1\n        return self.layer(x)\n"
+        "first, net = Net, Net()\nopt = torch.optim.Adam(net.parameters())\nhf_token = 'abc'\n"
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        60,
+    )
+    step = (
+        "opt.zero_grad(); loss = net(torch.ones(4, 2)).sum(); loss.backward(); opt.step(); history.append(loss.item())"
+    )
+    for _ in range(2):
+        gpu(kernel, step + "\ndrawn = torch.rand(1).item()\nprint(device)")
+        kernel.run(step + "\nlocal = torch.rand(1).item()")
+    facts = "(counter, len(h2), Net is first, type(net) is Net, Net.steps, opt.param_groups[0]['params'][0] is net.layer.weight)"
+    assert kernel.value(facts) == "(4, 4, True, True, 4, True)"
+    assert (
+        kernel.value("(net.layer.weight.grad is not None, loss.requires_grad, drawn != local)") == "(True, True, True)"
+    )
+
+
+def test_salvage_and_secrets(kernel: Kernel):
+    kernel.run("history = []\napi_key = 'k'")
+    cell = kernel.run("%%gpu_train\nmodel = {'w': 1}\nhistory.append(1)\napi_key", 60)
+    assert cell.reply["ename"] == "NameError"
+    assert "`api_key` looks like a secret and is held back: --in +api_key sends it" in cell.text("stderr")
+    assert "`api_key` is in the notebook and was not sent: --in +api_key" in str(cell.reply["traceback"])
+    assert kernel.value("(model, history)") == "({'w': 1}, [1])"
+    cell = kernel.run("import threading\ncfg = {'lock': threading.Lock()}")
+    cell = kernel.run("%%gpu_train\ncfg", 60)
+    assert cell.reply["ename"] == "CannotSendError"
+    assert "cfg['lock']" in cell.reply["evalue"]
+    assert "--skip cfg" in cell.reply["evalue"]
+
+
+def test_hashes_of_texts_are_those_of_the_clusters_seed(kernel: Kernel):
+    cell = gpu(kernel, "found = hash('text')")
+    environment = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED") or DEFAULT_HASH_SEED}
+    same = subprocess.run(
+        [sys.executable, "-c", "print(hash('text'))"], env=environment, capture_output=True, text=True
+    )
+    assert kernel.value("found") == same.stdout.strip()
+    text = "hash() is not what it is in this kernel, which has other hashes: PYTHONHASHSEED="
+    assert text in "".join(str(message["content"]) for message in cell)
+    assert "other hashes" not in str(list(gpu(kernel, "total = sum({1, 2})")))
+
+
+def test_local_modules_and_figures(kernel: Kernel):
+    kernel.run("%%writefile beside.py\nVALUE = 1")
+    kernel.run("import beside")
+    gpu(kernel, "r = beside.VALUE")
+    assert kernel.value("r") == "1"
+    kernel.run("%%writefile beside.py\nVALUE = 2")
+    gpu(kernel, "r = beside.VALUE")
+    assert kernel.value("r") == "2"
+    kernel.run("import matplotlib.pyplot as plt\nplt.rcParams['figure.figsize'] = [2, 1]", 60)
+    cell = gpu(kernel, "fig, ax = plt.subplots()\nsize = fig.get_size_inches().tolist()")
+    assert kernel.value("size") == "[2.0, 1.0]"
+    assert [m for m in cell if m["msg_type"] == "display_data" and "image/png" in m["content"]["data"]]
+    assert kernel.value("plt.get_fignums()") == "[]"
+
+
+def test_a_large_result(kernel: Kernel):
+    gpu(kernel, "import numpy as np\nbig = np.ones(1 << 20)")
+    kernel.run("big[0] = 5")
+    gpu(kernel, "total = float(big.sum())")
+    assert kernel.value("(total, big.flags.writeable)") == f"({(1 << 20) + 4.0}, True)"

@@ -1,0 +1,44 @@
+"""Under which names the gateway may be addressed: its own machine's where it listens everywhere, and what is named."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+import pytest
+
+from jupyter_gpu_release.errors import ForbiddenError, OptionError
+from jupyter_gpu_release.gateway.api.guard import allowed_hosts, check_host
+from jupyter_gpu_release.local_cluster.settings import hosts_from_environment
+from jupyter_gpu_release.protocol.config import GatewayConfig
+
+
+def _answers(name: str, **settings: object) -> bool:
+    config = GatewayConfig("/home", "/store", "/token", "/run", "", **settings)  # type: ignore[arg-type]
+    try:
+        check_host(f"{name}:8765", allowed_hosts(config))
+    except ForbiddenError:
+        return False
+    return True
+
+
+def test_a_gateway_that_listens_everywhere_answers_to_its_machine() -> None:
+    cards = psutil.net_if_addrs().values()
+    own = {address.address for card in cards for address in card if address.family == socket.AF_INET}
+    for name in {socket.gethostname(), "localhost"} | own:
+        assert _answers(name, host="0.0.0.0")
+    assert not _answers("attacker.example", host="0.0.0.0")
+    assert not _answers(socket.gethostname() + ".example", host="0.0.0.0")
+    assert not _answers("192.0.2.77", host="127.0.0.1")
+
+
+def test_other_names_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPU_ALLOWED_HOSTS", "gpu.example.org, 2001:db8::1")
+    named = hosts_from_environment()
+    assert _answers("GPU.example.org", allowed_hosts=named)
+    assert _answers("[2001:db8::1]", allowed_hosts=named)
+    assert not _answers("example.org", allowed_hosts=named)
+    for wrong in ("https://gpu.example.org", "gpu.example.org:443"):
+        monkeypatch.setenv("JUPYTER_GPU_ALLOWED_HOSTS", wrong)
+        with pytest.raises(OptionError, match="not the name of a host"):
+            hosts_from_environment()

@@ -1,0 +1,204 @@
+"""What ends before a cell begins, and ends that nobody planned: the cell still runs, or its user hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from node_bed import Node, is_running
+
+from jupyter_gpu_release.host import process_control, process_ending
+from jupyter_gpu_release.node.agent import packages
+from jupyter_gpu_release.node.ipc.frames import Go
+from jupyter_gpu_release.node.rank import environment
+from jupyter_gpu_release.protocol.cell import CellPayload, Graph
+from jupyter_gpu_release.protocol.node import StartOrder
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import Realm
+
+UntilTrue = Callable[[Callable[[], object], str], None]
+#: says that it is being loaded, and waits for a word
+_LOADS = """
+import pathlib, time, types
+here = pathlib.Path({folder!r})
+(here / str(len(list(here.iterdir())))).touch()
+while len(list(here.iterdir())) < 2:
+    time.sleep(0.01)
+"""
+
+
+class _Slow:
+    """Loads only the second time that somebody tries."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return eval, (f"exec({_LOADS.format(folder=str(self.folder))!r}) or 5",)
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "fork server"])
+def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
+    node: Node, until: UntilTrue, tmp_path: Path, victim: str
+) -> None:
+    dump = codec.dump({"slow": _Slow(tmp_path)}, Realm(types.ModuleType("__main__").__dict__, at_home=True))
+    run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
+    until(lambda: list(tmp_path.iterdir()), "a rank that loads")
+    for pid in _pairs(node).values() if victim == "supervisor" else [_server(node)]:
+        os.kill(pid, signal.SIGKILL)
+    outcome = run.wait()
+    assert (outcome.error, run.text()) == (None, "5\n")
+    assert len(list(tmp_path.iterdir())) == 2
+    assert len([message for message in run.messages if message == run.phase("running")]) == 1
+
+
+def test_a_cell_that_has_begun_is_not_begun_again(node: Node, tmp_path: Path) -> None:
+    run = node.start(f"import os, time\nopen({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w')\ntime.sleep(1000)")
+    run.wait_for(is_running)
+    os.kill(_server(node), signal.SIGKILL)
+    outcome = run.wait()
+    assert (outcome.status, len(list(tmp_path.iterdir()))) in (("lost", 1), ("lost", 0))
+    assert outcome.error is not None
+    assert "were killed" in outcome.error.evalue
+    assert "supervisor" not in outcome.error.evalue
+
+
+def _server(node: Node) -> int:
+    current = node.servers._current
+    assert current is not None
+    return current.pid
+
+
+def _pairs(node: Node) -> dict[int, int]:
+    return {
+        rank: pid for pid in process_control.children_of(_server(node)) for rank in process_control.children_of(pid)
+    }
+
+
+def test_a_fork_server_that_is_gone_leaves_nothing_on_the_disk(node: Node, until: UntilTrue) -> None:
+    assert node.run("x = 1").outcome.status == "ok"  # there is one, whatever the tests before have killed
+    os.kill(_server(node), signal.SIGKILL)
+    until(lambda: not node.servers._current.alive, "it is dead")  # type: ignore[union-attr]
+    assert node.run("print(1)").outcome.status == "ok"
+    until(lambda: len(list(node.runtime.glob("fs-*.sock"))) == 1, "the living one's only")
+    assert len(list(node.runtime.glob("fs-*.log"))) == 1
+
+
+def test_a_fork_server_that_takes_long_to_start_holds_up_nobody(
+    own_node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Python lies on a filesystem that hangs: the node's event loop answers meanwhile."""
+    starting, go, popen = threading.Event(), threading.Event(), subprocess.Popen
+
+    def hang(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        starting.set()
+        assert go.wait(60)
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", hang)
+    os.kill(_server(own_node), signal.SIGKILL)
+    until(lambda: not own_node.servers._current.alive, "it is dead")  # type: ignore[union-attr]
+    run = own_node.start("print(1)")
+    until(starting.is_set, "the next one is being started")
+    own_node.call(asyncio.sleep(0))
+    assert not go.is_set()
+    go.set()
+    assert run.wait().status == "ok"
+
+
+def test_a_library_that_ends_the_process_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "ends_the_process.py").write_text("import os\nos._exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.syspath_prepend(str(modules))
+    (tmp_path / "store").mkdir()
+    other = Node(tmp_path / "store", ["json", "ends_the_process", "csv"])
+    try:
+        assert other.run("import sys\nprint('csv' in sys.modules)").text() == "True\n"
+        assert [note for note in other.servers.notes if "ends_the_process was not preloaded" in note]
+    finally:
+        other.close()
+
+
+def test_a_fault_of_ours_ends_the_run_and_lets_go(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a driver in trouble")
+
+    monkeypatch.setattr(node.meter, "begin", fail)
+    pids = set(_pairs(node))
+    run = node.start("import time\ntime.sleep(1000)", gpus=1)
+    outcome = run.wait()
+    assert outcome.status == "lost"
+    assert outcome.error is not None
+    assert "RuntimeError: a driver in trouble" in outcome.error.evalue
+    assert run.phase("released") is not None
+    assert run.phase("final") is not None
+    assert any(process_control.is_gone(pid) for pid in pids) or not pids
+
+
+def test_a_run_is_released_when_the_driver_shows_that_it_has_left_its_gpus(
+    node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, clear = threading.Event(), threading.Event()
+
+    async def until_clear(order: StartOrder) -> None:
+        asked.set()
+        while not clear.is_set():
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(node.meter, "until_clear", until_clear)
+    run = node.start("x = 1", gpus=1)
+    until(asked.is_set, "the question")
+    assert run.phase("ended") is not None
+    assert run.phase("released") is None
+    clear.set()
+    assert run.wait().status == "ok"
+    assert run.phase("released") is not None
+
+
+def test_a_process_that_cannot_be_killed_is_named_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    told: list[str] = []
+    monkeypatch.setattr(process_ending, "STUCK_S", 0.0)
+    killed = signal.pidfd_send_signal
+    # as one that waits in the kernel: signals are for later
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda fd, number: killed(fd, number) if told else None)
+    assert process_ending.end_all(lambda: [child.pid], on_stuck=told.append) == 1
+    assert child.wait() == -signal.SIGKILL
+    assert f"process {child.pid} (python" in told[0]
+    assert "GPUs stay held" in told[0]
+
+
+def test_asking_for_a_part_of_a_package_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asked_for").mkdir()
+    (tmp_path / "asked_for" / "__init__.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert packages.missing(["asked_for.part", "not_here.part", "..", ""]) == ["not_here.part", "..", ""]
+    packages.Packages().environment(["asked_for.part", ""])
+    assert "asked_for" not in sys.modules
+
+
+def test_ranks_on_several_nodes_talk_where_the_others_reach_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+    interface, address = next(
+        (name, each.address) for name, found in psutil.net_if_addrs().items() for each in found if "." in each.address
+    )
+    go = Go(["0"], {"MASTER_ADDR": address}, nodes=2)
+    monkeypatch.setenv("MASTER_ADDR", "")
+    environment.take_seat(go, CellPayload(source=""))
+    assert os.environ["GLOO_SOCKET_IFNAME"] == os.environ["NCCL_SOCKET_IFNAME"] == interface
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
+    environment.take_seat(go, CellPayload(source=""))
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"

@@ -1,0 +1,179 @@
+"""NVML through the real pynvml over a fake libnvidia-ml.so.1; without it, everything is empty, nothing fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nvml_bed import build_library
+
+from jupyter_gpu_release.host.gpus import Nvml
+
+Ask = Callable[[str, str], object]
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def ask(fake_library: Path, tmp_path: Path) -> Ask:
+    """Run code against the fake library in a process of its own; ``answer`` is its JSON result."""
+
+    def run(state: str, code: str) -> object:
+        file = tmp_path / "state"
+        file.write_text(state)
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(fake_library), "FAKE_NVML": str(file)}
+        program = "import json, os, pathlib\nfrom jupyter_gpu_release.host.gpus import Nvml\nnvml = Nvml()\n"
+        program += (
+            "state = pathlib.Path(os.environ['FAKE_NVML'])\n" + textwrap.dedent(code) + "\nprint(json.dumps(answer))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+_TWO = "gpu A100 GPU-1 1000 100 40\ngpu A100 GPU-2 1000 0 0\nprocess 0 4711 90\n"
+
+
+def test_cards_and_processes_are_read(ask: Ask) -> None:
+    code = """
+    gpus = nvml.gpus()
+    answer = [[(g.index, g.name, g.uuid, g.memory_bytes, g.used_bytes, g.utilization) for g in gpus],
+              nvml.memory_by_pid("0"), nvml.memory_by_pid("1"), nvml.driver_version()]
+    """
+    cards = [["0", "A100", "GPU-1", 1000, 100, 0.4], ["1", "A100", "GPU-2", 1000, 0, 0.0]]
+    assert ask(_TWO, code) == [cards, {"4711": 90}, {}, "999.1"]
+
+
+def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
+    code = """
+    before = len(nvml.gpus())
+    text = state.read_text()
+    state.write_text("error 15\\n")
+    lost, problem = len(nvml.gpus()), nvml.problem
+    state.write_text(text)
+    answer = [before, lost, problem, len(nvml.gpus())]
+    """
+    before, lost, problem, after = ask(_TWO, code)  # type: ignore[misc]
+    assert (before, lost, after) == (2, 0, 2)
+    assert problem
+
+
+def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> None:
+    code = """
+    import asyncio, time
+    from jupyter_gpu_release.protocol.node import StartOrder
+    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.node.agent.gpu_use import UseMeter
+    cards = CardReader(nvml)
+    meter = UseMeter(cards)
+    order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
+    meter.begin(order)
+    cards.ask().result()
+    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
+    deadline = time.monotonic() + 20
+    while not meter.seen("r") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
+    use = asyncio.run(meter.end(order))
+    answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
+    meter.begin(order)
+    answer.append(asyncio.run(meter.end(order, stays=True)).left_bytes)
+    """
+    assert ask(_TWO, code) == [0.8, 700, 1000, 30, None]
+
+
+def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(ask: Ask) -> None:
+    """Not with the memory of others, nor for ever, nor for a driver that hangs."""
+    code = """
+    import asyncio, subprocess
+    from jupyter_gpu_release.protocol.node import StartOrder
+    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.node.agent import gpu_use
+    child = subprocess.Popen(["true"])
+    child.wait()
+    clear = state.read_text()
+
+    def show(used, *pids):
+        text = f"gpu A100 GPU-1 80000000000 100 40\\ngpu A100 GPU-2 80000000000 {used} 0\\n"
+        part = state.with_suffix(".part")
+        part.write_text(text + "".join(f"process 1 {pid} {used}\\n" for pid in pids))
+        os.replace(part, state)
+
+    async def left_after(*holders, limit_s=3600.0, then=None):
+        gpu_use.CLEAR_S = limit_s
+        show(0)
+        cards = CardReader(nvml)
+        meter = gpu_use.UseMeter(cards)
+        order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
+        meter.begin(order)
+        await asyncio.wrap_future(cards.ask())
+        show(1 << 30, *holders)
+        leaving = asyncio.create_task(meter.until_clear(order))
+        if then is not None:
+            for _ in range(20):
+                await asyncio.wrap_future(cards.ask())
+            assert not leaving.done()
+            then()
+        await leaving
+        return (await meter.end(order)).left_bytes
+
+    async def main():
+        nobody_shown = await left_after(then=lambda: show(0))
+        slow_to_go = await left_after(child.pid, then=lambda: show(0))
+        with_others = await left_after(child.pid, os.getpid(), then=lambda: show(1 << 30, os.getpid()))
+        others = await left_after(os.getpid())
+        too_slow = await left_after(child.pid, limit_s=0.0)
+        hangs = await left_after(child.pid, then=lambda: state.write_text("hang"))
+        state.write_text(clear)
+        return [nobody_shown, slow_to_go, with_others, others, too_slow, hangs]
+
+    answer = asyncio.run(main())
+    """
+    assert ask(_TWO, code) == [0, 0, 1 << 30, 1 << 30, 1 << 30, None]
+
+
+def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
+    code = """
+    import asyncio
+    from jupyter_gpu_release.protocol.node import StartOrder
+    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.node.agent.gpu_use import UseMeter
+    cards = CardReader(nvml)
+    meter = UseMeter(cards)
+    known = len(cards.ask().result())
+    text = state.read_text()
+    state.write_text("hang")
+    orders = [StartOrder(run=f"r{n}", payload=b"", folder="/", gpu_ids=["1"]) for n in range(20)]
+    for order in orders:
+        meter.begin(order)
+
+    async def ends():
+        return [use.left_bytes for use in await asyncio.gather(*(meter.end(order) for order in orders))]
+
+    left = asyncio.run(ends())
+    was_silent, still_known = cards.silent_s > 0.5, len(cards.last)
+    state.write_text(text)
+    answer = [known, set(left) == {None}, was_silent, still_known, len(cards.ask().result(30)), cards.silent_s]
+    """
+    assert ask(_TWO, code) == [2, True, True, 2, 2, 0.0]
+
+
+def test_without_a_driver_everything_is_empty() -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a driver")
+    nvml = Nvml()
+    assert (nvml.gpus(), nvml.memory_by_pid("0"), nvml.driver_version()) == ([], {}, "")
+    assert nvml.problem

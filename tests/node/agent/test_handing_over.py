@@ -1,0 +1,76 @@
+"""What the agent says reaches a rank, however full the way to it is and however slow the rank."""
+
+from __future__ import annotations
+
+import signal
+import types
+from collections.abc import Callable
+
+import psutil
+import pytest
+from node_bed import Node
+
+from jupyter_gpu_release.host import process_control
+from jupyter_gpu_release.node.supervisor import stall_watch
+from jupyter_gpu_release.protocol.cell import Graph
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import Realm
+
+UntilTrue = Callable[[Callable[[], object], str], None]
+
+
+def _pairs(node: Node) -> dict[int, int]:
+    """Ranks that stand by or run, with their supervisors."""
+    server = node.call(node.servers.start())
+    return {rank: pid for pid in process_control.children_of(server.pid) for rank in process_control.children_of(pid)}
+
+
+def _turns(supervisors: list[int]) -> int:
+    """How often the busiest of them went round its loop: with an order it looks around ten times a second."""
+    return max(psutil.Process(pid).num_ctx_switches().voluntary for pid in supervisors)
+
+
+@pytest.mark.parametrize("kib", [205, 209, 213])
+def test_a_grant_reaches_a_rank_that_has_not_read_its_order_yet(node: Node, until: UntilTrue, kib: int) -> None:
+    until(lambda: len(_pairs(node)) > 1, "ranks that stand by")
+    pairs = _pairs(node)
+    process_control.kill_each(pairs, signal.SIGSTOP)
+    try:
+        run = node.start(f"# {'x' * (kib << 10)}\nprint('begun')", gpus=1, gpu_ids=None)
+        node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
+        before = _turns(list(pairs.values()))
+        until(lambda: _turns(list(pairs.values())) > before + 5, "a supervisor that has heard of the grant")
+    finally:
+        process_control.kill_each(pairs, signal.SIGCONT)
+    assert run.wait(60).status == "ok"
+    assert run.text() == "begun\n"
+
+
+def test_a_rank_that_does_nothing_with_its_gpus_ends(
+    node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall_watch, "STALL_S", 0.5)
+    until(lambda: len(_pairs(node)) > 1, "ranks that stand by")
+    process_control.kill_each(_pairs(node), signal.SIGSTOP)
+    outcome = node.run("print(1)", gpus=1).outcome
+    process_control.kill_each(_pairs(node), signal.SIGCONT)
+    assert (outcome.status, outcome.started_s) == ("lost", None)
+    assert outcome.error is not None
+    assert "did not begin: its process did nothing for 500 ms" in outcome.error.evalue
+    assert "SIGSTOP" in outcome.error.evalue
+
+
+def test_a_rank_that_loads_slowly_may_take_its_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_watch, "STALL_S", 0.5)
+    realm = Realm(types.ModuleType("__main__").__dict__, at_home=True)
+    dump = codec.dump({"slow": _Slow()}, realm)
+    run = node.run("print(slow.begun)", gpus=1, inputs=Graph(stream=dump.stream))
+    assert (run.outcome.error, run.text()) == (None, "True\n")
+
+
+class _Slow:
+    """Takes longer to load than a rank may do nothing."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        slowly = "import time\nfor _ in range(60): time.sleep(0.03)"
+        return eval, (f"exec({slowly!r}) or __import__('types').SimpleNamespace(begun=True)",)

@@ -1,0 +1,55 @@
+"""Reports to the gateway: close together they share a call, but who waits for GPUs waits for no other message."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from jupyter_gpu_release.node.agent import recorder as module
+from jupyter_gpu_release.node.agent.recorder import Reporter
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, NodeReport, RunEvents, RunPhase
+from jupyter_gpu_release.protocol.wire import decode
+
+
+def test_messages_share_a_report_until_gpus_are_free(monkeypatch) -> None:
+    monkeypatch.setattr(module, "_PATIENT_S", 3600.0)
+    monkeypatch.setattr(module, "_OUTPUT_S", 3600.0)
+    told: list[NodeMessage] = [
+        RunPhase("a", "running", 1.0), RunEvents("a", [Event(1, 1.0, "stream", {})]), RunPhase("a", "ended", 2.0),
+        RunPhase("b", "running", 2.0), RunPhase("a", "released", 3.0), RunPhase("a", "final", 4.0),
+    ]  # fmt: skip
+    assert asyncio.run(_reports(told)) == [told[:1], told[1:5]]
+
+
+def test_what_nobody_waits_for_is_told_all_the_same(monkeypatch) -> None:
+    monkeypatch.setattr(module, "_PATIENT_S", 3600.0)
+    monkeypatch.setattr(module, "_OUTPUT_S", 0.01)
+    told: list[NodeMessage] = [
+        RunPhase("a", "running", 1.0), RunPhase("a", "ended", 2.0), RunEvents("a", [Event(1, 1.0, "stream", {})])
+    ]  # fmt: skip
+    assert asyncio.run(_reports(told)) == [told[:1], told[1:]]
+
+
+async def _reports(told: list[NodeMessage]) -> list[list[NodeMessage]]:
+    """The first two reports of ``told``, of which the first message is told when the node was quiet."""
+    reporter = Reporter(AgentConfig("store", "runtime"), "node", "life")
+    reports: list[list[NodeMessage]] = []
+    arrived = asyncio.Event()
+
+    async def node_report(body: bytes) -> None:
+        reports.append(decode(body, NodeReport).messages)
+        arrived.set()
+
+    reporter._gateway = SimpleNamespace(node_report=SimpleNamespace(remote=node_report))
+    reporter._sent_s = -module._PATIENT_S
+    sending = asyncio.create_task(reporter.run())
+    for some in (told[:1], told[1:]):
+        arrived.clear()
+        for message in some:
+            reporter.tell(message)
+            for _ in range(5):  # what is due at once is sent now
+                await asyncio.sleep(0)
+        await asyncio.wait_for(arrived.wait(), 30)
+    sending.cancel()
+    return reports

@@ -1,0 +1,217 @@
+"""Ranks that a node lends to a gang that another node leads (here both are this one)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from node_bed import Node, Run, is_running
+
+from jupyter_gpu_release.host import process_control
+from jupyter_gpu_release.host.gpu_reader import CardReader
+from jupyter_gpu_release.host.gpus import Nvml
+from jupyter_gpu_release.node.agent.fork_servers import ForkServer
+from jupyter_gpu_release.node.agent.gpu_use import UseMeter
+from jupyter_gpu_release.node.agent.remote_ranks import Lending, Loans
+from jupyter_gpu_release.node.supervisor.pair import Pair
+from jupyter_gpu_release.protocol.node import GangOrder, JoinOrder, Member, StartOrder
+
+Until = Callable[[Callable[[], object], str], None]
+
+_SECRET = "s" * 64
+#: the lent rank's memory is slow to go
+_CELL = (
+    "import os, time\nfrom jupyter_gpu_release import ranks\n"
+    "held = b'x' * (1 << 30) if ranks.rank else b''\n"
+    "pids = [ranks.broadcast(os.getpid(), src=rank) for rank in range(2)]\n"
+    "print('pids', *pids, flush=True)\ntime.sleep(1000)"
+)
+
+
+def _pids(run: Run) -> list[int]:
+    found = re.search(r"^pids (\d+) (\d+)\n", run.text(), re.MULTILINE)
+    return [int(found[1]), int(found[2])] if found else []
+
+
+class Lender:
+    """Lends a rank to ``run``, as the agent of a second node would."""
+
+    def __init__(self, node: Node, run: Run) -> None:
+        self._node = node
+        self._run = run.order.run
+        self.lead = Lending("127.0.0.1", lambda _: run.on_node)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.loans = Loans(node.servers, "127.0.0.1")
+
+    async def lend(self) -> None:
+        address, port = await self.lead.listen()
+        loan = self.loans.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
+        assert loan is not None
+        loan.grant(["1"])
+        self._tasks.append(self._node.loop.create_task(self.loans.carry_out(self._run, loan)))
+
+
+Begin = Callable[..., tuple[Run, Lender]]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
+    """Pairs of processes that fork servers hand out: the leader's first."""
+    pairs, take = list[Pair](), ForkServer.take
+
+    async def note(self: ForkServer) -> Pair:
+        pairs.append(await take(self))
+        return pairs[-1]
+
+    monkeypatch.setattr(ForkServer, "take", note)
+    return pairs
+
+
+@pytest.fixture
+def begin(node: Node) -> Iterator[Begin]:
+    """Begins a gang of two ranks: one of this node, and one that the lender lends when it is told to."""
+    lenders: list[Lender] = []
+
+    def make(source: str = "print('begun')", **options: Any) -> tuple[Run, Lender]:
+        gang = GangOrder(members=[Member("second", "second", 1)], secret=_SECRET, is_gang=True)
+        run = node.start(source, gang=gang, **options)
+        lenders.append(Lender(node, run))
+        return run, lenders[-1]
+
+    yield make
+    for lender in lenders:
+        node.loop.call_soon_threadsafe(lender.lead.close)
+
+
+def _kill_supervisor(pair: Pair) -> None:
+    signal.pidfd_send_signal(pair._supervisor, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", ["leader", "lender"])
+def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
+    node: Node, begin: Begin, taken: list[Pair], until: Until, victim: str
+) -> None:
+    """Its leader forgets it without a word to those who follow it, and leaves no mark; no other rank begins."""
+    run, lender = begin(gpu_ids=None)
+    until(lambda: taken, "the leader's rank")
+    node.call(lender.lend())
+    lines = run.on_node.gang._lines
+    until(lambda: len(lines) == 2, "both ranks wait for the word")
+    _kill_supervisor(taken[victim == "lender"])
+    until(lambda: lines[victim == "lender"].reader.at_eof(), "the line's end")
+    node.loop.call_soon_threadsafe(run.on_node.grant, ["0"])
+    run.future.result(60)
+    assert "ended before the gang began" in run.on_node.unbegun
+    assert (run.messages, run.on_node.outcome) == ([], None)
+    assert not (node.marks / run.order.run).exists()
+    node.call(lender.loans.leave(run.order.run))
+    until(lambda: all(process_control.is_gone(pair.pid) for pair in taken), "the ranks")
+
+
+def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(
+    node: Node, begin: Begin, taken: list[Pair], until: Until
+) -> None:
+    run, lender = begin("import time\ntime.sleep(1000)")
+    until(lambda: taken, "the leader's rank")
+    node.call(lender.lend())
+    run.wait_for(is_running)
+    assert (node.marks / run.order.run).exists()
+    assert not node.call(_withdraw(run))
+    _kill_supervisor(taken[0])
+    assert run.wait().status == "lost"
+    assert run.on_node.unbegun == ""
+
+
+def test_a_gang_whose_lender_is_gone_before_it_joins_can_begin_anew_at_once(node: Node, begin: Begin) -> None:
+    """Told by the gateway: there is no line whose end would tell it. A leader that is told to forget it does."""
+    run, _ = begin()
+    node.loop.call_soon_threadsafe(run.on_node.gang.lose, "second")
+    run.future.result(20)
+    assert "second" in run.on_node.unbegun
+    run, _ = begin()
+    assert node.call(_withdraw(run))
+    run.future.result(20)
+    assert (run.on_node.unbegun, run.on_node.outcome, run.messages) == ("", None, [])
+
+
+async def _withdraw(run: Run) -> bool:
+    return run.on_node.withdraw()
+
+
+def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
+    node: Node, begin: Begin, taken: list[Pair], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """As when its fork server has just died."""
+    run, lender = begin()
+    until(lambda: taken, "the leader's rank")
+    take, failures = ForkServer.take, iter([True])
+
+    async def fail_once(self: ForkServer) -> Pair:
+        if next(failures, False):
+            raise ConnectionResetError("the fork server has died")
+        return await take(self)
+
+    monkeypatch.setattr(ForkServer, "take", fail_once)
+    node.call(lender.lend())
+    assert run.wait().status == "ok"
+    assert next(failures, None) is None
+
+
+class Meter(UseMeter):
+    """Of a driver that shows lent ranks for as long as a test likes."""
+
+    def __init__(self) -> None:
+        super().__init__(CardReader(Nvml()))
+        self.asked, self.clear = threading.Event(), threading.Event()
+        self.gpu_ids: list[str] | None = None
+
+    def begin(self, order: StartOrder) -> None:
+        self.gpu_ids = order.gpu_ids
+
+    async def until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
+        self.asked.set()
+        while not self.clear.is_set():
+            await asyncio.sleep(0.001)
+
+
+def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left_them(
+    node: Node, begin: Begin, until: Until
+) -> None:
+    meter = Meter()
+    run, lender = begin()
+    lender.loans = Loans(node.servers, "127.0.0.1", meter)
+    node.call(lender.lend())
+    assert run.wait().status == "ok"
+    left = asyncio.run_coroutine_threadsafe(lender.loans.leave(run.order.run), node.loop)
+    until(meter.asked.is_set, "the question")
+    assert meter.gpu_ids == ["1"]
+    assert not left.done()
+    meter.clear.set()
+    left.result(60)
+
+
+def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(node: Node, begin: Begin) -> None:
+    run, lender = begin(_CELL)
+    node.call(lender.lend())
+    run.wait_for(_pids)
+    lent = _pids(run)[1]
+
+    async def kill_and_leave() -> bool:
+        supervisor = psutil.Process(lent).ppid()
+        os.kill(supervisor, signal.SIGKILL)
+        while not process_control.is_gone(supervisor):
+            await asyncio.sleep(0)
+        for _ in range(20):  # the line's end is noticed, and the rank is being ended
+            await asyncio.sleep(0)
+        await lender.loans.leave(run.order.run)
+        return process_control.is_gone(lent)
+
+    assert node.call(kill_and_leave())
+    assert run.wait().status != "ok"

@@ -1,0 +1,72 @@
+"""What a rank prints reaches its supervisor, even when an interrupt struck in the middle of a ``print``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from jupyter_gpu_release.node.ipc import frames
+from jupyter_gpu_release.node.ipc.frames import Kind, Output
+from jupyter_gpu_release.node.ipc.text_journal import TextJournal
+from jupyter_gpu_release.node.rank.output import Outlet, OutStream
+from jupyter_gpu_release.protocol.wire import decode
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Outlet, socket.socket]]:
+    """An outlet that an interrupt struck between noting that it rings for its sender, and ringing."""
+    ours, theirs = socket.socketpair()
+    synced = os.eventfd(0)
+    outlet = Outlet(ours, TextJournal(), synced)
+    outlet._rung, outlet._rung_at_s = True, 0.0
+    theirs.settimeout(30)
+    with ours, theirs:
+        yield outlet, theirs
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+def _text(sock: socket.socket) -> str:
+    kind, body = frames.receive(sock) or (None, b"")
+    assert kind is Kind.OUTPUT
+    return "".join(chain.from_iterable(output.data["text"] for output in decode(body, list[Output])))
+
+
+def test_the_next_print_is_sent(ends: tuple[Outlet, socket.socket]) -> None:
+    outlet, theirs = ends
+    outlet._queue.append((0.0, "stdout", "before ", 0))
+    OutStream(outlet, "stdout", 1).write("after")
+    assert _text(theirs) == "before after"
+
+
+def test_the_end_of_the_cell_is_told(ends: tuple[Outlet, socket.socket]) -> None:
+    outlet, theirs = ends
+    outlet._rung_at_s = float("inf")  # as if it had rung a moment ago
+    OutStream(outlet, "stdout", 1).write("text")
+    ending = threading.Thread(target=outlet.frame, args=(Kind.ENDED, b"1"), daemon=True)
+    ending.start()
+    assert _text(theirs) == "text"
+    assert frames.receive(theirs) == (Kind.ENDED, b"1")
+    ending.join(30)
+    assert not ending.is_alive()
+
+
+def test_an_order_that_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
+    ours, theirs = socket.socketpair()
+    synced = os.eventfd(0)
+    outlet = Outlet(ours, TextJournal(), synced)
+    with ours, theirs:
+        frames.send(theirs, Kind.STAY)
+        waits = threading.Thread(target=outlet.sync)
+        waits.start()
+        assert frames.receive(theirs) == (Kind.SYNC, b"")
+        waits.join(0.05)
+        assert waits.is_alive()
+        os.eventfd_write(synced, 1)
+        waits.join(30)
+        assert frames.receive(ours) == (Kind.STAY, b"")
+        ours.shutdown(socket.SHUT_RDWR)

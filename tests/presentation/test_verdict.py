@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.presentation.verdict import judge
+from jupyter_gpu_release.protocol.runs import GpuUse, Outcome, RunView
+
+GIB = 1 << 30
+
+
+def remarks(*, ran_s: float = 60.0, simulated: bool = False, gpus: int = 1, reason: str = "", **use: float | None):
+    view = RunView(run="r", user="u", state="succeeded", gpus=gpus, simulated=simulated)
+    outcome = Outcome(
+        status="ok", started_s=100.0, ended_s=100.0 + ran_s, gpu_use=GpuUse(**use), untouched_reason=reason
+    )
+    return [(verdict.text, verdict.loud) for verdict in judge(view, outcome)]
+
+
+def test_never_touched_is_loud_and_gives_the_reason():
+    assert remarks(peak_utilization=0.0, reason="`device` is cpu") == [
+        ("the GPU was never touched (peak 0 %: `device` is cpu)", True)
+    ]
+
+
+def test_reason_of_the_rank_is_enough_for_a_short_cell():
+    assert remarks(ran_s=0.1, reason="torch was not told") == [
+        ("the GPU was never touched (no work on it: torch was not told)", True)
+    ]
+
+
+def test_short_cell_is_not_blamed_by_the_sampler_alone():
+    assert remarks(ran_s=1.0, peak_utilization=0.0) == []
+    assert remarks(ran_s=3.0, peak_utilization=0.0) == [("the GPU was never touched (peak 0 %)", True)]
+
+
+def test_memory_used_is_a_touch():
+    assert remarks(ran_s=5.0, peak_utilization=0.0, peak_memory_bytes=GIB, reason="x") == []
+
+
+def test_starved_is_quiet():
+    assert remarks(peak_utilization=0.6, mean_utilization=0.12) == [("GPU 12 % busy, waiting for data", False)]
+
+
+def test_oversized_is_quiet():
+    found = remarks(
+        peak_utilization=1.0, mean_utilization=0.9, peak_memory_bytes=int(0.8 * GIB), total_memory_bytes=80 * GIB
+    )
+    assert found == [("0.8 of 80 GiB used: fits a smaller card", False)]
+
+
+@pytest.mark.parametrize("ran_s", [0.5, 9.0])
+def test_short_cells_are_left_alone(ran_s: float):
+    assert remarks(ran_s=ran_s, peak_utilization=0.6, mean_utilization=0.12) == []
+
+
+def test_memory_that_stayed_is_loud():
+    assert remarks(peak_utilization=1.0, mean_utilization=0.9, left_bytes=GIB) == [
+        ("1.0 GiB of GPU memory did NOT come back after the cell's processes ended", True)
+    ]
+
+
+def test_well_used_gets_no_remark():
+    found = remarks(
+        peak_utilization=1.0,
+        mean_utilization=0.8,
+        peak_memory_bytes=40 * GIB,
+        total_memory_bytes=80 * GIB,
+        left_bytes=0,
+    )
+    assert found == []
+
+
+def test_no_verdict_on_simulated_gpus_or_none():
+    assert remarks(simulated=True, peak_utilization=0.0, reason="x") == []
+    assert remarks(gpus=0, reason="x") == []

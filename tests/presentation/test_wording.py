@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.presentation.wording import card_state, clock, kept_words
+from jupyter_gpu_release.protocol.rest import GpuRow
+from jupyter_gpu_release.protocol.runs import ErrorInfo, GpuUse, KeptLease, Outcome
+from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
+
+
+@pytest.mark.parametrize(
+    ("outcome", "worth"),
+    [
+        (Outcome("ok"), True),
+        (Outcome("error", ErrorInfo("ValueError", "no")), True),
+        (Outcome("interrupted", ErrorInfo("KeyboardInterrupt", "")), True),
+        (Outcome("timeout", ErrorInfo("KeyboardInterrupt", "")), True),
+        (Outcome("timeout", ErrorInfo("KeyboardInterrupt", "was killed", code="failed")), False),
+        (Outcome("died", ErrorInfo("CellProcessDied", "SIGSEGV", code="failed")), False),
+        (Outcome("memory", ErrorInfo("MemoryLimitError", "", code="failed")), False),
+        (Outcome("lost"), False),
+        (Outcome("error", ErrorInfo("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB")), False),
+        (Outcome("error", ErrorInfo("RuntimeError", "CUDA error: device-side assert triggered")), False),
+        (Outcome("error", ErrorInfo("RuntimeError", "no CUDA error: a sentence of the user's own")), True),
+        (Outcome("ok", gpu_use=GpuUse(left_bytes=1 << 20)), False),
+        (Outcome("ok", gpu_use=GpuUse(left_bytes=0)), True),
+    ],
+)
+def test_after_which_ends_gpus_are_kept(outcome: Outcome, worth: bool) -> None:
+    assert is_worth_keeping(outcome) is worth
+
+
+def test_in_words() -> None:
+    at = clock(1000.0)
+    assert kept_words(KeptLease(1000.0, 30.0)) == f"kept for 30 s (until {at})"
+    assert kept_words(KeptLease(1000.0, 600.0, capped=True)) == f"kept for 10 min, the longest here (until {at})"
+    assert kept_words(KeptLease(1000.0, 300.0, auto=True)) == f"kept until somebody waits, at most 5 min (until {at})"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "words"),
+    [(24.4, "warm, 24 s left"), (95, "warm, 1 min 35 s left"), (0.3, "warm, ending"), (-2, "warm, ending")],
+)
+def test_the_countdown_of_a_card(left_s: float, words: str) -> None:
+    assert card_state(GpuRow("0", "", "", 0, 0, None, "warm", warm_until=100.0), 100.0 - left_s) == words
+    assert card_state(GpuRow("0", "", "", 0, 0, None, "running"), 100.0) == "running"

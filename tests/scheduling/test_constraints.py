@@ -1,0 +1,65 @@
+"""Asks that no empty cluster could grant are said at once, with what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.protocol.runs import ResourceAsk
+from jupyter_gpu_release.scheduling.constraints import impossible
+from jupyter_gpu_release.scheduling.snapshot import NodeState
+
+NODES = (
+    NodeState("a", gpus_total=2, cpus_total=8, memory_bytes=32 << 30, gpu_name="NVIDIA H100 PCIe",
+              gpu_memory_bytes=80 << 30, labels={"zone": "eu"}),
+    NodeState("b", gpus_total=2, cpus_total=64, memory_bytes=16 << 30, gpu_name="Tesla T4",
+              gpu_memory_bytes=16 << 30),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        ResourceAsk(gpus=2),
+        ResourceAsk(gpus=0),
+        ResourceAsk(gpus=0, ranks=64),
+        ResourceAsk(gpus=0, ranks=16, nodes=2),
+        ResourceAsk(gpus=1, gpu_type="h100", min_gpu_memory_bytes=80 << 30, cpus=8, labels={"zone": "eu"}),
+        ResourceAsk(gpus=1, gpu_type="T4", cpus=64.0),
+        ResourceAsk(gpus=1, memory_bytes=32 << 30),
+    ],
+    ids=str,
+)
+def test_possible(ask: ResourceAsk) -> None:
+    assert impossible(ask, NODES) is None
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (ResourceAsk(gpus=8), "asks for 8 GPUs, the cluster has 4"),
+        (ResourceAsk(gpus=3), "asks for 3 GPUs on one node, the largest node has 2 (of 4 in the cluster)"),
+        (ResourceAsk(gpus=1, gpu_type="A100"), "GPUs of type A100; no node of the cluster offers that (cards: NVIDIA"),
+        (ResourceAsk(gpus=1, gpu_type="t4", min_gpu_memory_bytes=40 << 30), "40.0 GiB"),
+        (ResourceAsk(gpus=1, cpus=65.0), "65 CPUs on one node"),
+        (
+            ResourceAsk(gpus=0, ranks=20_000),
+            "20000 CPUs on one node; no node of the cluster offers that (most CPUs: 64)",
+        ),
+        (ResourceAsk(gpus=1, memory_bytes=64 << 30), "64.0 GiB of memory"),
+        (ResourceAsk(gpus=1, labels={"zone": "us"}), "the label zone=us"),
+        (ResourceAsk(gpus=0, gpu_type="h100"), "but for 0 of them"),
+    ],
+    ids=str,
+)
+def test_impossible(ask: ResourceAsk, words: str) -> None:
+    reason = impossible(ask, NODES)
+    assert reason is not None
+    assert words in reason
+
+
+def test_what_is_free_does_not_matter() -> None:
+    assert impossible(ResourceAsk(gpus=2), (NodeState("a", gpus_total=2, gpus_free=0, cpus_total=1),)) is None
+
+
+def test_no_nodes() -> None:
+    assert impossible(ResourceAsk(), ()) == "the cluster has no nodes"

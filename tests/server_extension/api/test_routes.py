@@ -1,0 +1,127 @@
+"""Every route: credentials, authorisation, XSRF; the OpenAPI file says what is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from server_bed import API, LIMIT_S, ServerBed
+
+from jupyter_gpu_release.server_extension.api.handlers import BASE, HANDLERS
+from jupyter_gpu_release.server_extension.api.openapi import FILE, file_content, openapi_document
+
+VERBS = ("get", "head", "post", "put", "patch", "delete")
+ROUTES = [
+    (verb, pattern.replace(r"([\w-]+)", "0f0f0f0f-1111"))
+    for pattern, handler in HANDLERS
+    for verb in VERBS
+    if verb in vars(handler)
+]
+
+
+def _name(route: tuple[str, str]) -> str:
+    return f"{route[0]} {route[1]}"
+
+
+@pytest.fixture
+def stranger(server: ServerBed) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=LIMIT_S) as client:
+        yield client
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=_name)
+def test_no_route_answers_without_credentials(stranger: httpx.Client, route: tuple[str, str]) -> None:
+    for headers in ({}, {"Authorization": "token wrong"}):
+        answer = stranger.request(*route, headers=headers)
+        # Jupyter sends a browser that asks to its login page
+        assert answer.status_code == 403 or (answer.status_code == 302 and "/login" in answer.headers["location"])
+        assert "schema_version" not in answer.text
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route[0] != "get"], ids=_name)
+def test_a_browsers_cookie_alone_changes_nothing(server: ServerBed, route: tuple[str, str]) -> None:
+    facts: dict[str, Any] = {"trust_env": False, "follow_redirects": True, "timeout": LIMIT_S}
+    with httpx.Client(base_url=server.url, **facts) as browser:
+        assert browser.get("/api/me", params={"token": server.token}).status_code == 200
+        assert browser.get(f"{API}/status").status_code == 200  # the cookie is good
+        refused = browser.request(*route)
+        assert refused.status_code == 403
+        assert "_xsrf" in refused.text
+        browser.get("/login")
+        allowed = browser.request(*route, headers={"X-XSRFToken": browser.cookies.get("_xsrf", "")})
+        assert allowed.status_code != 403
+
+
+@pytest.fixture(scope="module")
+def forbidding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
+    folder = tmp_path_factory.mktemp("forbidding")
+    (folder / "forbid.py").write_text(
+        "from jupyter_server.auth import Authorizer\n"
+        "class Forbid(Authorizer):\n"
+        "    def is_authorized(self, handler, user, action, resource):\n"
+        "        return resource != 'gpu_release'\n"
+    )
+    bed = ServerBed(folder, {"ServerApp": {"authorizer_class": "forbid.Forbid"}})
+    yield bed
+    bed.stop()
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=_name)
+def test_an_authoriser_can_forbid_every_route(forbidding: ServerBed, route: tuple[str, str]) -> None:
+    answer = forbidding.http.request(*route)
+    assert answer.status_code == 403
+    assert "not authorized" in answer.text or "Forbidden" in answer.text
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=_name)
+def test_every_route_answers_whom_it_knows(server: ServerBed, route: tuple[str, str]) -> None:
+    answer = server.http.request(*route)
+    assert answer.status_code in (200, 400, 404, 409, 501, 503), answer.text
+    assert answer.headers["content-type"].startswith("application/json")
+    if answer.status_code != 200:
+        error = answer.json()["error"]
+        assert error["message"]
+        assert answer.json()["message"] == error["message"]
+
+
+def test_the_openapi_file_is_of_this_code_and_names_every_route() -> None:
+    assert FILE.read_bytes() == file_content(), "run python -m jupyter_gpu_release.server_extension.api.openapi"
+    described = {(verb, path) for path, verbs in openapi_document()["paths"].items() for verb in verbs}
+    served = {
+        (verb, pattern.replace(r"([\w-]+)", "{id}")) for pattern, handler in HANDLERS for verb in VERBS
+        if verb in vars(handler)
+    }  # fmt: skip
+    assert described == served
+    assert all(path.startswith(BASE) for _, path in served)
+
+
+@pytest.mark.parametrize("path", [p for v, p in ROUTES if v == "get" and not p.endswith("/runs")])
+def test_answers_are_as_described(server: ServerBed, path: str) -> None:
+    document: dict[str, Any] = json.loads(FILE.read_text())
+    schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    answer = server.http.get(path)
+    assert answer.status_code == 200
+    jsonschema.validate(answer.json(), schema | {"components": document["components"]})
+
+
+def test_no_gateway_is_named_and_nothing_is_started(server: ServerBed) -> None:
+    status = server.get("status")
+    assert status["gateway"]["state"] == "none"
+    assert "jupyter gpu start" in status["gateway"]["mend"]
+    assert status["cluster"] is None
+    assert server.get("health")["ok"] is True
+    assert not Path(server.environment["JUPYTER_GPU_HOME"]).exists()
+    assert "Traceback" not in server.log()
+
+
+def test_bad_numbers_and_bodies_are_refused(server: ServerBed) -> None:
+    for limit in ("0", "-1", "x", "1001"):
+        assert server.http.get(f"{API}/runs", params={"limit": limit}).status_code == 400
+    assert server.post("leases/x/extend", {"keep_s": "long"}).status_code == 400
+    assert server.post("leases/x/extend", {"keep_s": -1}).status_code == 400
+    assert server.http.post(f"{API}/leases/x/extend", content=b"{" * 70000).status_code == 400

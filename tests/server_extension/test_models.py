@@ -1,0 +1,63 @@
+"""What the server tells the sidebar that it may offer: the options that exist, real cards, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from gpu_api import card, node, status
+from server_bed import API, ServerBed
+
+from jupyter_gpu_release.options.table import OPTIONS
+from jupyter_gpu_release.protocol.rest import StatusDocument
+from jupyter_gpu_release.server_extension.models import choices_of
+
+
+def _cluster(*nodes: dict[str, object], simulated: bool = False) -> StatusDocument:
+    document = status(list(nodes), [], [])["cluster"] | {"simulated": simulated}
+    return msgspec.convert(document, StatusDocument)
+
+
+def test_cards_are_those_of_nodes_that_are_up() -> None:
+    offered = choices_of(
+        _cluster(
+            node("a", card(0), card(1, "running"), card(2, "drained", name="NVIDIA L4")),
+            node("b", card(0, name="NVIDIA A100-SXM4-40GB")),
+            node("c", card(0, name="Tesla T4"), up=False),
+        )
+    )
+    assert offered.gpu_types == ["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"]
+    assert offered.max_gpus == 3
+
+
+def test_simulated_cards_have_no_type_to_ask_for() -> None:
+    offered = choices_of(_cluster(node("a", card(0), card(1)), simulated=True))
+    assert (offered.gpu_types, offered.max_gpus) == ([], 2)
+
+
+def test_without_a_cluster_only_the_options_are_known(server: ServerBed) -> None:
+    document = server.get("status")
+    unbuilt = sorted(option.name for option in OPTIONS.values() if not option.built)
+    assert document["choices"] == {"unavailable": unbuilt, "gpu_types": None, "max_gpus": None}
+    assert document["may_act"] is True
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Iterator[ServerBed]:
+    """A server whose authoriser lets everybody look and nobody change anything."""
+    (tmp_path / "look_only.py").write_text(
+        "from jupyter_server.auth import Authorizer\n"
+        "class LookOnly(Authorizer):\n"
+        "    async def is_authorized(self, handler, user, action, resource):\n"
+        "        return resource != 'gpu_release' or action == 'read'\n"
+    )
+    bed = ServerBed(tmp_path, {"ServerApp": {"authorizer_class": "look_only.LookOnly"}})
+    yield bed
+    bed.stop()
+
+
+def test_who_may_only_look_is_told_so(reading: ServerBed) -> None:
+    assert reading.get("status")["may_act"] is False
+    assert reading.http.post(f"{API}/runs/some-run/cancel").status_code == 403

@@ -1,0 +1,67 @@
+"""The event log on a filesystem that fills up: no torn record in the middle, nothing lost that can be kept."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.errors import StoreError
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.store.event_log import EventWriter, read_events
+
+
+def _event(number: int, size: int = 10) -> Event:
+    return Event(number, 1.0, "stream", {"name": "stdout", "text": "x" * size})
+
+
+@pytest.fixture
+def limit_files() -> Iterator[Callable[[int], None]]:
+    """Files may grow to so many bytes: a write that reaches beyond takes a part, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_what_a_full_disk_refuses_is_written_later(tmp_path: Path, limit_files: Callable[[int], None]) -> None:
+    path = tmp_path / "events.log"
+    writer = EventWriter(path)
+    writer.write([_event(1)])
+    size = path.stat().st_size
+    limit_files(size + 30)
+    for number in (2, 3):
+        with pytest.raises(StoreError, match=r"events\.log: File too large"):
+            writer.write([_event(number, 100)])
+    assert [event.n for event in read_events(path)] == [1]
+    assert path.stat().st_size == size  # no torn part
+    assert [event.n for event in writer.kept()] == [2, 3]
+    limit_files(resource.RLIM_INFINITY)
+    writer.write([_event(4)])
+    writer.close()
+    assert [event.n for event in read_events(path)] == [1, 2, 3, 4]
+    assert writer.kept() == []
+
+
+def test_a_folder_that_is_away_at_first(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "run" / "events.log")
+    with pytest.raises(StoreError, match="No such file"):
+        writer.write([_event(1)])
+    (tmp_path / "run").mkdir()
+    writer.write([])
+    assert [event.n for event in read_events(tmp_path / "run" / "events.log")] == [1]
+
+
+def test_what_is_too_much_ends_the_log_without_a_hole(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "run" / "events.log")
+    for number in (1, 2, 3):
+        with pytest.raises(StoreError):
+            writer.write([_event(number, 10 << 20)])
+    (tmp_path / "run").mkdir()
+    with pytest.raises(StoreError, match="output is missing"):
+        writer.write([_event(4)])
+    assert [event.n for event in read_events(tmp_path / "run" / "events.log")] == [1]

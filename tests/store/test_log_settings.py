@@ -1,0 +1,70 @@
+"""Loggers that were set since a look at all of them are found without another look at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.serialization.process_state import log_settings
+
+
+def _by_config() -> None:
+    import logging.config
+
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As a fork server does; what the test does to loggers is undone."""
+    for name in ("email.of_a_library", "email.made", "jgr_test_mine"):
+        logging.getLogger(name)
+    logging.getLogger("email.made").setLevel(logging.ERROR)
+    found = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    before = [(each, each.level, each.disabled, each.propagate, list(each.handlers)) for each in [logging.root, *found]]
+    monkeypatch.setattr(logging.Logger, "__setattr__", object.__setattr__)
+    monkeypatch.setattr(log_settings, "_watch", None)
+    log_settings.watch()
+    yield
+    for logger, level, disabled, propagate, handlers in before:
+        logger.level, logger.disabled, logger.propagate, logger.handlers[:] = level, disabled, propagate, handlers
+    logging.disable(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_usual"),
+    [
+        (lambda: None, True),
+        (lambda: logging.getLogger("email.of_a_library").setLevel(logging.DEBUG), False),
+        (lambda: setattr(logging.getLogger("email.of_a_library"), "disabled", True), False),
+        (lambda: logging.getLogger("email.made").setLevel(logging.NOTSET), False),
+        (lambda: logging.getLogger("email.new").setLevel(logging.INFO), False),
+        (lambda: logging.getLogger("jgr_test_mine").addHandler(logging.StreamHandler()), False),
+        (lambda: setattr(logging.getLogger("jgr_test_mine"), "propagate", False), False),
+        (lambda: setattr(logging.getLogger("jgr_test_new"), "propagate", False), False),
+        (lambda: logging.getLogger().setLevel(logging.DEBUG), False),
+        (lambda: logging.disable(logging.INFO), False),
+        (_by_config, False),
+    ],
+    ids=["nothing", "level", "disabled", "level as usual", "new of a library", "handler", "propagate", "new", "root",
+         "disable", "config"],
+)  # fmt: skip
+@pytest.mark.usefixtures("watched")
+def test_what_was_set_since_is_read_as_by_a_look_at_all(
+    change: Callable[[], None], is_usual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = log_settings.read(logging)
+    change()
+    quick = log_settings.read(logging)
+    monkeypatch.setattr(log_settings, "_watch", None)
+    whole = log_settings.read(logging)
+    assert _plain(quick) == _plain(whole)
+    assert (_plain(quick) == _plain(first)) is is_usual
+
+
+def _plain(found: dict[str, Any]) -> dict[str, Any]:
+    """Without what stays in its process, which is another object each time."""
+    return {name: value for name, value in found.items() if not isinstance(value, log_settings.Staying)}

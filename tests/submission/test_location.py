@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from jupyter_gpu_release.submission.location import find_kernel, find_notebook, find_workdir, locate
+
+
+def plain_shell(raw: str) -> SimpleNamespace:
+    history = SimpleNamespace(input_hist_raw=["", raw])
+    return SimpleNamespace(user_ns={}, execution_count=7, history_manager=history, compile=None)
+
+
+def kernel_shell(code: str, **metadata: str) -> SimpleNamespace:
+    parent = {"content": {"code": code}, "metadata": metadata}
+    return SimpleNamespace(
+        user_ns={}, execution_count=3, compile=None, kernel=SimpleNamespace(get_parent=lambda: parent)
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "offset"),
+    [
+        ("%%gpu_train --gpus 1\nx = 1\n", 1),
+        ("\n\n%%gpu_train\nx = 1", 3),
+        ("%%time\n%%gpu_train\nx = 1", 2),
+        ("get_ipython().run_cell_magic('gpu_train', '', 'x = 1')", 1),
+    ],
+)
+def test_lines_above_a_cell(raw: str, offset: int):
+    assert locate(plain_shell(raw), "x = 1", is_cell=True).line_offset == offset
+    assert locate(kernel_shell(raw), "x = 1", is_cell=True).line_offset == offset
+
+
+def test_line_of_a_line_magic():
+    raw = "a = 1\nb = 2\n%gpu_train fit(a)\n"
+    assert locate(plain_shell(raw), "fit(a)", is_cell=False).line_offset == 2
+
+
+def test_facts_of_a_kernels_cell():
+    place = locate(kernel_shell("%%gpu_train\nx", cellId="vscode-notebook-cell:/a#1"), "x", is_cell=True)
+    assert (place.cell, place.count) == ("vscode-notebook-cell:/a#1", 3)
+
+
+def test_notebook_as_the_clients_tell_it():
+    assert find_notebook({}, {"JPY_SESSION_NAME": "/a/b.ipynb"}) == "/a/b.ipynb"
+    assert find_notebook({"__vsc_ipynb_file__": "/v.ipynb"}, {"JPY_SESSION_NAME": "/a"}) == "/v.ipynb"
+    assert find_notebook({}, {}) == ""
+
+
+def test_workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    found = find_workdir(None)
+    assert (found.path, found.asked) == (str(tmp_path), False)
+    assert found.stamp == (tmp_path.stat().st_ino, tmp_path.stat().st_mtime_ns)
+    (tmp_path / "sub").mkdir()
+    assert find_workdir("sub").path == str(tmp_path / "sub")
+    missing = find_workdir("/nowhere/at/all")
+    assert (missing.path, missing.stamp, missing.asked) == ("/nowhere/at/all", (0, 0), True)
+
+
+def test_the_kernels_id_is_told_by_the_server_or_by_its_connection_file() -> None:
+    config = {"IPKernelApp": {"connection_file": "/run/kernel-0f0f-11.json"}}
+    assert find_kernel(config, {"JUPYTER_GPU_KERNEL": "k1"}) == "k1"
+    assert find_kernel(config, {}) == "0f0f-11"
+    assert find_kernel({"IPKernelApp": {"connection_file": "/tmp/own.json"}}, {}) == ""
+    assert find_kernel({}, {}) == ""
