@@ -22,7 +22,7 @@ from jupyter_gpu_release.gateway.api.app import build_app, serve
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, embedded_token
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile.recovery import unix_user
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
@@ -76,15 +76,15 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
     ready = threading.Event()
 
     async def main() -> None:
-        broker = Broker(config)
-        broker.tokens = TokenBook([embedded_token(_TOKEN, unix_user(), 0.0)])
-        serving = serve(build_app(broker), listener)
+        service = GatewayService(config)
+        service.tokens = TokenBook([embedded_token(_TOKEN, unix_user(), 0.0)])
+        serving = serve(build_app(service), listener)
         ready.set()
         stopped.append(asyncio.Event())
         await stopped[0].wait()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        broker.journal.close()
+        service.journal.close()
 
     stopped: list[asyncio.Event] = []
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),))

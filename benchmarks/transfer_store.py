@@ -51,14 +51,14 @@ def folder() -> Iterator[Path]:
 def put_in(store: Path, values: dict[str, Any]) -> tuple[RunPaths, str]:
     """As a cell's inputs go: pickled, large buffers to blobs, durable."""
     paths = create_run_folder(store, new_run_id())
-    dump = codec.dump(values, rebuild.Realm({}, at_home=True))
+    dump = codec.dump(values, rebuild.NamespaceInfo({}, at_home=True))
     return paths, write_graph(paths.inputs, dump.stream, dump.buffers, name_durable=False)
 
 
 def take_out(path: Path, digest: str) -> dict[str, Any]:
     """As results are bound in the notebook."""
     opened = open_graph(path, digest)
-    return codec.load(opened.stream, opened.buffers, rebuild.Realm({}, at_home=True)).values
+    return codec.load(opened.stream, opened.buffers, rebuild.NamespaceInfo({}, at_home=True)).values
 
 
 def saved(path: Path, write: Callable[[Any], Any]) -> None:

@@ -10,25 +10,25 @@ from typing import ClassVar
 
 
 class GpuReleaseError(Exception):
-    """Root of all errors of this package. ``mend`` says what the reader can do about it."""
+    """Root of all errors of this package. ``hint`` says what the reader can do about it."""
 
     code: ClassVar[str] = "error"
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, mend: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  → {self.mend}" if self.mend else self.message
+        return f"{self.message}\n  → {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.mend))
+        return (_rebuild, (type(self), self.message, self.hint))
 
 
-def _rebuild(cls: type[GpuReleaseError], message: str, mend: str) -> GpuReleaseError:
-    return cls(message, mend=mend)
+def _rebuild(cls: type[GpuReleaseError], message: str, hint: str) -> GpuReleaseError:
+    return cls(message, hint=hint)
 
 
 class OptionError(GpuReleaseError):
@@ -197,6 +197,6 @@ BY_CODE: dict[str, type[GpuReleaseError]] = {
 }  # fmt: skip
 
 
-def from_code(code: str, message: str, mend: str = "") -> GpuReleaseError:
+def from_code(code: str, message: str, hint: str = "") -> GpuReleaseError:
     """Build the error that ``code`` names; an unknown code gives the root class."""
-    return BY_CODE.get(code, GpuReleaseError)(message, mend=mend)
+    return BY_CODE.get(code, GpuReleaseError)(message, hint=hint)

@@ -15,13 +15,13 @@ def parse_bytes(text: str, *, option: str) -> int:
     """Read a size such as ``512MiB``, ``40GiB``, ``40G`` (powers of 1024) or ``40GB`` (powers of 1000)."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise OptionError(f"{option} {text}: not a size", mend="write it like 512MiB or 40GiB")
+        raise OptionError(f"{option} {text}: not a size", hint="write it like 512MiB or 40GiB")
     unit = match[2].lower()
     base = 1000 if unit.endswith("b") and "i" not in unit and len(unit) == 2 else 1024
     power = "kmgt".find(unit[0]) + 1 if unit and unit[0] in "kmgt" else 0
     value = int(float(match[1]) * base**power)
     if value <= 0:
-        raise OptionError(f"{option} {text}: must be more than 0", mend="write it like 512MiB or 40GiB")
+        raise OptionError(f"{option} {text}: must be more than 0", hint="write it like 512MiB or 40GiB")
     return value
 
 
@@ -32,7 +32,7 @@ def parse_seconds(text: str, *, option: str) -> float:
         return float(stripped)
     parts = _DURATION.findall(stripped)
     if not parts or "".join(n + u for n, u in parts) != stripped:
-        raise OptionError(f"{option} {text}: not a duration", mend="write it like 30s, 10m or 2h")
+        raise OptionError(f"{option} {text}: not a duration", hint="write it like 30s, 10m or 2h")
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 

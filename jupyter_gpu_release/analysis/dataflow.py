@@ -13,7 +13,7 @@ from .facts import CellFacts, Transform
 from .reflection import reflection_in
 from .scopes import (
     Comprehension,
-    Free,
+    FreeNames,
     dotted,
     free_of_comprehension,
     free_of_function,
@@ -31,7 +31,7 @@ def analyse(tree: ast.Module, transform: Transform, *, postponed: bool = False) 
     annotations = _Annotations()
     if postponed or _postpones(tree):
         tree = annotations.visit(copy.deepcopy(tree))
-    flow = Flow(CellFacts(), transform)
+    flow = NameFlow(CellFacts(), transform)
     flow.run(tree.body)
     flow.facts.hints |= annotations.names - flow.facts.reads - flow.facts.bound
     return flow.facts
@@ -98,7 +98,7 @@ def note_chain(facts: CellFacts, node: ast.Attribute) -> None:
         facts.chains.add(chain)
 
 
-def look_at_call(flow: Flow, call: ast.Call) -> None:
+def look_at_call(flow: NameFlow, call: ast.Call) -> None:
     """Draw conclusions from one call."""
     name = dotted(call.func)
     facts = flow.facts
@@ -123,7 +123,7 @@ def _is_shell(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "get_ipython"
 
 
-def _shell_call(flow: Flow, method: str, texts: list[str]) -> None:
+def _shell_call(flow: NameFlow, method: str, texts: list[str]) -> None:
     match method, texts:
         case "run_line_magic", [name, line, *_]:
             _line_magic(flow, name, line)
@@ -133,7 +133,7 @@ def _shell_call(flow: Flow, method: str, texts: list[str]) -> None:
             _command(flow, command)
 
 
-def _line_magic(flow: Flow, name: str, line: str) -> None:
+def _line_magic(flow: NameFlow, name: str, line: str) -> None:
     if name in _INSTALLERS:
         flow.facts.installs = flow.facts.installs or "install" in line or "add" in line
     if name in _LISTS:
@@ -145,7 +145,7 @@ def _line_magic(flow: Flow, name: str, line: str) -> None:
     _command(flow, line)
 
 
-def _cell_magic(flow: Flow, name: str, line: str, body: str) -> None:
+def _cell_magic(flow: NameFlow, name: str, line: str, body: str) -> None:
     _command(flow, line)
     if name == "capture":
         for word in line.split():
@@ -161,7 +161,7 @@ def _cell_magic(flow: Flow, name: str, line: str, body: str) -> None:
         flow.block(tree.body)
 
 
-def _command(flow: Flow, text: str) -> None:
+def _command(flow: NameFlow, text: str) -> None:
     """A shell command, or a magic's line: IPython fills in ``$name`` and ``{expression}``."""
     if _INSTALLS.search(text):
         flow.facts.installs = True
@@ -172,7 +172,7 @@ def _command(flow: Flow, text: str) -> None:
             _read_text(flow, [expression])
 
 
-def _read_code(flow: Flow, line: str) -> None:
+def _read_code(flow: NameFlow, line: str) -> None:
     """Statements after a magic's own options: ``-n 3 f(x)``."""
     words = line
     while words:
@@ -187,7 +187,7 @@ def _read_code(flow: Flow, line: str) -> None:
         return
 
 
-def _read_text(flow: Flow, texts: list[str]) -> None:
+def _read_text(flow: NameFlow, texts: list[str]) -> None:
     """Text that may be code: the names in it are hints."""
     for text in texts:
         try:
@@ -198,7 +198,7 @@ def _read_text(flow: Flow, texts: list[str]) -> None:
         _hint(flow, names)
 
 
-def _hint(flow: Flow, names: set[str]) -> None:
+def _hint(flow: NameFlow, names: set[str]) -> None:
     soft, flow.soft = flow.soft, True
     for name in names:
         flow.read(name)
@@ -208,7 +208,7 @@ def _hint(flow: Flow, names: set[str]) -> None:
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
-class Flow:
+class NameFlow:
     """Definite assignment over top-level statements.
 
     A function's own reads count when its name is first used after its definition, not where it is defined.
@@ -219,7 +219,7 @@ class Flow:
         self.transform = transform
         self._bound: set[str] = set()
         self._perhaps: set[str] = set()
-        self._waiting: dict[str, Free] = {}
+        self._waiting: dict[str, FreeNames] = {}
         #: reads found now are only hints (text of a magic)
         self.soft = False
         #: inside an `if`, a loop or a guarded `try`: an import here may never run
@@ -253,7 +253,7 @@ class Flow:
     def block(self, statements: Iterable[ast.stmt]) -> None:
         """Walk statements one after the other."""
         for statement in statements:
-            _VISITS.get(type(statement), Flow._plain)(self, statement)
+            _VISITS.get(type(statement), NameFlow._plain)(self, statement)
 
     # ----------------------------------------------------------------------------------- names
     def read(self, name: str) -> None:
@@ -274,7 +274,7 @@ class Flow:
         self._perhaps.add(name)
         self.facts.bound.add(name)
 
-    def _use(self, free: Free) -> None:
+    def _use(self, free: FreeNames) -> None:
         """A function or comprehension with these free names runs now (or may)."""
         for name in free.reads:
             self.read(name)
@@ -358,7 +358,7 @@ class Flow:
             self._use(free)
         self._define(node.name, free)
 
-    def _define(self, name: str, free: Free) -> None:
+    def _define(self, name: str, free: FreeNames) -> None:
         self._waiting[name] = free
         self.bind(name)
 
@@ -369,7 +369,7 @@ class Flow:
         self._bound, self._perhaps, self.facts.bound = set(kept[0]), set(kept[1]), set()
         self.block(part for part in node.body if part not in methods)
         self._bound, self._perhaps, self.facts.bound = kept
-        free = Free()
+        free = FreeNames()
         for method in methods:
             self._each(outer_parts(method))
             free.add(free_of_function(method))
@@ -482,23 +482,23 @@ def _modules(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {node.module, *(f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")}
 
 
-_VISITS: dict[type[ast.stmt], Callable[[Flow, Any], None]] = {
-    ast.Assign: Flow._assign,
-    ast.AnnAssign: Flow._annotated,
-    ast.AugAssign: Flow._augmented,
-    ast.Delete: Flow._delete,
-    ast.FunctionDef: Flow._function,
-    ast.AsyncFunctionDef: Flow._function,
-    ast.ClassDef: Flow._class,
-    ast.Import: Flow._import,
-    ast.ImportFrom: Flow._import,
-    ast.If: Flow._if,
-    ast.For: Flow._loop,
-    ast.AsyncFor: Flow._loop,
-    ast.While: Flow._loop,
-    ast.With: Flow._with,
-    ast.AsyncWith: Flow._with,
-    ast.Try: Flow._try,
-    ast.TryStar: Flow._try,
-    ast.Match: Flow._match,
+_VISITS: dict[type[ast.stmt], Callable[[NameFlow, Any], None]] = {
+    ast.Assign: NameFlow._assign,
+    ast.AnnAssign: NameFlow._annotated,
+    ast.AugAssign: NameFlow._augmented,
+    ast.Delete: NameFlow._delete,
+    ast.FunctionDef: NameFlow._function,
+    ast.AsyncFunctionDef: NameFlow._function,
+    ast.ClassDef: NameFlow._class,
+    ast.Import: NameFlow._import,
+    ast.ImportFrom: NameFlow._import,
+    ast.If: NameFlow._if,
+    ast.For: NameFlow._loop,
+    ast.AsyncFor: NameFlow._loop,
+    ast.While: NameFlow._loop,
+    ast.With: NameFlow._with,
+    ast.AsyncWith: NameFlow._with,
+    ast.Try: NameFlow._try,
+    ast.TryStar: NameFlow._try,
+    ast.Match: NameFlow._match,
 }

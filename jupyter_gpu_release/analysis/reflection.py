@@ -54,7 +54,7 @@ class Reflection:
 
 def reflection_in(tree: ast.AST, *, top_level: bool = True) -> Reflection:
     """Look through a cell, or (not ``top_level``) a function."""
-    looker = _Looker(top_level)
+    looker = _ReflectionVisitor(top_level)
     looker.visit(tree)
     return looker.found
 
@@ -76,7 +76,7 @@ def reflection_in_query(text: str) -> Reflection:
     return Reflection(names=set(_QUERY_NAME.findall(text)))
 
 
-class _Looker(ast.NodeVisitor):
+class _ReflectionVisitor(ast.NodeVisitor):
     def __init__(self, top_level: bool) -> None:
         self.found = Reflection()
         self._above: list[ast.AST] = []

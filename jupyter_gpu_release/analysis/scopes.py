@@ -10,14 +10,14 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 @dataclass
-class Free:
+class FreeNames:
     """``reads``: names read from outside. ``writes``: globals bound or deleted. ``nodes``: calls and imports inside."""
 
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     nodes: list[ast.AST] = field(default_factory=list)
 
-    def add(self, other: Free) -> None:
+    def add(self, other: FreeNames) -> None:
         """Take over all of ``other``."""
         self.reads |= other.reads
         self.writes |= other.writes
@@ -43,7 +43,7 @@ def _arguments(arguments: ast.arguments) -> list[ast.arg]:
     return found + [extra for extra in (arguments.vararg, arguments.kwarg) if extra]
 
 
-def free_of_function(node: FunctionNode) -> Free:
+def free_of_function(node: FunctionNode) -> FreeNames:
     """What the function's body takes from outside when it is called."""
     scope = _Scope()
     scope.stores |= {argument.arg for argument in _arguments(node.args)}
@@ -52,7 +52,7 @@ def free_of_function(node: FunctionNode) -> Free:
     return scope.free()
 
 
-def free_of_comprehension(node: Comprehension) -> Free:
+def free_of_comprehension(node: Comprehension) -> FreeNames:
     """What a comprehension takes from outside, its first iterable included; ``:=`` inside counts as a write."""
     scope = _Scope()
     for generator in node.generators:
@@ -83,13 +83,13 @@ class _Scope(ast.NodeVisitor):
         self.stores: set[str] = set()
         self.globals: set[str] = set()
         self.nonlocals: set[str] = set()
-        self._inner = Free()
+        self._inner = FreeNames()
 
-    def free(self) -> Free:
+    def free(self) -> FreeNames:
         local = self.stores - self.globals - self.nonlocals
         reads = (self.loads | self._inner.reads | self.nonlocals) - local
         writes = (self.stores & self.globals) | self._inner.writes
-        return Free(reads, writes, self._inner.nodes)
+        return FreeNames(reads, writes, self._inner.nodes)
 
     def visit_Name(self, node: ast.Name) -> None:
         (self.loads if isinstance(node.ctx, ast.Load) else self.stores).add(node.id)
@@ -158,13 +158,13 @@ class _Scope(ast.NodeVisitor):
         for statement in node.body:
             inside.visit(statement)
         # methods do not see the class's own names
-        self._inner.add(Free(inside.free().reads | inside._inner.reads, inside._inner.writes, inside._inner.nodes))
+        self._inner.add(FreeNames(inside.free().reads | inside._inner.reads, inside._inner.writes, inside._inner.nodes))
 
     def _visit_comprehension(self, node: Comprehension) -> None:
         free = free_of_comprehension(node)
         walrus = {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
         self.stores |= walrus
-        self._inner.add(Free(free.reads, free.writes - walrus, free.nodes))
+        self._inner.add(FreeNames(free.reads, free.writes - walrus, free.nodes))
 
     visit_ListComp = _visit_comprehension  # noqa: N815
     visit_SetComp = _visit_comprehension  # noqa: N815

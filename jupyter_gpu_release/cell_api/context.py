@@ -15,10 +15,10 @@ def _not_published(_values: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ExecutionContext:
     """Each field is asked when it is needed."""
 
-    #: the :class:`.Realm` in which results are rebuilt
+    #: the :class:`.NamespaceInfo` in which results are rebuilt
     realm: Callable[[], Any]
     #: the gateway's ``Target``, or None; where no gateway can be had at all: None instead of the function
     find_target: Callable[[], Any] | None
@@ -31,21 +31,21 @@ class Surroundings:
     publish: Callable[[Mapping[str, Any]], None] = _not_published
     #: (name, run or None) → the latest value, or None for "not known here"
     published: Callable[[str, str | None], tuple[Any] | None] = lambda _name, _run: None
-    #: sends functions to the cluster (:class:`.Launcher`); None: as a plain script does
+    #: sends functions to the cluster (:class:`.FunctionExecutor`); None: as a plain script does
     launcher: Callable[[], Any] | None = None
     #: this is a process of a run: it holds what it asked for
     in_run: bool = False
 
 
-_current: Surroundings | None = None
+_current: ExecutionContext | None = None
 
 
-def enter(surroundings: Surroundings | None) -> None:
+def set_context(surroundings: ExecutionContext | None) -> None:
     """Say where this process's code runs from now on (None: nowhere special)."""
     global _current
     _current = surroundings
 
 
-def current() -> Surroundings | None:
+def current() -> ExecutionContext | None:
     """What was said, or None in a plain script."""
     return _current

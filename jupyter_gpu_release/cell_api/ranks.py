@@ -19,7 +19,7 @@ def _meet_nobody(_op: str, _src: int, value: Any, _timeout_s: float | None) -> A
 
 
 @dataclass(frozen=True)
-class Place:
+class RankContext:
     """Where this process stands in its gang; the default: alone."""
 
     rank: int = 0
@@ -35,10 +35,10 @@ class Place:
     pid: int = 0
 
 
-_place = Place()
+_place = RankContext()
 
 
-def take_place(place: Place) -> None:
+def set_rank_context(place: RankContext) -> None:
     """Say who this process is (called by the rank before the cell)."""
     global _place
     _place = place
@@ -144,9 +144,9 @@ class Ranks:
     def _meet(self, op: str, src: int, value: Any, timeout: float | str | None) -> Any:
         timeout_s = None if timeout is None else _seconds(timeout)
         if _place.pid and _place.pid != os.getpid():
-            raise RankError(f"{op}() was called in a process that the cell started", mend="call it in the cell itself")
+            raise RankError(f"{op}() was called in a process that the cell started", hint="call it in the cell itself")
         if _place.role != "rank":
-            raise RankError(f"a {_place.role} process does not take part in {op}()", mend="only the ranks meet")
+            raise RankError(f"a {_place.role} process does not take part in {op}()", hint="only the ranks meet")
         return _place.meet(op, src, value, timeout_s)
 
     def __reduce__(self) -> str:

@@ -27,17 +27,17 @@ def export_run(arguments: argparse.Namespace) -> int:
     with open_gateway() as gateway:
         run = gateway.newest().run if arguments.run == "last" else arguments.run
         if not is_run_id(run):
-            raise NoSuchRunError(f"{run} is not the id of a run", mend="`jupyter gpu runs` lists them")
+            raise NoSuchRunError(f"{run} is not the id of a run", hint="`jupyter gpu runs` lists them")
         view = gateway.view(run)
     target = Path(arguments.file or f"{run}.jgr.tar")
     if target.exists():
-        raise OptionError(f"{target} is there already", mend=f"jupyter gpu runs export {run} ANOTHER.jgr.tar")
+        raise OptionError(f"{target} is there already", hint=f"jupyter gpu runs export {run} ANOTHER.jgr.tar")
     if not RunState.of(view.state).is_terminal:
-        raise OptionError(f"run {run} is {view.state}", mend="export it when it is over")
+        raise OptionError(f"run {run} is {view.state}", hint="export it when it is over")
     if view.collected_at is not None:
-        raise StoreError(f"the results of {run} were removed: {view.collected_because}", mend="run the cell again")
+        raise StoreError(f"the results of {run} were removed: {view.collected_because}", hint="run the cell again")
     if view.outcome is None:
-        raise ForbiddenError(f"run {run} belongs to {view.user}: its values are the owner's", mend=f"ask {view.user}")
+        raise ForbiddenError(f"run {run} belongs to {view.user}: its values are the owner's", hint=f"ask {view.user}")
     by, found = f"{view.user}@{platform.node()}", _target()
     store = _store(found)
     _await_manifest(store, run)
@@ -54,12 +54,12 @@ def export_run(arguments: argparse.Namespace) -> int:
 def import_run(arguments: argparse.Namespace) -> int:
     """Verify a file, and make it a run of the caller's."""
     if arguments.file:
-        raise OptionError(f"runs import takes one FILE, not {arguments.file} too", mend="jupyter gpu runs import FILE")
+        raise OptionError(f"runs import takes one FILE, not {arguments.file} too", hint="jupyter gpu runs import FILE")
     path, found = Path(arguments.run), _target()
     try:
         file = path.open("rb")
     except OSError as error:
-        raise OptionError(f"cannot read {path}: {error.strerror}", mend="name the file that was exported") from error
+        raise OptionError(f"cannot read {path}: {error.strerror}", hint="name the file that was exported") from error
     with file, open_gateway(timeout_s=600.0) as gateway:
         reader = BundleReader(file, str(path))
         proved = reader.is_proved(found.token)
@@ -67,7 +67,7 @@ def import_run(arguments: argparse.Namespace) -> int:
             raise OptionError(
                 f"{path} was not exported here by you, but by {_shown(reader.head.exported_by)!r} as it says: loading "
                 "its values (unpickling) runs code that whoever made it may have put there",
-                mend=f"if you trust them: jupyter gpu runs import --trust {path}",
+                hint=f"if you trust them: jupyter gpu runs import --trust {path}",
             )
         store = _store(found)
         expect_store(store, gateway.health().store_id)
@@ -93,7 +93,7 @@ def _is_settled(paths: RunPaths) -> bool:
 def _target() -> Target:
     found = find_gateway()
     if found is None:
-        raise GatewayUnavailableError("no gateway is configured, and none runs here", mend="`jupyter gpu start`")
+        raise GatewayUnavailableError("no gateway is configured, and none runs here", hint="`jupyter gpu start`")
     return found
 
 
@@ -102,7 +102,7 @@ def _store(target: Target) -> Path:
     if store is None or not (store / "runs").is_dir():
         raise StoreError(
             f"the cluster's store {store or ''} cannot be seen from here",
-            mend="is it mounted? Name in JUPYTER_GPU_STORE where this machine sees it",
+            hint="is it mounted? Name in JUPYTER_GPU_STORE where this machine sees it",
         )
     return store
 

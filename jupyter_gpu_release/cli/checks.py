@@ -21,7 +21,7 @@ from ..errors import StoreError
 from ..local_cluster.gpus import Hardware, read_hardware
 from ..local_cluster.launch_spec import read_plans
 from ..local_cluster.preflight import expect_last
-from ..local_cluster.processes import keeper_alive, marked_clusters
+from ..local_cluster.processes import daemon_alive, marked_clusters
 from ..store.run_folders import probe_store
 from .findings import Finding, broken, note, ok
 
@@ -90,13 +90,13 @@ def check_store(home: HomePaths, folder: Path, *, is_used: bool = False) -> Find
     try:
         expect_last(home, folder)
     except StoreError as problem:
-        return broken("store", problem.message, problem.mend)
+        return broken("store", problem.message, problem.hint)
     if not is_used and not os.path.exists(folder / "runs"):
         return _check_to_come("store", folder / "runs", "JUPYTER_GPU_STORE")
     try:
         probe_store(folder)
     except StoreError as error:
-        return broken("store", error.message, error.mend or "check the path, or set JUPYTER_GPU_STORE")
+        return broken("store", error.message, error.hint or "check the path, or set JUPYTER_GPU_STORE")
     return ok("store", f"{folder} can be written and read from here")
 
 
@@ -150,11 +150,11 @@ def _framework_cuda() -> Iterator[tuple[str, tuple[int, int] | None]]:
 
 def check_leftovers() -> Iterator[Finding]:
     """Folders and processes of clusters whose keeper is dead."""
-    living = {plan.cluster for plan in read_plans() if keeper_alive(plan.keeper_pid, plan.cluster)}
+    living = {plan.cluster for plan in read_plans() if daemon_alive(plan.keeper_pid, plan.cluster)}
     dead = [plan for plan in read_plans() if plan.cluster not in living]
     for plan in dead:
-        mend = f"JUPYTER_GPU_HOME={plan.home} jupyter gpu stop"
-        yield broken("leftovers", f"{plan.runtime} belongs to a cluster whose keeper is gone", mend)
+        hint = f"JUPYTER_GPU_HOME={plan.home} jupyter gpu stop"
+        yield broken("leftovers", f"{plan.runtime} belongs to a cluster whose keeper is gone", hint)
     known = living | {plan.cluster for plan in dead}
     for cluster, pids in marked_clusters().items():
         if cluster not in known:

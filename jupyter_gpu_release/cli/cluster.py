@@ -78,7 +78,7 @@ def _start_for_program(arguments: argparse.Namespace) -> int:
     try:
         send(_start(arguments, HomePaths.from_environment(), lambda text: send(Progress(text, _since(began)))))
     except GpuReleaseError as error:
-        send(Failed(type(error).code, error.message, error.mend))
+        send(Failed(type(error).code, error.message, error.hint))
         return 1
     return 0
 

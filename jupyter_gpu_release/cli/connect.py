@@ -20,11 +20,11 @@ def reachable_gateway() -> Target:
     if target is None:
         raise GatewayUnavailableError(
             "no cluster is running on this machine, and no gateway is configured",
-            mend="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
+            hint="`jupyter gpu start` starts one here; JUPYTER_GPU_URL names another",
         )
     if target.embedded and running_connection(HomePaths.from_environment()) is None:
         raise GatewayUnavailableError(
             "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
-            mend="`jupyter gpu start` clears it away and starts a new one",
+            hint="`jupyter gpu start` clears it away and starts a new one",
         )
     return target

@@ -42,7 +42,7 @@ def _findings(home: HomePaths) -> Iterator[Finding]:
     try:
         target = find_gateway()
     except GpuReleaseError as error:
-        yield broken("gateway", error.message, error.mend)
+        yield broken("gateway", error.message, error.hint)
         target = None
     store = target.store if target is not None and target.store else os.environ.get("JUPYTER_GPU_STORE") or home.store
     yield check_store(home, Path(store).expanduser(), is_used=target is not None)
@@ -64,7 +64,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
         with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
             health, status, checks = gateway.health(), gateway.status(), gateway.checks()
     except GpuReleaseError as error:
-        yield broken("gateway", error.message, error.mend)
+        yield broken("gateway", error.message, error.hint)
         return
     yield ok("gateway", f"{target.url} answers and knows the token")
     yield _check_version(health.version, health.protocol, connection)
@@ -80,12 +80,12 @@ def _check_collecting(target: Target) -> Iterator[Finding]:
         with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
             found = gateway.collect(dry_run=True)
     except GpuReleaseError as error:
-        yield broken("gc", error.message, error.mend)
+        yield broken("gc", error.message, error.hint)
         return
     for text in found.notes:
-        problem, _, mend = text.partition("\n  → ")
-        if mend:
-            yield broken("gc", problem, mend)
+        problem, _, hint = text.partition("\n  → ")
+        if hint:
+            yield broken("gc", problem, hint)
         else:
             yield note("gc", problem)
     if not found.notes:
@@ -123,5 +123,5 @@ def _check_nodes(status: StatusDocument, checks: NodeChecks) -> Iterator[Finding
 def _check_node_store(node: NodeCheck, store: str) -> Finding:
     if not node.store_problem:
         return ok("store", f"{store} can be written and read from {node.host}")
-    problem, _, mend = node.store_problem.partition("\n  → ")
-    return broken("store", f"{node.host}: {problem}", mend or "make the store writable there, under the same path")
+    problem, _, hint = node.store_problem.partition("\n  → ")
+    return broken("store", f"{node.host}: {problem}", hint or "make the store writable there, under the same path")

@@ -13,7 +13,7 @@ class Finding(msgspec.Struct, frozen=True):
     check: str
     level: str
     finding: str
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 def ok(check: str, finding: str) -> Finding:
@@ -21,14 +21,14 @@ def ok(check: str, finding: str) -> Finding:
     return Finding(check, OK, finding)
 
 
-def note(check: str, finding: str, mend: str = "") -> Finding:
+def note(check: str, finding: str, hint: str = "") -> Finding:
     """Worth knowing, not an error."""
-    return Finding(check, NOTE, finding, mend)
+    return Finding(check, NOTE, finding, hint)
 
 
-def broken(check: str, finding: str, mend: str) -> Finding:
-    """Must be mended; ``mend`` says how."""
-    return Finding(check, BROKEN, finding, mend)
+def broken(check: str, finding: str, hint: str) -> Finding:
+    """Must be mended; ``hint`` says how."""
+    return Finding(check, BROKEN, finding, hint)
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     except GatewayUnavailableError as error:
         raise GatewayUnavailableError(
             f"{error.message}; without it nobody knows which results are pinned or in use, so nothing is removed",
-            mend=error.mend,
+            hint=error.hint,
         ) from error
     if arguments.json:
         print_json(document)
@@ -45,7 +45,7 @@ def _age(text: str) -> int:
     """To the gateway 0 means no limit, to who types it the opposite."""
     older_than_s = round(parse_seconds(text, option="--older-than"))
     if older_than_s < 1:
-        raise OptionError(f"--older-than {text}: must be at least 1s", mend="without it no age is too old")
+        raise OptionError(f"--older-than {text}: must be at least 1s", hint="without it no age is too old")
     return older_than_s
 
 

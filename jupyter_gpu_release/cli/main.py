@@ -62,6 +62,6 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
 def _explain(error: GpuReleaseError, status: int) -> int:
     sys.stderr.write(f"{error.message}\n")
-    if error.mend:
-        sys.stderr.write(f"  → {error.mend}\n")
+    if error.hint:
+        sys.stderr.write(f"  → {error.hint}\n")
     return status

@@ -64,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises :class:`OptionError` instead of printing usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise OptionError(message, mend=f"see `{self.prog} --help`")
+        raise OptionError(message, hint=f"see `{self.prog} --help`")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -183,7 +183,7 @@ def _runs_action(word: str) -> str:
     if word not in _RUNS_ACTIONS:
         close = difflib.get_close_matches(word, list(_RUNS_ACTIONS), n=1)
         example = f"runs {close[0]} RUN" if close else f"runs show {word}"
-        raise OptionError(f"runs {word}: no such command", mend=f"did you mean `jupyter gpu {example}`?")
+        raise OptionError(f"runs {word}: no such command", hint=f"did you mean `jupyter gpu {example}`?")
     return word
 
 
@@ -195,8 +195,8 @@ def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
         raise _not_built(command, _LATER_COMMANDS[command])
     close = difflib.get_close_matches(command, [*commands, *_LATER_COMMANDS], n=1)
     known = ", ".join(name for name in commands if " " not in name)
-    mend = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
-    raise OptionError(f"{command}: no such command", mend=mend)
+    hint = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
+    raise OptionError(f"{command}: no such command", hint=hint)
 
 
 def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
@@ -204,21 +204,21 @@ def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoRetu
     if word in _LATER_OPTIONS:
         raise _not_built(word, _LATER_OPTIONS[word])
     if not word.startswith("-"):
-        raise OptionError(f"{word}: not expected here", mend=f"see `{parser.prog} --help`")
+        raise OptionError(f"{word}: not expected here", hint=f"see `{parser.prog} --help`")
     known = [option for action in parser._actions for option in action.option_strings]
     close = difflib.get_close_matches(word, known, n=1)
-    mend = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
-    raise OptionError(f"{word}: no such option of `{parser.prog}`", mend=mend)
+    hint = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
+    raise OptionError(f"{word}: no such option of `{parser.prog}`", hint=hint)
 
 
 def _not_built(name: str, capability: str) -> OptionError:
-    return OptionError(f"{name} is not built yet ({capability})", mend="leave it out; CHANGELOG.md says what is there")
+    return OptionError(f"{name} is not built yet ({capability})", hint="leave it out; CHANGELOG.md says what is there")
 
 
 def _count(option: str) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) < 1:
-            raise OptionError(f"{option} {text}: not a number of at least 1", mend=f"write a whole number: {option} 2")
+            raise OptionError(f"{option} {text}: not a number of at least 1", hint=f"write a whole number: {option} 2")
         return int(text)
 
     return read
@@ -226,12 +226,12 @@ def _count(option: str) -> Callable[[str], int]:
 
 def _port(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
-        raise OptionError(f"--port {text}: not a port", mend="write a number from 1 to 65535, or 0 for a free one")
+        raise OptionError(f"--port {text}: not a port", hint="write a number from 1 to 65535, or 0 for a free one")
     return int(text)
 
 
 def _address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not host or "://" in text or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise OptionError(f"--address {text}: not HOST:PORT", mend="write it like 10.0.0.5:6379 (Ray's GCS)")
+        raise OptionError(f"--address {text}: not HOST:PORT", hint="write it like 10.0.0.5:6379 (Ray's GCS)")
     return text

@@ -16,7 +16,7 @@ from ..client.rest import GatewayClient
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, NoSuchRunError, OptionError, from_code
 from ..presentation.plain_text import is_stderr, text_of
-from ..presentation.terminal import Folding
+from ..presentation.terminal import OutputCollapser
 from ..protocol.events import Event
 from ..protocol.rest import DOCUMENT_VERSION, GatewayFacts, GpuCounts, StatusDocument
 from ..protocol.runs import RunView
@@ -54,7 +54,7 @@ def runs(arguments: argparse.Namespace) -> int:
     """``jupyter gpu runs``, and ``runs show|pin|unpin|export|import``."""
     if arguments.action:
         if not arguments.run:
-            raise OptionError(f"runs {arguments.action}: which run?", mend=f"jupyter gpu runs {arguments.action} RUN")
+            raise OptionError(f"runs {arguments.action}: which run?", hint=f"jupyter gpu runs {arguments.action} RUN")
         if arguments.action == "show":
             return _show(arguments.run, as_json=arguments.json)
         if arguments.action in ("export", "import"):
@@ -121,7 +121,7 @@ def _pin(run: str, *, pinned: bool) -> int:
 def _check_named(run: str) -> None:
     if run != _LAST and not is_run_id(run):
         raise NoSuchRunError(
-            f"{run} is not the id of a run", mend=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
+            f"{run} is not the id of a run", hint=f"`jupyter gpu runs` lists them; `{_LAST}` is the newest"
         )
 
 
@@ -158,14 +158,14 @@ def attach(arguments: argparse.Namespace) -> int:
 
 
 def _follow(feed: RunFeed, target: Target) -> int:
-    folding: Folding | None = Folding()
+    folding: OutputCollapser | None = OutputCollapser()
     said = ""
     while True:
         item = feed.get(_TICK_S)
         if isinstance(item, Events):
             _print(item.events if folding is None else folding.feed(item.events))
         elif isinstance(item, Refused):
-            raise from_code(item.code, item.message, item.mend)
+            raise from_code(item.code, item.message, item.hint)
         elif isinstance(item, ConnectionLost):
             if item.final:
                 raise item.error

@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ..presentation.wording import card_state
+from ..presentation.wording import gpu_state
 from ..protocol.admin import TokenRow
 from ..protocol.rest import GpuRow, RunRow, StatusDocument
 from ..units import format_bytes, format_seconds
@@ -225,14 +225,14 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
     for finding in findings:
         sign, style = _LEVELS.get(finding.level, ("✓", "green"))
         console.print(Text.assemble((f"{sign} ", style), (f"{finding.check:<10}", "dim"), finding.finding))
-        if finding.mend:
-            console.print(Text.assemble("             → ", (finding.mend, "bold" if finding.level == BROKEN else "")))
+        if finding.hint:
+            console.print(Text.assemble("             → ", (finding.hint, "bold" if finding.level == BROKEN else "")))
 
 
 def _card(card: GpuRow) -> tuple[str | Text, ...]:
     memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
     busy = "" if card.utilization is None else f"{card.utilization:.0%}"
-    state = Text(card_state(card, time.time()), style=_STATE_STYLES.get(card.state, ""))
+    state = Text(gpu_state(card, time.time()), style=_STATE_STYLES.get(card.state, ""))
     return card.index, card.name, memory, busy, state, card.user or "", card.run or ""
 
 

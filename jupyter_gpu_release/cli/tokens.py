@@ -54,7 +54,7 @@ def _life_s(text: str) -> float | None:
     if text == "never":
         return None
     if text.strip().isdecimal() and int(text):  # it would be seconds, and days are meant
-        raise OptionError(f"--expires {text}: {text} of what?", mend=f"write {text}d for days, {text}h for hours")
+        raise OptionError(f"--expires {text}: {text} of what?", hint=f"write {text}d for days, {text}h for hours")
     return parse_seconds(text, option="--expires")
 
 
@@ -81,9 +81,9 @@ def _new_file(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise OptionError(f"--out {path}: the file is there already", mend="name a new file") from None
+        raise OptionError(f"--out {path}: the file is there already", hint="name a new file") from None
     except OSError as error:
-        raise StoreError(f"cannot make the file {path}: {error.strerror}", mend="name another file") from error
+        raise StoreError(f"cannot make the file {path}: {error.strerror}", hint="name another file") from error
 
 
 def _how_to_use(url: str, path: Path | None) -> str:

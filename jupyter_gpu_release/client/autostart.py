@@ -39,7 +39,7 @@ class Failed(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):
 
     code: str
     message: str
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 StartLine = Progress | Ready | Failed
@@ -81,10 +81,10 @@ def _follow(process: subprocess.Popen[bytes], progress: Callable[[str], None]) -
         if isinstance(line, Ready):
             return line
         if isinstance(line, Failed):
-            raise from_code(line.code, line.message, line.mend)
+            raise from_code(line.code, line.message, line.hint)
         progress(line.text)
     said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
     raise ClusterError(
         f"the start of the local cluster ended with status {process.wait()}: {said[-400:] or 'it said nothing'}",
-        mend="run `jupyter gpu start` in a terminal, then `jupyter gpu doctor`",
+        hint="run `jupyter gpu start` in a terminal, then `jupyter gpu doctor`",
     )

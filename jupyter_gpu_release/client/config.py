@@ -92,9 +92,9 @@ def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> Gp
         settings = GpuRelease(config=config)
         build_options(from_mapping(settings.defaults))
     except GpuReleaseError as error:
-        raise OptionError(f"c.GpuRelease.defaults: {error.message}", mend=error.mend) from error
+        raise OptionError(f"c.GpuRelease.defaults: {error.message}", hint=error.hint) from error
     except Exception as error:
-        raise OptionError(f"c.GpuRelease: {error}", mend="mend Jupyter's configuration file") from error
+        raise OptionError(f"c.GpuRelease: {error}", hint="mend Jupyter's configuration file") from error
     parse_bytes(settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
     return settings
 
@@ -126,7 +126,7 @@ def _read(loader: JSONFileConfigLoader | PyFileConfigLoader) -> Config:
         return Config()
     except Exception as error:
         raise OptionError(
-            f"{loader.full_filename} cannot be read: {type(error).__name__}: {error}", mend="mend or remove that file"
+            f"{loader.full_filename} cannot be read: {type(error).__name__}: {error}", hint="mend or remove that file"
         ) from error
 
 

@@ -83,7 +83,7 @@ def _configured(url: str, secret: str, store: str, home: HomePaths) -> Target:
         return Target(url, secret or found.token, True, found.store, own.embedded, own.simulated, own)
     if not secret:
         raise AuthenticationError(
-            f"there is no token for the gateway {url}", mend="set JUPYTER_GPU_TOKEN or name a token file (mode 0600)"
+            f"there is no token for the gateway {url}", hint="set JUPYTER_GPU_TOKEN or name a token file (mode 0600)"
         )
     return Target(url, secret, True, store)
 
@@ -98,11 +98,11 @@ def _checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise GatewayUnavailableError(
-            f"{url!r} is not the address of a gateway", mend="write it like http://host:8765 (JUPYTER_GPU_URL)"
+            f"{url!r} is not the address of a gateway", hint="write it like http://host:8765 (JUPYTER_GPU_URL)"
         )
     if parts.username or parts.password or parts.query:
         raise GatewayUnavailableError(
-            "the gateway's URL holds a user name, a password or a query", mend="put the token into JUPYTER_GPU_TOKEN"
+            "the gateway's URL holds a user name, a password or a query", hint="put the token into JUPYTER_GPU_TOKEN"
         )
     return url.rstrip("/")
 
@@ -135,14 +135,14 @@ def unreachable(url: str, error: BaseException, *, configured: bool) -> GatewayU
     """The error for a connection that could not be made."""
     kind = WrongAddressError if _is_unknown_name(error) else GatewayUnavailableError
     named = f" ({named_by()})" if configured else ""
-    return kind(f"the gateway {url} does not answer: {_reason(error)}{named}", mend=mend_for(configured=configured))
+    return kind(f"the gateway {url} does not answer: {_reason(error)}{named}", hint=hint_for(configured=configured))
 
 
 def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavailableError:
     """The error for an HTTP answer that no gateway gives."""
     kind = GatewayUnavailableError if status in _PASSING else WrongAddressError
     named = f" ({named_by()})" if configured else ""
-    return kind(f"{url} answered with HTTP {status}: not a gateway?{named}", mend=mend_for(configured=configured))
+    return kind(f"{url} answered with HTTP {status}: not a gateway?{named}", hint=hint_for(configured=configured))
 
 
 def named_by() -> str:
@@ -151,7 +151,7 @@ def named_by() -> str:
     return f"the address is set by {named}"
 
 
-def mend_for(*, configured: bool) -> str:
+def hint_for(*, configured: bool) -> str:
     """Starting a cluster here does not help while another gateway is named."""
     if not configured:
         return _OWN_MEND

@@ -78,7 +78,7 @@ class HomePaths:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             raise GatewayUnavailableError(
-                f"cannot read {self.connection}: {error}", mend="remove it and run `jupyter gpu start`"
+                f"cannot read {self.connection}: {error}", hint="remove it and run `jupyter gpu start`"
             ) from error
 
     def write_connection(self, connection: Connection) -> None:
@@ -105,13 +105,13 @@ def read_secret(path: Path) -> str:
             content = file.read(4096)
     except OSError as error:
         raise AuthenticationError(
-            f"cannot read the token file {path}: {error.strerror}", mend="check the path, or set JUPYTER_GPU_TOKEN"
+            f"cannot read the token file {path}: {error.strerror}", hint="check the path, or set JUPYTER_GPU_TOKEN"
         ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise AuthenticationError(
-            f"the token file {path} may be read by others (mode {stat.S_IMODE(mode):04o})", mend=f"chmod 600 {path}"
+            f"the token file {path} may be read by others (mode {stat.S_IMODE(mode):04o})", hint=f"chmod 600 {path}"
         )
     secret = content.decode(errors="replace").strip()
     if not secret:
-        raise AuthenticationError(f"the token file {path} is empty", mend="run `jupyter gpu start` to make a new one")
+        raise AuthenticationError(f"the token file {path} is empty", hint="run `jupyter gpu start` to make a new one")
     return secret

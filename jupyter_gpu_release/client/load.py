@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cell_api import context
-from ..cell_api.context import Surroundings
+from ..cell_api.context import ExecutionContext
 from ..errors import (
     ForbiddenError,
     GatewayUnavailableError,
@@ -25,7 +25,7 @@ from ..protocol.cell import Graph
 from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState, is_run_id
 from ..serialization import codec
-from ..serialization.rebuild import Realm
+from ..serialization.rebuild import NamespaceInfo
 from ..store.layout import VALUES_FILE, RunPaths
 from ..store.run_folders import read_manifest
 from .discovery import Target, find_gateway
@@ -39,10 +39,10 @@ _END_TOLD_S, _LOOK_S = 5.0, 0.02
 _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
-def here() -> Surroundings:
+def here() -> ExecutionContext:
     """Where this code runs."""
-    return context.current() or Surroundings(
-        realm=lambda: Realm(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
+    return context.current() or ExecutionContext(
+        realm=lambda: NamespaceInfo(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
     )
 
 
@@ -69,7 +69,7 @@ def load_results(run: str) -> Results:
 
 def _find(run: str) -> Results:
     if run != "last" and not is_run_id(str(run)):
-        raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
+        raise NoSuchRunError(f"{run!r} is not the id of a run", hint="%gpu_runs (jupyter gpu runs) lists them")
     around = here()
     if around.find_target is None:
         return _from_store(run, Path(around.store()), around)
@@ -77,7 +77,7 @@ def _find(run: str) -> Results:
         target = around.find_target()
         if target is None:
             raise GatewayUnavailableError(
-                "no cluster is running here and no gateway is configured", mend="JUPYTER_GPU_URL names the team's"
+                "no cluster is running here and no gateway is configured", hint="JUPYTER_GPU_URL names the team's"
             )
         with GatewayClient.of(target) as gateway:
             named = gateway.newest().run if run == "last" else run
@@ -104,7 +104,7 @@ def _is_ending(view: RunView) -> bool:
     return not is_held_up and (view.outcome.values is None or not view.outcome.values.file)
 
 
-def _from_view(view: RunView, target: Target, around: Surroundings) -> Results:
+def _from_view(view: RunView, target: Target, around: ExecutionContext) -> Results:
     outcome = view.outcome
     graph = outcome.values if outcome is not None else None
     if not RunState.of(view.state).is_terminal and (graph is None or graph.file):
@@ -129,7 +129,7 @@ def _store_with(run: str, target: Target) -> Path:
 
 
 def _not_its_own(paths: RunPaths, run: str) -> StoreError:
-    return StoreError(f"{paths.manifest} is not that of run {run}: not loaded", mend="run the cell again")
+    return StoreError(f"{paths.manifest} is not that of run {run}: not loaded", hint="run the cell again")
 
 
 def store_of(target: Target) -> Path:
@@ -141,7 +141,7 @@ def store_of(target: Target) -> Path:
 
 
 # -------------------------------------------------------------------------------------- by the store alone
-def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableError) -> Results:
+def _without_gateway(run: str, around: ExecutionContext, error: GatewayUnavailableError) -> Results:
     named = around.store() or os.environ.get("JUPYTER_GPU_STORE", "")
     own = HomePaths.from_environment().store
     store = Path(named).expanduser() if named else own
@@ -154,10 +154,10 @@ def _without_gateway(run: str, around: Surroundings, error: GatewayUnavailableEr
     return found
 
 
-def _from_store(run: str, store: Path, around: Surroundings) -> Results:
+def _from_store(run: str, store: Path, around: ExecutionContext) -> Results:
     """Only what nobody but this user can have written: results are unpickled, and that runs code."""
     if run == "last":
-        raise NoSuchRunError("only the gateway knows which run is the last, and it is not asked here", mend=_BY_ID)
+        raise NoSuchRunError("only the gateway knows which run is the last, and it is not asked here", hint=_BY_ID)
     paths = RunPaths.of(store, run)
     if not os.path.lexists(paths.folder):
         raise NoSuchRunError(f"there is no run {run} in the store {store}")
@@ -215,13 +215,13 @@ def _refuse_foreign(path: Path, is_kind: Any) -> None:
     if not is_kind(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
         raise ForbiddenError(
             f"{path} does not belong to you alone, so it is not loaded (loading runs code)",
-            mend="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
+            hint="load it through the gateway: JUPYTER_GPU_URL, or `jupyter gpu start`",
         )
 
 
 # ------------------------------------------------------------------------------------------------- shared
 def _rebuilt(
-    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: Surroundings
+    run: str, state: str, stream: bytes, buffers: Any, facts: list[ValueInfo], around: ExecutionContext
 ) -> Results:
     realm = around.realm()
     loaded = codec.load(stream, buffers, realm)
@@ -234,11 +234,11 @@ def _unfinished(run: str, state: str, waits: str = "") -> StillTrainingError:
     why = f"is not over ({state}): it has no results yet"
     if state == RunState.PERSISTING.word:
         why = f"has ended, and its results are still being written{f': {waits}' if waits else ''}"
-    return StillTrainingError(f"run {run} {why}", mend=f"%gpu_attach {run} waits for them")
+    return StillTrainingError(f"run {run} {why}", hint=f"%gpu_attach {run} waits for them")
 
 
 def _refuse_empty(run: str, state: str, reason: str, results: list[ValueInfo]) -> None:
     if results:
-        raise StoreError(f"the results of run {run} are not kept any more", mend="run the cell again")
+        raise StoreError(f"the results of run {run} are not kept any more", hint="run the cell again")
     if state != RunState.SUCCEEDED.word:
         raise RunFailedError(f"run {run} {state} and left no results{f': {reason}' if reason else ''}")

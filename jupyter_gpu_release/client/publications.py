@@ -14,7 +14,7 @@ from ..protocol.cell import Graph
 from ..protocol.events import Publication
 from ..protocol.wire import decode
 from ..serialization import codec
-from ..serialization.rebuild import Realm
+from ..serialization.rebuild import NamespaceInfo
 from ..store.layout import RunPaths
 
 
@@ -22,7 +22,7 @@ class ReplacedError(Exception):
     """The file belongs to a newer publication already, whose event is on its way."""
 
 
-def value_of(found: Publication, run: str, realm: Realm, find_store: Callable[[], Path]) -> Any:
+def value_of(found: Publication, run: str, realm: NamespaceInfo, find_store: Callable[[], Path]) -> Any:
     """The published value; raises :class:`ReplacedError`, or :class:`StoreError` where the file cannot be read."""
     graph = found.graph
     if found.file:

@@ -25,14 +25,14 @@ def latest_published(name: str, run: str | None) -> Any:
         return known[0]
     if run is None:
         raise NothingPublishedError(
-            f"no run of this notebook has published `{name}` yet", mend=f"name the run: published({name!r}, run=…)"
+            f"no run of this notebook has published `{name}` yet", hint=f"name the run: published({name!r}, run=…)"
         )
     if not is_run_id(run):
-        raise NoSuchRunError(f"{run!r} is not the id of a run", mend="%gpu_runs (jupyter gpu runs) lists them")
+        raise NoSuchRunError(f"{run!r} is not the id of a run", hint="%gpu_runs (jupyter gpu runs) lists them")
     return _from_gateway(name, run, around)
 
 
-def _from_gateway(name: str, run: str, around: context.Surroundings) -> Any:
+def _from_gateway(name: str, run: str, around: context.ExecutionContext) -> Any:
     target = around.find_target() if around.find_target is not None else None
     if target is None:
         raise GatewayUnavailableError("what another run has published cannot be read here: there is no gateway")
@@ -45,7 +45,7 @@ def _from_gateway(name: str, run: str, around: context.Surroundings) -> Any:
             return value_of(found, run, around.realm(), lambda: store_of(target))
         except ReplacedError:
             continue
-    raise StoreError(f"`{name}` of run {run} was replaced faster than it can be read", mend="try again")
+    raise StoreError(f"`{name}` of run {run} was replaced faster than it can be read", hint="try again")
 
 
 def _catch_up(gateway: GatewayClient, run: str) -> dict[str, Publication]:

@@ -43,7 +43,7 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
     except msgspec.MsgspecError as error:
         raise GatewayUnavailableError(
             f"{url}{path} answered with something else than a gateway does: {error}",
-            mend="is the address right, and the gateway of this version?",
+            hint="is the address right, and the gateway of this version?",
         ) from error
 
 
@@ -128,9 +128,9 @@ class GatewayClient:
         runs = self.runs(_MOST_RUNS if live else 1, mine=True, brief=live).runs
         found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
         if found is None and runs:
-            raise NoSuchRunError("no run is under way: all are over", mend="`jupyter gpu runs` (%gpu_runs) lists them")
+            raise NoSuchRunError("no run is under way: all are over", hint="`jupyter gpu runs` (%gpu_runs) lists them")
         if found is None:
-            raise NoSuchRunError("there is no run yet", mend="run a %%gpu_train cell first")
+            raise NoSuchRunError("there is no run yet", hint="run a %%gpu_train cell first")
         return found
 
     def cancel(self, run: str, *, kill: bool = False) -> RunRow:

@@ -81,11 +81,11 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
     store = find_store()
     folder = RunPaths.of(store, run).folder
     if folder.is_symlink():
-        raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", mend="remove the link")
+        raise StoreError(f"{folder} is a symbolic link, which no run's folder is: not loaded", hint="remove the link")
     if not os.path.isdir(folder):
         elsewhere = f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster"
-        mend = elsewhere if str(store) != named else "was it removed there? Run the cell again"
-        raise StoreError(f"there is no folder of run {run} in the store {store}", mend=mend)
+        hint = elsewhere if str(store) != named else "was it removed there? Run the cell again"
+        raise StoreError(f"there is no folder of run {run} in the store {store}", hint=hint)
     opened = open_graph(folder / graph.file, graph.digest)
     return opened.stream, opened.buffers
 
@@ -102,5 +102,5 @@ def is_usable(view: RunView) -> bool:
 
 def say_lacking(run: str, names: Sequence[str], *, in_run: bool = False) -> str:
     """That the code of what a run made will not find these names here."""
-    mend = f"--in +{names[0]} sends one along" if in_run else "run the cells of its notebook that define them"
-    return f"code from run {run} reads names that are not defined here: {', '.join(f'`{n}`' for n in names)} ({mend})"
+    hint = f"--in +{names[0]} sends one along" if in_run else "run the cells of its notebook that define them"
+    return f"code from run {run} reads names that are not defined here: {', '.join(f'`{n}`' for n in names)} ({hint})"

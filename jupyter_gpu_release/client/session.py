@@ -38,7 +38,7 @@ from ..protocol.wire import encode
 from . import transport
 from .discovery import Target, WrongAddressError, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
-from .transport import Outbox, Together, Unheard, open_link, own_end, receive, send
+from .transport import SendQueue, ThreadGroup, UnackedMessages, open_link, own_end, receive, send
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -62,10 +62,10 @@ class GatewaySession:
         self.welcome: Welcome | None = None
         self._silence_s = silence_s
         self._feeds = FeedTable()
-        self._unheard = Unheard()
-        self._outbox = Outbox(lambda: self._link)
+        self._unheard = UnackedMessages()
+        self._outbox = SendQueue(lambda: self._link)
         self._link: ClientConnection | None = None
-        self._threads = Together(
+        self._threads = ThreadGroup(
             {"gpu-session-read": self._read_forever, "gpu-session-write": self._outbox.write_forever}
         )
         self._retry = threading.Event()
@@ -201,7 +201,7 @@ class GatewaySession:
         send(link, encode(Hello(PROTOCOL, self.session_id, __version__, resume, own_end(link))))
         answer = receive(link, 10.0)
         if isinstance(answer, Refused):
-            raise from_code(answer.code, answer.message, answer.mend)
+            raise from_code(answer.code, answer.message, answer.hint)
         if not isinstance(answer, Welcome):
             raise GatewayUnavailableError(f"the gateway {self.target.url} greeted with {type(answer).__name__}")
         self.welcome = answer
@@ -230,7 +230,7 @@ class GatewaySession:
 
     def _dispatch(self, message: GatewayMessage) -> None:
         if isinstance(message, Refused) and not message.run:
-            raise from_code(message.code, message.message, message.mend)
+            raise from_code(message.code, message.message, message.hint)
         if isinstance(message, Heartbeat | Welcome):
             if isinstance(message, Heartbeat):
                 self._unheard.heard(message)

@@ -30,8 +30,8 @@ def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
 def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
     """Our own errors show what is wrong and what mends it, no frames of ours; ``below`` are further lines."""
     lines = [f"\x1b[31m{type(error).__name__}\x1b[39m: {error.message}"]
-    if error.mend:
-        lines.append(f"  → {error.mend}")
+    if error.hint:
+        lines.append(f"  → {error.hint}")
     return with_traceback_lines(error, [*lines, *below])
 
 
@@ -66,7 +66,7 @@ def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseEx
     ``to_catch``: its class counts more than how IPython would show it.
     """
     if info.code:
-        return without_traceback(from_code(info.code, info.evalue, info.mend), *below)
+        return without_traceback(from_code(info.code, info.evalue, info.hint), *below)
     lines = info.traceback or [f"{info.ename}: {info.evalue}"]
     from ..serialization import exceptions  # not while the extension is being loaded
 
@@ -139,7 +139,7 @@ def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: boo
         from ..units import format_seconds  # not while the extension is being loaded
 
         ran = format_seconds((outcome.ended_s or 0) - (outcome.started_s or 0))
-        error = RunFailedError(f"stopped after {ran} at its --timeout", mend="give it a longer --timeout, or none")
+        error = RunFailedError(f"stopped after {ran} at its --timeout", hint="give it a longer --timeout, or none")
         return with_traceback_lines(error, [*outcome.error.traceback, str(error), *under])
     return remote_error(outcome.error, *under, to_catch=to_catch)
 

@@ -80,7 +80,7 @@ def refusal(response: Response, target: Target) -> GpuReleaseError:
     except (msgspec.DecodeError, KeyError, TypeError):
         pass
     if response.status_code == 401:
-        return AuthenticationError(f"the gateway {target.url} does not know this token", mend="check JUPYTER_GPU_TOKEN")
+        return AuthenticationError(f"the gateway {target.url} does not know this token", hint="check JUPYTER_GPU_TOKEN")
     if response.status_code == 403:
         return ForbiddenError(f"the gateway {target.url} refuses this client")
     return not_a_gateway(target.url, response.status_code, configured=target.configured)
@@ -96,9 +96,9 @@ def receive(link: ClientConnection, timeout_s: float) -> GatewayMessage | None:
     except TimeoutError:
         return None
     except ConnectionClosed as error:
-        raise GatewayUnavailableError("the gateway closed the connection", mend=_DOCTOR) from error
+        raise GatewayUnavailableError("the gateway closed the connection", hint=_DOCTOR) from error
     except msgspec.MsgspecError as error:
-        raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", mend=_DOCTOR) from error
+        raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", hint=_DOCTOR) from error
     return message
 
 
@@ -123,7 +123,7 @@ HEARTBEAT_S = 3.0
 _LAST_WORDS_S = 5.0
 
 
-class Outbox:
+class SendQueue:
     """``link``: the connection; what is written while there is none is gone."""
 
     def __init__(self, link: Callable[[], ClientConnection | None]) -> None:
@@ -161,7 +161,7 @@ class Outbox:
                 send(link, data)
 
 
-class Unheard:
+class UnackedMessages:
     """Signals, detachments, values that were asked for: in order, until a heartbeat sent behind them is echoed."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class Unheard:
                     self._messages.popleft()
 
 
-class Together:
+class ThreadGroup:
     """Daemon threads, by name what each does. A KeyboardInterrupt in the caller leaves all of them begun, or none."""
 
     def __init__(self, works: Mapping[str, Callable[[], None]]) -> None:
@@ -233,7 +233,7 @@ class Together:
 _GOODBYE_S = 0.5
 
 
-class Leaving(Protocol):
+class ExitHook(Protocol):
     """What is open until the process ends."""
 
     def close(self, timeout_s: float) -> None:
@@ -243,10 +243,10 @@ class Leaving(Protocol):
         """This is a forked child: let go of everything without a word."""
 
 
-_open: weakref.WeakSet[Leaving] = weakref.WeakSet()
+_open: weakref.WeakSet[ExitHook] = weakref.WeakSet()
 
 
-def end_with_process(session: Leaving) -> None:
+def end_with_process(session: ExitHook) -> None:
     """Close ``session`` when this process exits."""
     _open.add(session)
 

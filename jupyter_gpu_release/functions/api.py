@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 from ..cell_api import context
 from ..errors import OptionError, WrongCallError
 from .arguments import Call, as_written, divide, hint_to_gpu, hint_to_launch
-from .future import Launched
+from .future import RunFuture
 
 if TYPE_CHECKING:
-    from .executor import Launcher
+    from .executor import FunctionExecutor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def launch(
     kwargs: Mapping[str, Any] | None = None,
     stream: bool = False,
     **keywords: Any,
-) -> Launched[T]:
+) -> RunFuture[T]:
     """Send a function to the cluster and return at once, from a notebook or a plain script.
 
     It returns once the run is committed; of many calls of one function only the first is waited for, and what the
@@ -98,7 +98,7 @@ class GpuFunction(Generic[P, T]):
             return cast("T", _awaited(launched))  # T is the coroutine, as for the function itself
         return launched.result()
 
-    def launch(self, *args: P.args, **kwargs: P.kwargs) -> Launched[T]:
+    def launch(self, *args: P.args, **kwargs: P.kwargs) -> RunFuture[T]:
         """Send it and return at once: a future. All arguments are the function's."""
         try:
             call = Call(self.__wrapped__, args, kwargs, hint_to_gpu)
@@ -132,7 +132,7 @@ class GpuFunction(Generic[P, T]):
         return f"<gpu function {getattr(self, '__qualname__', self.__wrapped__)}>"
 
 
-async def _awaited(launched: Launched[Any]) -> Any:
+async def _awaited(launched: RunFuture[Any]) -> Any:
     return await launched
 
 
@@ -157,7 +157,7 @@ def gpu(function: Any = None, /, **options: Any) -> Any:
         There is no such option, or what is decorated is no function.
     """
     if function is not None and not callable(function):
-        raise OptionError(f"@gpu({function!r}): options have names", mend=f"write @gpu(gpus={function!r})")
+        raise OptionError(f"@gpu({function!r}): options have names", hint=f"write @gpu(gpus={function!r})")
     as_written(options)
     if function is not None:
         return GpuFunction(function, options)
@@ -166,7 +166,7 @@ def gpu(function: Any = None, /, **options: Any) -> Any:
 
 def _decorated(function: Callable[P, T], *, options: Mapping[str, Any]) -> GpuFunction[P, T]:
     if not callable(function):
-        raise OptionError(f"@gpu(…) stands above a function, not above {function!r}", mend="write it above a def")
+        raise OptionError(f"@gpu(…) stands above a function, not above {function!r}", hint="write it above a def")
     return GpuFunction(function, options)
 
 
@@ -175,23 +175,23 @@ def _is_in_run() -> bool:
     return around is not None and around.in_run
 
 
-_of_script: tuple[int, Launcher] | None = None
+_of_script: tuple[int, FunctionExecutor] | None = None
 
 
-def _launcher() -> Launcher:
+def _launcher() -> FunctionExecutor:
     """This process's; a child that it forked has its own."""
     global _of_script
     around = context.current()
     if around is not None and around.in_run:
         raise OptionError(
             "launch() inside of a GPU cell or a launched function: it holds its GPUs already",
-            mend="call the function itself, or launch from the notebook or script",
+            hint="call the function itself, or launch from the notebook or script",
         )
     if around is not None and around.launcher is not None:
-        found: Launcher = around.launcher()
+        found: FunctionExecutor = around.launcher()
         return found
     if _of_script is None or _of_script[0] != os.getpid():
-        from .script import ScriptLauncher
+        from .script import ScriptExecutor
 
-        _of_script = os.getpid(), ScriptLauncher()
+        _of_script = os.getpid(), ScriptExecutor()
     return _of_script[1]

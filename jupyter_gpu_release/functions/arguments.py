@@ -88,12 +88,12 @@ class Call:
         if not callable(function):
             raise CannotSendError(
                 f"cannot launch {_shown(function)}: it is no function but of type {type(function).__name__}",
-                mend="name the function and its arguments: launch(train, data), not launch(train(data))",
+                hint="name the function and its arguments: launch(train, data), not launch(train(data))",
             )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise CannotSendError(
                 f"cannot launch {self.name}: it yields values one by one, and a generator cannot leave its process",
-                mend="return a list of the values, or publish() them while it runs",
+                hint="return a list of the values, or publish() them while it runs",
             )
 
     def _check_arguments(self) -> None:
@@ -107,7 +107,7 @@ class Call:
         except TypeError as error:
             unknown = [item for item in self.kwargs.items() if item[0] not in signature.parameters]
             hints = filter(None, (self.hint(self.name, *item) for item in unknown))
-            raise WrongCallError(f"{self.name}() {error}", mend=next(hints, "")) from None
+            raise WrongCallError(f"{self.name}() {error}", hint=next(hints, "")) from None
 
 
 def _innermost(function: Any) -> Any:
@@ -153,7 +153,7 @@ def divide(
         key = both[0]
         raise OptionError(
             f"{key}= could be launch's own or a parameter of {getattr(function, '__name__', 'the function')}",
-            mend=f"say what the function gets in kwargs={{'{key}': …}}; {key}= beside that is launch's own",
+            hint=f"say what the function gets in kwargs={{'{key}': …}}; {key}= beside that is launch's own",
         )
     return own, {key: value for key, value in keywords.items() if key not in RESERVED} | dict(given)
 
@@ -195,7 +195,7 @@ def as_written(own: Mapping[str, Any]) -> Written:
         if option is None:
             near = _nearest(key)
             known = f"did you mean {near}=?" if near else f"the options are {', '.join(_OFFERED)}"
-            raise OptionError(f"{key}=: there is no such option", mend=_OF_CELLS.get(key, known))
+            raise OptionError(f"{key}=: there is no such option", hint=_OF_CELLS.get(key, known))
         if value is None or (value is False and (option.is_flag or key == "gather")):
             continue
         written[option.name] = _texts(key, option, value)
@@ -207,7 +207,7 @@ def _texts(key: str, option: Option, value: Any) -> list[str]:
         option = _GATHER
     if option.is_flag:
         if value is not True:
-            raise OptionError(f"{key}={value!r}: not True or False", mend=f"write {key}=True")
+            raise OptionError(f"{key}={value!r}: not True or False", hint=f"write {key}=True")
         return [RESULT] if key == "gather" else [""]
     if isinstance(value, Mapping) and option.metavar == "KEY=VALUE":
         return [f"{name}={content}" for name, content in value.items()]
@@ -223,6 +223,6 @@ def _text(key: str, option: Option, value: Any) -> str:
         return f"{value.total_seconds()}s"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise OptionError(
-            f"{key}={value!r}: a {type(value).__name__} is no value for it", mend=f"write {key}={option.metavar}"
+            f"{key}={value!r}: a {type(value).__name__} is no value for it", hint=f"write {key}={option.metavar}"
         )
     return f"{value:f}" if isinstance(value, float) else str(value)

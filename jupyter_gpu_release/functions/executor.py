@@ -29,31 +29,31 @@ from ..errors import CannotSendError, GatewayUnavailableError, GpuReleaseError, 
 from ..options.run_options import RunOptions
 from ..options.table import Written
 from ..presentation.plain_text import text_of
-from ..presentation.terminal import Folding
+from ..presentation.terminal import OutputCollapser
 from ..protocol.cell import CellSource
 from ..protocol.events import Event
 from ..protocol.runs import RunView
 from ..protocol.session import Events, Refused
 from ..serialization import codec
 from ..serialization.process_state import library_settings
-from ..serialization.rebuild import Realm
-from ..submission.capture import Collector, Prepared
+from ..serialization.rebuild import NamespaceInfo
+from ..submission.capture import CapturedInputs, InputCapture
 from ..submission.device_history import DeviceHistory
-from ..submission.location import Place
+from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
 from ..submission.request import Cell, Submission, choice_of, exported, find_store, make_submission
-from ..submission.selection import Choice, Ways
+from ..submission.selection import NameChoice, Ways
 from .arguments import RESULT, Call, as_written
-from .future import Launched, of_function
+from .future import RunFuture, of_function
 
 log = logging.getLogger(__name__)
 Show = Callable[[Sequence[Event]], None]
 
 
-class Hearing:
+class RunEventHandler:
     """Called with each item; nothing it does may stop the session's thread."""
 
-    def __init__(self, launched: Launched[Any], show: Show, on_lost: Callable[[], None]) -> None:
+    def __init__(self, launched: RunFuture[Any], show: Show, on_lost: Callable[[], None]) -> None:
         self._launched = launched
         self._show = show
         self._on_lost = on_lost
@@ -68,7 +68,7 @@ class Hearing:
         if isinstance(item, Events):
             self._pass_on(item.events)
         elif isinstance(item, Refused):
-            self._refused(from_code(item.code, of_function(item.message), of_function(item.mend)))
+            self._refused(from_code(item.code, of_function(item.message), of_function(item.hint)))
         elif isinstance(item, ConnectionLost):
             if item.final:
                 self._refused(item.error)
@@ -84,7 +84,7 @@ class Hearing:
             self.refusal = error
             self.on_refused()
         elif isinstance(error, RunLostError) or error.code == "no_such_run":
-            error = RunLostError(error.message, mend=error.mend)
+            error = RunLostError(error.message, hint=error.hint)
         self._launched.give_up(error)
         self.settled.set()
 
@@ -99,7 +99,7 @@ class Hearing:
 _MOST = 64
 
 
-class Ahead:
+class SendWindow:
     """What the gateway has said of kinds of calls. A refusal that comes later is the future's."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Ahead:
         """A call of this kind was accepted."""
         self._accepted.add(kind)
 
-    def may_go(self, kind: Hashable, hearing: Hearing, wait_s: float) -> bool:
+    def may_go(self, kind: Hashable, hearing: RunEventHandler, wait_s: float) -> bool:
         """Whether a call that was just sent need not be waited for; returns when few enough are unanswered."""
         if kind not in self._accepted:
             return False
@@ -121,7 +121,7 @@ class Ahead:
             oldest = self._unanswered.popleft() if len(self._unanswered) > _MOST else None
         return oldest is None or oldest.wait(wait_s)
 
-    def _refused(self, kind: Hashable, hearing: Hearing) -> None:
+    def _refused(self, kind: Hashable, hearing: RunEventHandler) -> None:
         """The next call of this kind is waited for again."""
         self._accepted.discard(kind)
         log.warning("a launched call was refused: %s", hearing.refusal)
@@ -140,15 +140,15 @@ def silence(session: GatewaySession) -> str:
     )
 
 
-class Contact:
+class LostContactWatch:
     """A thread looks after the cluster only while contact is lost."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Launched[Any]] = {}
+        self._open: dict[str, RunFuture[Any]] = {}
         self._lock = threading.Lock()
         self._watches = False
 
-    def add(self, launched: Launched[Any]) -> None:
+    def add(self, launched: RunFuture[Any]) -> None:
         """Look after it until it is done."""
         self._open[launched.id] = launched
         launched.when_done(lambda _: self._open.pop(launched.id, None))
@@ -168,7 +168,7 @@ class Contact:
                     launched.give_up(
                         RunLostError(
                             f"this machine's own cluster ended while run {launched.id} was {launched.status}",
-                            mend="launch it again: that starts the cluster anew",
+                            hint="launch it again: that starts the cluster anew",
                         )
                     )
                 break
@@ -177,7 +177,7 @@ class Contact:
             self._watches = False
 
 
-class Series:
+class FunctionKeys:
     """Words for functions, by identity: a function that is defined anew is another one."""
 
     def __init__(self) -> None:
@@ -206,22 +206,22 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RemoteTracebackError(Exception):
-    """Where a launched function failed, as text: the cause of what :meth:`Launched.result` raises."""
+    """Where a launched function failed, as text: the cause of what :meth:`RunFuture.result` raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
-class Launcher(ABC):
+class FunctionExecutor(ABC):
     """One per process. All methods may be called from any thread."""
 
-    def __init__(self, realm: Realm, collector: Collector, history: DeviceHistory) -> None:
+    def __init__(self, realm: NamespaceInfo, collector: InputCapture, history: DeviceHistory) -> None:
         self.realm = realm
         self.collector = collector
         self._history = history
-        self._contact = Contact()
-        self._series = Series()
-        self._ahead = Ahead()
+        self._contact = LostContactWatch()
+        self._series = FunctionKeys()
+        self._ahead = SendWindow()
         #: values are collected one at a time: the namespace's bookkeeping is not made for more
         self._collecting = threading.Lock()
 
@@ -235,11 +235,11 @@ class Launcher(ABC):
         """The options, over this process's defaults; raises :class:`OptionError`."""
 
     @abstractmethod
-    def place(self) -> Place:
+    def place(self) -> CellLocation:
         """From where a function is launched now."""
 
     @abstractmethod
-    def sources(self, prepared: Prepared) -> Sequence[CellSource]:
+    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:
         """Text that tracebacks of what is sent may show."""
 
     @abstractmethod
@@ -247,7 +247,7 @@ class Launcher(ABC):
         """Where the output of a run goes (``live``: it is to be shown at all). Called on the session's thread."""
 
     # --------------------------------------------------------------------------------------------- launch
-    def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> Launched[Any]:
+    def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> RunFuture[Any]:
         """Send one call; returns once the run is committed, or a call like it was.
 
         Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
@@ -280,9 +280,9 @@ class Launcher(ABC):
             launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
         return launched
 
-    def _prepare(self, call: Call, options: RunOptions) -> Prepared:
+    def _prepare(self, call: Call, options: RunOptions) -> CapturedInputs:
         found = choice_of(options)
-        choice = Choice(
+        choice = NameChoice(
             include_more=found.include_more, out=[RESULT], skip=found.skip, environment=found.environment, ways=_WAYS
         )
         ambient = pickle.dumps(
@@ -301,20 +301,20 @@ class Launcher(ABC):
 
     def _sent(
         self, session: GatewaySession, submission: Submission, name: str, show: Show
-    ) -> tuple[Launched[Any], Hearing]:
+    ) -> tuple[RunFuture[Any], RunEventHandler]:
         run = submission.request.run
         first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
-        launched: Launched[Any] = Launched(self, first, name, partial(session.signal, run), partial(silence, session))
-        hearing = Hearing(launched, show, partial(self._contact.lost, session))
+        launched: RunFuture[Any] = RunFuture(self, first, name, partial(session.signal, run), partial(silence, session))
+        hearing = RunEventHandler(launched, show, partial(self._contact.lost, session))
         self._contact.add(launched)
         session.submit(submission.request, hearing, while_unsent=submission.keep)
         return launched, hearing
 
     @staticmethod
-    def _await_answer(session: GatewaySession, hearing: Hearing) -> None:
+    def _await_answer(session: GatewaySession, hearing: RunEventHandler) -> None:
         if not hearing.settled.wait(_ACCEPT_S):
             raise session.trouble or GatewayUnavailableError(
-                f"the gateway {session.target.url} has not answered for {_ACCEPT_S:.0f} s", mend="try again"
+                f"the gateway {session.target.url} has not answered for {_ACCEPT_S:.0f} s", hint="try again"
             )
 
     # --------------------------------------------------------------------------------------------- come back
@@ -340,13 +340,13 @@ class Launcher(ABC):
             why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")
             raise CannotSendError(
                 f"what {name}() returned cannot leave its process: {why.removesuffix(' (not returned)')}",
-                mend="return what can be pickled: numbers, arrays, a state_dict",
+                hint="return what can be pickled: numbers, arrays, a state_dict",
             )
         return values[RESULT]
 
     def logs(self, run: str) -> str:
         """What is recorded of a run's output, folded."""
-        folding, texts, after = Folding(), [], 0
+        folding, texts, after = OutputCollapser(), [], 0
         with GatewayClient.of(self.session().target) as gateway:
             while True:
                 page = gateway.events(run, after)
@@ -372,7 +372,7 @@ class Launcher(ABC):
         return find_store(target.store, welcome.store, configured=target.configured, ident=welcome.store_id)
 
 
-def _withdraw_unused(folder: Path, launched: Launched[Any]) -> None:
+def _withdraw_unused(folder: Path, launched: RunFuture[Any]) -> None:
     """Inputs of a run that was never granted are nobody's. (The submission itself would keep the arguments alive.)"""
     if launched.view.granted_at is None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""``Launched``: the future of a call, and its callbacks."""
+"""``RunFuture``: the future of a call, and its callbacks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def said_of_function(view: RunView) -> RunView:
     if outcome is not None and outcome.error is not None and not outcome.error.code:
         return view
     if outcome is not None and (error := outcome.error) is not None:
-        error = msgspec.structs.replace(error, evalue=of_function(error.evalue), mend=of_function(error.mend))
+        error = msgspec.structs.replace(error, evalue=of_function(error.evalue), hint=of_function(error.hint))
         outcome = msgspec.structs.replace(outcome, error=error)
     return msgspec.structs.replace(view, reason=of_function(view.reason), outcome=outcome)
 
@@ -101,7 +101,7 @@ class Executor(Protocol):
         """``failure`` with the traceback there as its cause."""
 
 
-class Launched(Future[T], Generic[T]):
+class RunFuture(Future[T], Generic[T]):
     """One run of a launched function. Works with ``concurrent.futures.wait`` and ``as_completed``, and with ``await``.
 
     Attributes

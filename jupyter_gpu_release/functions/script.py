@@ -23,11 +23,11 @@ from ..options.table import Written, from_mapping, overlay
 from ..presentation.plain_text import is_stderr, text_of
 from ..protocol.cell import CellSource
 from ..protocol.events import Event
-from ..serialization.rebuild import Realm
-from ..submission.capture import Collector, Prepared
+from ..serialization.rebuild import NamespaceInfo
+from ..submission.capture import CapturedInputs, InputCapture
 from ..submission.device_history import DeviceHistory
-from ..submission.location import Place
-from .executor import Launcher, Show
+from ..submission.location import CellLocation
+from .executor import FunctionExecutor, Show
 
 _CONNECT_S = 15.0
 #: a port of this machine at which nobody listens: a gateway that restarts is back by then
@@ -35,13 +35,13 @@ _REFUSED_HERE_S = 5.0
 _TICK_S = 0.25
 
 
-class ScriptLauncher(Launcher):
+class ScriptExecutor(FunctionExecutor):
     """Connects when something is launched, and starts this machine's own cluster if none is known."""
 
     def __init__(self) -> None:
         names = vars(sys.modules["__main__"])
-        realm = Realm(names, at_home=True)
-        super().__init__(realm, Collector(names, realm), DeviceHistory(names, self._texts))
+        realm = NamespaceInfo(names, at_home=True)
+        super().__init__(realm, InputCapture(names, realm), DeviceHistory(names, self._texts))
         self._session_id = f"script-{secrets.token_hex(6)}"
         self._session: GatewaySession | None = None
         self._connecting = threading.Lock()
@@ -69,10 +69,10 @@ class ScriptLauncher(Launcher):
     def options(self, written: Written) -> RunOptions:  # noqa: D102
         return build_options(overlay(from_mapping(self.settings.defaults), written))
 
-    def place(self) -> Place:  # noqa: D102
-        return Place(notebook=_script(), line_offset=0)
+    def place(self) -> CellLocation:  # noqa: D102
+        return CellLocation(notebook=_script(), line_offset=0)
 
-    def sources(self, prepared: Prepared) -> Sequence[CellSource]:
+    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:
         """The script's text: nodes need not see the file."""
         path = getattr(sys.modules["__main__"], "__file__", None) or ""
         if not path or path.encode(errors="replace") not in prepared.stream:
@@ -86,7 +86,7 @@ class ScriptLauncher(Launcher):
         if self.settings.auto_start == "never":
             raise GatewayUnavailableError(
                 "no cluster is running here, no gateway is configured, and auto_start is 'never'",
-                mend="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
+                hint="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
             )
         why = "starting this machine's own cluster (it runs until `jupyter gpu stop`)"
 
@@ -97,7 +97,7 @@ class ScriptLauncher(Launcher):
         target = find_target(self.settings)
         if target is None:
             raise GatewayUnavailableError(
-                "the local cluster was started but left no connection file", mend="run `jupyter gpu doctor`"
+                "the local cluster was started but left no connection file", hint="run `jupyter gpu doctor`"
             )
         return target
 

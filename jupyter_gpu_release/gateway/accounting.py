@@ -12,13 +12,13 @@ from sqlalchemy.engine import Engine
 from ..protocol.rest import Usage, UsageFacts
 from .auth.permissions import Caller
 from .db.usage import WEEK_S, read_leases, usage_since
-from .db.warm_leases import kept_spans
+from .db.warm_leases import warm_spans
 
 #: an account younger than this is shown as it is; one that takes long to read is read less often
 _FRESH_S, _SHARE = 1.0, 0.02
 
 
-class Account:
+class UsageAccount:
     """The usage of everybody, read anew when somebody asks and it is old."""
 
     def __init__(self, engine: Engine) -> None:
@@ -46,7 +46,7 @@ class Account:
         midnight_s = datetime.fromtimestamp(now_s).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         with self._engine.connect() as connection:
             leases, ends = read_leases(connection, now_s - WEEK_S)
-            kept = kept_spans(connection, now_s - WEEK_S)
+            kept = warm_spans(connection, now_s - WEEK_S)
         self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept)
         self._today = usage_since(leases, ends, midnight_s, now_s, kept)
 

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from .._version import __version__
 from ..errors import ClusterError, GpuReleaseError
 from ..protocol.config import Deployed, GatewayConfig
-from ..protocol.node import NodeInfo, RunAsks, RunFollows, RunUnbegun, RunWaits
+from ..protocol.node import NodeInfo, RunAsks, RunStartedAhead, RunUnbegun, RunWaits
 from ..protocol.wire import decode
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
@@ -30,7 +30,7 @@ from .reconcile import membership
 from .reconcile.reconciliation import Reconciliation
 from .reconcile.recovery import adopt, restore, restore_sessions
 from .runs.events import RawEvents, RawReport
-from .service import Broker
+from .service import GatewayService
 
 log = logging.getLogger(__name__)
 _PORT_PATIENCE_S = 20.0
@@ -50,9 +50,9 @@ class Gateway:
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
         sys.setswitchinterval(_SWITCH_S)
-        self._broker = Broker(self._config)
-        self._broker.journal.on_death = end_process
-        self._reconciliation = Reconciliation(self._broker)
+        self._service = GatewayService(self._config)
+        self._service.journal.on_death = end_process
+        self._reconciliation = Reconciliation(self._service)
         self._serving: asyncio.Task[None] | None = None
         self._failure: GpuReleaseError | None = None
         self._port = 0
@@ -67,11 +67,11 @@ class Gateway:
         """JSON :class:`Deployed`: where the gateway is, or why it is not."""
         if self._failure is not None:
             error = self._failure
-            return msgspec.json.encode(Deployed(False, code=error.code, message=error.message, mend=error.mend))
-        health = self._broker.health()
+            return msgspec.json.encode(Deployed(False, code=error.code, message=error.message, hint=error.hint))
+        health = self._service.health()
         answer = Deployed(
-            ok=self._serving is not None and self._broker.recovered.is_set(),
-            url=self._broker.url,
+            ok=self._serving is not None and self._service.recovered.is_set(),
+            url=self._service.url,
             pid=os.getpid(),
             version=__version__,
             python=platform.python_version(),
@@ -83,30 +83,30 @@ class Gateway:
 
     async def node_up(self, info: bytes) -> None:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
-        await self._broker.recovered.wait()
-        await membership.on_node_up(self._broker, decode(info, NodeInfo))
+        await self._service.recovered.wait()
+        await membership.on_node_up(self._service, decode(info, NodeInfo))
         self._warm_workers()
 
     async def node_report(self, report: bytes) -> None:
         """Events and phases of runs; may be repeated."""
-        await self._broker.recovered.wait()
+        await self._service.recovered.wait()
         for message in decode(report, RawReport).messages:
-            record = self._broker.runs.find(message.run)
+            record = self._service.runs.find(message.run)
             if record is None:
                 continue
             if isinstance(message, RawEvents):
                 record.tail.add(message.events)
                 record.wake()
             elif isinstance(message, RunWaits):
-                self._broker.lifecycle.on_waits(record, message.waits_for)
+                self._service.lifecycle.on_waits(record, message.waits_for)
             elif isinstance(message, RunAsks):
-                self._broker.fetches.asked(record, message.rank)
-            elif isinstance(message, RunFollows):
-                self._broker.lifecycle.on_follows(message)
+                self._service.fetches.asked(record, message.rank)
+            elif isinstance(message, RunStartedAhead):
+                self._service.lifecycle.on_follows(message)
             elif isinstance(message, RunUnbegun):
-                self._broker.lifecycle.spawn(self._broker.lifecycle.on_unbegun(record, message.reason))
+                self._service.lifecycle.spawn(self._service.lifecycle.on_unbegun(record, message.reason))
             else:
-                self._broker.lifecycle.on_phase(record, message)
+                self._service.lifecycle.on_phase(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
     async def _run(self) -> None:
@@ -117,7 +117,7 @@ class Gateway:
             log.error("the gateway cannot start: %s", error)
             return
         except Exception as error:  # deploy must hear of it, whatever it is
-            self._failure = ClusterError(f"the gateway cannot start: {error!r}", mend="see log/gateway.log in its home")
+            self._failure = ClusterError(f"the gateway cannot start: {error!r}", hint="see log/gateway.log in its home")
             log.exception("the gateway cannot start")
             return
         while True:
@@ -126,36 +126,36 @@ class Gateway:
 
     async def _start_up(self) -> None:
         started = time.monotonic()
-        remembered = restore(self._broker)
+        remembered = restore(self._service)
         await self._listen()
-        restore_sessions(self._broker, remembered)
-        self._broker.nodes.refresh(await self._broker.ray_leases.nodes(START_S))
+        restore_sessions(self._service, remembered)
+        self._service.nodes.refresh(await self._service.ray_leases.nodes(START_S))
         self._warm_workers()
-        await adopt(self._broker, remembered)
-        self._broker.recovered.set()
-        self._broker.lifecycle.queue.open()
-        log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._broker.runs.live()))
+        await adopt(self._service, remembered)
+        self._service.recovered.set()
+        self._service.lifecycle.queue.open()
+        log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._service.runs.live()))
 
     async def _listen(self) -> None:
         """The same port as in an earlier life of this cluster's gateway."""
         config = self._config
-        with self._broker.engine.begin() as connection:
+        with self._service.engine.begin() as connection:
             ours = int(database.read_meta(connection, f"port {config.cluster}") or 0)
             port = config.port or ours
             try:
                 listener = await open_port(config.host, port, _PORT_PATIENCE_S if port == ours else 0.0)
             except OSError as error:
                 raise ClusterError(
-                    f"the gateway cannot listen on {config.host}:{port}: {error.strerror}", mend="choose another --port"
+                    f"the gateway cannot listen on {config.host}:{port}: {error.strerror}", hint="choose another --port"
                 ) from error
             port = listener.getsockname()[1]
             database.write_meta(connection, f"port {config.cluster}", str(port))
-        self._broker.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
-        self._serving = serve(build_app(self._broker), listener)
+        self._service.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
+        self._serving = serve(build_app(self._service), listener)
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
-        for look in (self._look_at_clients, partial(membership.refresh, self._broker), self._reconciliation.look,
+        for look in (self._look_at_clients, partial(membership.refresh, self._service), self._reconciliation.look,
                      self._look_at_others, self._tidy):  # fmt: skip
             try:
                 await look()
@@ -165,19 +165,19 @@ class Gateway:
                 log.exception("the look around failed")
 
     async def _look_at_clients(self) -> None:
-        self._broker.journal.look()
-        await self._broker.sessions.check_silence()
+        self._service.journal.look()
+        await self._service.sessions.check_silence()
 
     async def _tidy(self) -> None:
-        self._broker.warm.tidy()
-        self._broker.audit.settle()
+        self._service.warm.tidy()
+        self._service.audit.settle()
         self._warm_workers()
-        self._broker.lifecycle.queue.serve()
-        await self._broker.lifecycle.finished.forget()
+        self._service.lifecycle.queue.serve()
+        await self._service.lifecycle.finished.forget()
         self._collect_when_due()
         self._rounds += 1
         if self._rounds % _SLOW_EVERY == 1:
-            self._broker.journal.put(self._strip_old_values)
+            self._service.journal.put(self._strip_old_values)
 
     def _strip_old_values(self, connection: Connection) -> None:
         """Called on the ledger's thread."""
@@ -186,11 +186,11 @@ class Gateway:
 
     async def _look_at_others(self) -> None:
         """GPUs that others than us use in Ray."""
-        leases = self._broker.leases
-        external = await self._broker.ray_leases.external_gpus(self._broker.nodes.totals())
+        leases = self._service.leases
+        external = await self._service.ray_leases.external_gpus(self._service.nodes.totals())
         if external is not None and external != leases.external:
             leases.external = external
-            self._broker.board.note()
+            self._service.board.note()
 
     def _collect_when_due(self) -> None:
         """Only where the operator has set limits; what a crash interrupted is finished in any case."""
@@ -199,14 +199,14 @@ class Gateway:
             return
         limited = self._config.retention.has_limits
         self._collect_at = now_s + self._config.gc_interval_s if limited else float("inf")
-        self._broker.lifecycle.spawn(self._broker.collector.tidy(self._config.retention))
+        self._service.lifecycle.spawn(self._service.collector.tidy(self._config.retention))
 
     def _warm_workers(self) -> None:
         """Of each node once, while its agent is still starting, and whenever the agent has none."""
-        for node in self._broker.nodes.alive():
+        for node in self._service.nodes.alive():
             if node.node not in self._warmed or (node.info is not None and not node.info.has_lease_worker):
                 self._warmed.add(node.node)
-                self._broker.lifecycle.spawn(warm_worker(node.node, self._config.runtime))
+                self._service.lifecycle.spawn(warm_worker(node.node, self._config.runtime))
 
 
 def end_process() -> None:

@@ -91,17 +91,17 @@ def check_versions(where: str, theirs: dict[str, str], ours: dict[str, str]) -> 
         if not same:
             raise ClusterError(
                 f"node {where} of the Ray cluster has {name} {theirs[part]}, this machine has {name} {ours[part]}",
-                mend=f"use {name} {theirs[part]} here, or {name} {ours[part]} on the cluster",
+                hint=f"use {name} {theirs[part]} here, or {name} {ours[part]} on the cluster",
             )
     if "error" in theirs:
         raise ClusterError(
             f"jupyter_gpu_release cannot be imported on node {where}: {theirs['error']}",
-            mend=f"there: pip install jupyter-gpu-release=={ours['package']}",
+            hint=f"there: pip install jupyter-gpu-release=={ours['package']}",
         )
     if theirs["package"] != ours["package"]:
         raise ClusterError(
             f"node {where} has jupyter_gpu_release {theirs['package']}, this machine has {ours['package']}",
-            mend=f"there: pip install jupyter-gpu-release=={ours['package']}",
+            hint=f"there: pip install jupyter-gpu-release=={ours['package']}",
         )
 
 
@@ -139,18 +139,18 @@ def _wait_for(gateway: Any) -> Deployed:
         try:
             answer = msgspec.json.decode(ray.get(gateway.describe.remote(), timeout=_CREATE_S), type=Deployed)
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"the gateway does not start: {first_line(error)}", mend="see Ray's logs") from error
+            raise ClusterError(f"the gateway does not start: {first_line(error)}", hint="see Ray's logs") from error
         if answer.ok:
             if answer.version != __version__:
                 raise ClusterError(
                     f"a gateway of jupyter_gpu_release {answer.version} runs there, this is {__version__}",
-                    mend="stop it first, or install the same version here",
+                    hint="stop it first, or install the same version here",
                 )
             return answer
         if answer.code:
-            raise ClusterError(answer.message, mend=answer.mend)
+            raise ClusterError(answer.message, hint=answer.hint)
         time.sleep(0.02)
-    raise ClusterError(f"the gateway did not serve within {_ANSWER_S:g} s", mend="see log/gateway.log in its home")
+    raise ClusterError(f"the gateway did not serve within {_ANSWER_S:g} s", hint="see log/gateway.log in its home")
 
 
 def _wait_for_http(config: GatewayConfig, url: str) -> None:
@@ -163,7 +163,7 @@ def _wait_for_http(config: GatewayConfig, url: str) -> None:
         while not (health := client.health()).ready:
             if time.monotonic() > deadline:
                 problems = "; ".join(health.problems) or "no node agent has introduced itself"
-                raise ClusterError(f"the gateway is up, but not ready: {problems}", mend="`jupyter gpu doctor`")
+                raise ClusterError(f"the gateway is up, but not ready: {problems}", hint="`jupyter gpu doctor`")
             time.sleep(0.05)
 
 

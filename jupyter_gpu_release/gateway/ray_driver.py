@@ -25,7 +25,7 @@ def read_config(path: Path) -> GatewayConfig:
     except OSError as error:
         raise ClusterError(f"cannot read the gateway configuration {path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise ClusterError(f"{path} is not a gateway configuration: {error}", mend="run `jupyter gpu start`") from error
+        raise ClusterError(f"{path} is not a gateway configuration: {error}", hint="run `jupyter gpu start`") from error
 
 
 _ADDRESS_MEND = "is it running, and is this its GCS address (host:port)?"
@@ -39,7 +39,7 @@ def run_as_command(work: Callable[[GatewayConfig], Deployed], name: str) -> int:
             raise ClusterError(f"usage: python -m {name} CONFIG.json")
         answer = work(read_config(Path(sys.argv[1])))
     except GpuReleaseError as error:
-        answer = Deployed(False, code=error.code, message=error.message, mend=error.mend)
+        answer = Deployed(False, code=error.code, message=error.message, hint=error.hint)
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     return 0 if answer.ok else 1
 
@@ -53,19 +53,19 @@ def join(config: GatewayConfig) -> None:
     except ray.exceptions.AuthenticationError as error:
         raise AuthenticationError(
             f"the Ray cluster {config.ray_address} refuses our token: {first_line(error)}",
-            mend="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the cluster's token file",
+            hint="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the cluster's token file",
         ) from error
     except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
         if "Version mismatch" in str(error):
             raise ClusterError(
                 f"the Ray cluster {config.ray_address} has other versions than this machine ({mine}): "
                 f"{_one_line(error)}",
-                mend="install the cluster's Ray and Python versions here, or ours there",
+                hint="install the cluster's Ray and Python versions here, or ours there",
             ) from error
         # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
         raise ClusterError(
             f"something listens at {config.ray_address}, but it does not let us in as Ray: {first_line(error)}",
-            mend="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
+            hint="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
         ) from error
 
 
@@ -76,7 +76,7 @@ def _check_reachable(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S):
             return
     except (OSError, ValueError) as error:
-        raise ClusterError(f"cannot connect to the Ray cluster {address}: {error}", mend=_ADDRESS_MEND) from error
+        raise ClusterError(f"cannot connect to the Ray cluster {address}: {error}", hint=_ADDRESS_MEND) from error
 
 
 def _one_line(error: Exception) -> str:

@@ -34,7 +34,7 @@ from ..scheduling.constraints import impossible
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
-from .accounting import Account
+from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
 from .auth.tokens import TokenBook
@@ -43,20 +43,20 @@ from .cluster.nodes import NodeTable
 from .cluster.placement_groups import RayLeases
 from .cluster.ray_calls import RayCalls
 from .db.database import open_ledger
-from .db.writer import Journal, LedgerError
+from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
 from .dispatch.warm import WarmLeases
-from .results.gc import Collector
-from .results.holds import Keeping
-from .results.lineage import Provenance
+from .results.gc import ResultCollector
+from .results.holds import ResultHolds
+from .results.lineage import LineageService
 from .runs.events import Batch, batches_of
 from .runs.manifests import Manifests
-from .runs.record import RunRecord, Told
+from .runs.record import NotifyWhen, RunRecord
 from .runs.sessions import SessionTable
 from .runs.table import RunTable
-from .status_feed import Cards, StatusBoard
+from .status_feed import GpuReadings, StatusFeed
 
 log = logging.getLogger(__name__)
 #: how long a first submission waits for a node agent that is still starting
@@ -65,14 +65,14 @@ _AGENT_WAIT_S = 20.0
 _EVENTS_AT_ONCE = 5000
 
 
-class Broker:
+class GatewayService:
     """State and operations of the gateway, apart from HTTP and from Ray's actor interface."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
-        self.journal = Journal(self.engine)
+        self.journal = LedgerWriter(self.engine)
         self.store_threads = StoreThreads()
         self.manifests = Manifests(Path(config.store), self.store_threads)
         self.runs = RunTable(self.engine, self.journal, self.manifests)
@@ -84,21 +84,21 @@ class Broker:
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
         )
-        self.provenance = Provenance(self.engine, self.journal, self.nodes, self.manifests)
+        self.provenance = LineageService(self.engine, self.journal, self.nodes, self.manifests)
         self.runs.on_end = self.provenance.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
         self.sessions.on_alone = self.fetches.give_up
         self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
-        self.keeping = Keeping(self.engine, self.journal, self.sessions)
-        self.collector = Collector(
+        self.keeping = ResultHolds(self.engine, self.journal, self.sessions)
+        self.collector = ResultCollector(
             Path(config.store), self.engine, self.journal, self.runs, self.keeping, self.store_threads
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
-        self.account = Account(self.engine)
-        self.board = StatusBoard()
-        self.cards = Cards(self.nodes)
+        self.account = UsageAccount(self.engine)
+        self.board = StatusFeed()
+        self.cards = GpuReadings(self.nodes)
         for table in (self.runs, self.leases, self.nodes):
             table.on_change = self.board.note
         self.url = config.url
@@ -131,10 +131,10 @@ class Broker:
     def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
         """``in_memory``: the ledger was asked a moment ago, and what came since is not evicted yet."""
         if not is_run_id(request.run):
-            raise RequestError(f"{request.run[:80]!r} is not a run id", mend="make one with protocol.states.new_run_id")
+            raise RequestError(f"{request.run[:80]!r} is not a run id", hint="make one with protocol.states.new_run_id")
         record = self.runs.get(request.run) if in_memory else self.runs.find(request.run)
         if record is not None and record.view.user != caller.user:
-            raise ConflictError(f"there is a run {request.run} already", mend="submit with a new id")
+            raise ConflictError(f"there is a run {request.run} already", hint="submit with a new id")
         return record
 
     async def _check(self, request: RunRequest) -> None:
@@ -143,19 +143,19 @@ class Broker:
         if request.priority != "normal" or request.queue != "default":
             raise OptionError(
                 f"priority {request.priority}, queue {request.queue}: queues and priorities are not built yet",
-                mend="leave --priority and --queue out",
+                hint="leave --priority and --queue out",
             )
         if request.on_disconnect not in ("continue", "cancel"):
-            raise OptionError(f"on_disconnect {request.on_disconnect!r}", mend="write continue or cancel")
+            raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
         if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
             raise OptionError(
                 f"keep_s {request.keep_s:g}: GPUs are kept for the next cell of a kernel that is connected",
-                mend="send a number of seconds, and the request through the kernel's session",
+                hint="send a number of seconds, and the request through the kernel's session",
             )
         await self._wait_for_agent()
         reason = impossible(ask, self.nodes.states(self.leases))
         if reason is not None:
-            raise ImpossibleAskError(reason, mend="ask for what the cluster has: `jupyter gpu status`")
+            raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
         missing = await self.nodes.missing_imports(request.imports)
         if missing:
             raise _missing(missing, embedded=self.config.embedded)
@@ -165,7 +165,7 @@ class Broker:
             await asyncio.wait_for(self.agent_up.wait(), _AGENT_WAIT_S)
         except TimeoutError:
             why = "; ".join(self.problems()) or "none has answered yet"
-            raise ClusterError(f"no node agent is up: {why}", mend="`jupyter gpu doctor`") from None
+            raise ClusterError(f"no node agent is up: {why}", hint="`jupyter gpu doctor`") from None
 
     def _first_view(self, caller: Caller, request: RunRequest) -> RunView:
         ask = request.ask
@@ -195,11 +195,11 @@ class Broker:
         """
         record = self.runs.find(run) if is_run_id(run) else None
         if record is None:
-            raise NoSuchRunError(f"there is no run {run[:80]}", mend="list them: `jupyter gpu runs`")
+            raise NoSuchRunError(f"there is no run {run[:80]}", hint="list them: `jupyter gpu runs`")
         owner = record.view.user
         if not may(caller, owner, act):
             self.audit.note(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
-            raise ForbiddenError(f"run {run} belongs to {owner}", mend=f"ask {owner}, or an admin of this cluster")
+            raise ForbiddenError(f"run {run} belongs to {owner}", hint=f"ask {owner}, or an admin of this cluster")
         if caller.user != owner:
             self.audit.note(caller, act.value, run, detail=f"owner {owner}")
         return record
@@ -213,7 +213,7 @@ class Broker:
         record = self.run_for(caller, run, Act.DETACH)
         if record.state.is_terminal or record.view.detached:
             return
-        done = self.runs.change(record, told=Told.SOON, at_once=True, detached=True)
+        done = self.runs.change(record, told=NotifyWhen.SOON, at_once=True, detached=True)
         if done is not None:
             await asyncio.shield(done)
 
@@ -222,10 +222,10 @@ class Broker:
         record = self.run_for(caller, run, Act.CHANGE)
         if pinned and record.view.collected_at is not None:
             raise ConflictError(
-                f"the results of {run} were removed already: {record.view.collected_because}", mend="run the cell again"
+                f"the results of {run} were removed already: {record.view.collected_because}", hint="run the cell again"
             )
         if record.view.pinned != pinned:
-            done = self.runs.change(record, told=Told.SOON, at_once=True, pinned=pinned)
+            done = self.runs.change(record, told=NotifyWhen.SOON, at_once=True, pinned=pinned)
             self.manifests.amend(run, pinned=pinned)
             if done is not None:
                 await asyncio.shield(done)
@@ -239,7 +239,7 @@ class Broker:
         if alone or view.user != caller.user or view.session == session or self.sessions.is_live(view.session):
             return
         log.info("run %s is taken over by another kernel of its user", run)
-        self.runs.change(record, told=Told.SOON, at_once=True, session=session)
+        self.runs.change(record, told=NotifyWhen.SOON, at_once=True, session=session)
 
     async def batches_after(self, record: RunRecord, after: int) -> AsyncIterator[Batch]:
         """Recorded events above ``after``: from memory, from the run's node, or from the store."""
@@ -294,8 +294,8 @@ class Broker:
 
 def _missing(packages: Sequence[str], *, embedded: bool) -> MissingPackageError:
     """Most often the cluster of this machine was started from another environment than the notebook's."""
-    mend = f"install it there: {sys.executable} -m pip install {' '.join(packages)}"
+    hint = f"install it there: {sys.executable} -m pip install {' '.join(packages)}"
     if embedded:
-        mend += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
+        hint += "; or `jupyter gpu stop`: the next cell starts the cluster from the notebook's own environment"
     what = f"the cell imports {', '.join(packages)}, which the cluster's Python ({sys.executable}) does not have"
-    return MissingPackageError(what, mend=mend)
+    return MissingPackageError(what, hint=hint)

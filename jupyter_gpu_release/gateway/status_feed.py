@@ -22,7 +22,7 @@ GATHERED_S, APART_S = 0.01, 0.1
 LONGEST_WAIT_S = 30.0
 
 
-class StatusBoard:
+class StatusFeed:
     """Counts the changes that were told. ``serial`` names the latest; it differs after a restart of the gateway."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class StatusBoard:
             ending.cancel()
 
 
-class Cards:
+class GpuReadings:
     """What the nodes' agents last said of their cards: many who look at once ask an agent once."""
 
     def __init__(self, nodes: NodeTable) -> None:

@@ -13,7 +13,7 @@ from ..protocol.node import GpuInfo
 from .gpus import Nvml
 
 
-class CardReader:
+class GpuReader:
     """Gives readings of all cards; the latest is in ``last``. The thread begins with the first question."""
 
     def __init__(self, nvml: Nvml) -> None:

@@ -25,7 +25,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
     instance: int | None = None
 
 
-class Slice(msgspec.Struct, frozen=True):
+class MigSlice(msgspec.Struct, frozen=True):
     """A MIG instance."""
 
     index: int
@@ -35,7 +35,7 @@ class Slice(msgspec.Struct, frozen=True):
     used_bytes: int
 
 
-class Card(msgspec.Struct, frozen=True):
+class Gpu(msgspec.Struct, frozen=True):
     """One card. ``problem``: why its figures are missing (lost, reset needed); then it has no processes."""
 
     index: int
@@ -46,17 +46,17 @@ class Card(msgspec.Struct, frozen=True):
     utilization: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[MigSlice, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
     #: it fell off the bus: nothing can run on it until the machine restarts
     lost: bool = False
 
 
-class Reading(msgspec.Struct, frozen=True):
+class GpuReading(msgspec.Struct, frozen=True):
     """All cards. ``problem``: why there are none (no driver, driver reloaded); empty where all is well."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[Gpu, ...] = ()
     problem: str = ""
 
 
@@ -116,25 +116,25 @@ class Nvml:
             self._lost(self.problem)
 
     # ------------------------------------------------------------------------------------ everything, card by card
-    def read(self) -> Reading:
+    def read(self) -> GpuReading:
         """All cards with their processes. A card in trouble does not hide the others."""
         if not self._start():
-            return Reading(problem=self.problem)
+            return GpuReading(problem=self.problem)
         try:
             cards = tuple(self._card_or_problem(index) for index in range(pynvml.nvmlDeviceGetCount()))
         except pynvml.NVMLError as error:
             self._lost(error)
-            return Reading(problem=self.problem)
-        return Reading(cards)
+            return GpuReading(problem=self.problem)
+        return GpuReading(cards)
 
-    def _card_or_problem(self, index: int) -> Card:
+    def _card_or_problem(self, index: int) -> Gpu:
         try:
             return self._card(index)
         except pynvml.NVMLError as error:
             if error.value in _OVER:
                 raise
             self._fixed.pop(index, None)
-            return Card(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
+            return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _fixed_of(self, index: int) -> _Fixed:
         """Asked rarely: another card can take this index only when the driver starts anew, which ends the library."""
@@ -149,13 +149,13 @@ class Nvml:
             )  # fmt: skip
         return known
 
-    def _card(self, index: int) -> Card:
+    def _card(self, index: int) -> Gpu:
         fixed = self._fixed_of(index)
         handle = fixed.handle
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         milliwatts = _told(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
         celsius = _told(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
-        return Card(
+        return Gpu(
             index=index,
             uuid=fixed.uuid,
             name=fixed.name,
@@ -237,14 +237,14 @@ class Nvml:
         return {int(found.pid): int(found.usedGpuMemory or 0) for found in processes}
 
 
-def _slices(handle: Any) -> Iterator[Slice]:
+def _slices(handle: Any) -> Iterator[MigSlice]:
     for index in range(_told(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))) or 0):
         # places without an instance answer "not found"
         with contextlib.suppress(pynvml.NVMLError):
             part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             memory = pynvml.nvmlDeviceGetMemoryInfo(part)
             instance = _told(lambda part=part: int(pynvml.nvmlDeviceGetGpuInstanceId(part)))  # type: ignore[misc]
-            yield Slice(index, instance, _text(pynvml.nvmlDeviceGetUUID(part)), int(memory.total), int(memory.used))
+            yield MigSlice(index, instance, _text(pynvml.nvmlDeviceGetUUID(part)), int(memory.total), int(memory.used))
 
 
 def _told(question: Callable[[], T]) -> T | None:

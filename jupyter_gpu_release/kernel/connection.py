@@ -23,7 +23,7 @@ REFUSED_HERE_S = 5.0
 _TICK_S, _QUIET_S = 0.25, 1.0
 
 
-class ClusterLink:
+class GatewayConnection:
     """The one session of a kernel with its gateway; found, opened and replaced as need be."""
 
     def __init__(self, shell: Any) -> None:
@@ -65,7 +65,7 @@ class ClusterLink:
         if target is None or not is_alive(target):
             raise GatewayUnavailableError(
                 "no cluster is running here and no gateway is configured",
-                mend="the first %%gpu_train starts this machine's own; JUPYTER_GPU_URL names the team's",
+                hint="the first %%gpu_train starts this machine's own; JUPYTER_GPU_URL names the team's",
             )
         return target
 
@@ -104,7 +104,7 @@ class ClusterLink:
             try:
                 session.connect(_TICK_S)
             except WrongAddressError as error:
-                raise GatewayUnavailableError(error.message, mend=error.mend) from error
+                raise GatewayUnavailableError(error.message, hint=error.hint) from error
             except GatewayUnavailableError as error:
                 waited_s = time.monotonic() - began
                 if waited_s >= _patience_s(session, error):
@@ -120,7 +120,7 @@ class ClusterLink:
         if settings.auto_start == "never":
             raise GatewayUnavailableError(
                 "no cluster is running here, no gateway is configured, and auto_start is 'never'",
-                mend="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
+                hint="set JUPYTER_GPU_URL, or run `jupyter gpu start`",
             )
         line = StatusLine(CellOutput(self._shell))
         why = "starting this machine's own cluster" + (" anew (it had ended)" if had_ended else "")
@@ -134,7 +134,7 @@ class ClusterLink:
         target = find_target(settings)
         if target is None:
             raise GatewayUnavailableError(
-                "the local cluster was started but left no connection file", mend="run `jupyter gpu doctor`"
+                "the local cluster was started but left no connection file", hint="run `jupyter gpu doctor`"
             )
         session = self._connected(target)
         if session.welcome is not None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..client.config import GpuRelease
     from ..options.run_options import RunOptions
     from ..options.table import Written
-    from .connection import ClusterLink
+    from .connection import GatewayConnection
     from .namespace.detached import DetachedResults
     from .namespace.namespace import Namespace
     from .namespace.post_mortem import FailedCell
@@ -20,7 +20,7 @@ class KernelContext(Protocol):
     """The notebook as its parts see it: :class:`.Notebook` is one."""
 
     shell: Any
-    link: ClusterLink
+    link: GatewayConnection
     published: PublishedValues
     detached: DetachedResults
     last_failure: FailedCell | None

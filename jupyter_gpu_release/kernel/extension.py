@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import Any
 
-from ..cell_api.context import Surroundings, enter
+from ..cell_api.context import ExecutionContext, set_context
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
 from .interrupts import LateInterrupts
 from .magics.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
@@ -32,7 +32,7 @@ def load(shell: Any) -> None:
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
     _late[id(shell)] = LateInterrupts(shell)
-    enter(surroundings_of(magics))
+    set_context(context_of(magics))
 
 
 def unload(shell: Any) -> None:
@@ -51,7 +51,7 @@ def unload(shell: Any) -> None:
     _late.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
-    enter(None)
+    set_context(None)
 
 
 def _with_body(lines: list[str]) -> list[str]:
@@ -60,9 +60,9 @@ def _with_body(lines: list[str]) -> list[str]:
     return [f"{text}\n", "\n"] if text.startswith("%%gpu_train") and "\n" not in text else lines
 
 
-def surroundings_of(magics: GpuMagics) -> Surroundings:
+def context_of(magics: GpuMagics) -> ExecutionContext:
     """What ``load`` and ``published`` find around them in this kernel; nothing is imported before they are used."""
-    return Surroundings(
+    return ExecutionContext(
         realm=lambda: magics.notebook.names.realm,
         find_target=lambda: magics.notebook.link.target(magics.notebook.settings),
         store=lambda: magics.notebook.settings.store,

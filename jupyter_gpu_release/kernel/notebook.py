@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from ..client.config import GpuRelease, NotebookDefaults, load_settings
 from ..options.run_options import RunOptions, build_options
 from ..options.table import Written, from_mapping, overlay
-from .connection import ClusterLink
+from .connection import GatewayConnection
 from .namespace.detached import DetachedResults
 from .namespace.namespace import Namespace
 from .namespace.published import PublishedValues
-from .namespace.unreadable import LostValues
+from .namespace.unreadable import UnreadableValues
 from .output.short_cells import ShortCells
-from .runs.background import Background
+from .runs.background import BackgroundRuns
 
 if TYPE_CHECKING:
     from .namespace.post_mortem import FailedCell
-    from .runs.functions import NotebookLauncher
+    from .runs.functions import NotebookExecutor
 
 
 class Notebook:
@@ -28,14 +28,14 @@ class Notebook:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.defaults = NotebookDefaults()
-        self.link = ClusterLink(shell)
+        self.link = GatewayConnection(shell)
         self.published = PublishedValues(self)
         #: the latest of which there are frames
         self.last_failure: FailedCell | None = None
-        self.background = Background(self)
+        self.background = BackgroundRuns(self)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
-        self.lost_values = LostValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
+        self.lost_values = UnreadableValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
 
     @cached_property
     def settings(self) -> GpuRelease:
@@ -55,11 +55,11 @@ class Notebook:
         return from_mapping(self.settings.defaults)
 
     @cached_property
-    def launcher(self) -> NotebookLauncher:
+    def launcher(self) -> NotebookExecutor:
         """Sends functions to the cluster."""
-        from .runs.functions import NotebookLauncher
+        from .runs.functions import NotebookExecutor
 
-        return NotebookLauncher(self)
+        return NotebookExecutor(self)
 
     def options(self, written: Written, *, without: Collection[str] = ()) -> RunOptions:
         """The options of one cell or function, over this notebook's defaults (those ``without`` left out)."""

@@ -28,7 +28,7 @@ from ..client.home import Connection
 from ..errors import ClusterError, GpuReleaseError, from_code
 from ..protocol.config import Deployed, GatewayConfig
 from ..store.files import write_atomic
-from .launch_spec import KeeperPlan
+from .launch_spec import LaunchSpec
 from .processes import reap_children, remove_folder, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
 from .settings import (
@@ -54,10 +54,10 @@ class _Stopped(BaseException):
     """SIGTERM (or SIGINT, SIGHUP) arrived."""
 
 
-class Keeper:
+class ClusterDaemon:
     """Start, watch and end one cluster."""
 
-    def __init__(self, plan: KeeperPlan, report_fd: int) -> None:
+    def __init__(self, plan: LaunchSpec, report_fd: int) -> None:
         self._plan = plan
         self._report_fd = report_fd
         self._began = time.monotonic()
@@ -98,17 +98,17 @@ class Keeper:
 
     def fail(self, error: GpuReleaseError) -> None:
         """Tell the starter why there is no cluster."""
-        self._send(Failed(type(error).code, error.message, error.mend))
+        self._send(Failed(type(error).code, error.message, error.hint))
 
     def _start_ray(self) -> str:
         try:
             done = self._run(ray_command(self._plan), _RAY_START_LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise ClusterError(f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s", mend=_MEND) from None
+            raise ClusterError(f"Ray did not start within {_RAY_START_LIMIT_S:.0f} s", hint=_MEND) from None
         if done.returncode != 0:
             log(done.stdout + done.stderr)
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
-            raise ClusterError(f"Ray did not start (exit status {done.returncode}): {said[0]}", mend=_MEND)
+            raise ClusterError(f"Ray did not start (exit status {done.returncode}): {said[0]}", hint=_MEND)
         return read_ray_address(self._plan)
 
     def _deploy(self, address: str) -> Deployed:
@@ -118,7 +118,7 @@ class Keeper:
         try:
             done = self._run(command, _DEPLOY_LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise ClusterError(f"the gateway did not answer within {_DEPLOY_LIMIT_S:.0f} s", mend=_MEND) from None
+            raise ClusterError(f"the gateway did not answer within {_DEPLOY_LIMIT_S:.0f} s", hint=_MEND) from None
         log(done.stderr)
         return read_deployed(done.stdout, done.stderr, done.returncode)
 
@@ -206,9 +206,9 @@ def read_deployed(stdout: str, stderr: str, status: int) -> Deployed:
         deployed = msgspec.json.decode(lines[-1] if lines else b"", type=Deployed)
     except msgspec.MsgspecError:
         said = stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise ClusterError(f"the gateway did not start (exit status {status}): {said[0]}", mend=_MEND) from None
+        raise ClusterError(f"the gateway did not start (exit status {status}): {said[0]}", hint=_MEND) from None
     if not deployed.ok:
-        raise from_code(deployed.code, deployed.message, deployed.mend or _MEND)
+        raise from_code(deployed.code, deployed.message, deployed.hint or _MEND)
     return deployed
 
 
@@ -236,13 +236,13 @@ def _handle(handler: signal.Handlers | object) -> None:
 
 def main() -> int:
     """Process entry point."""
-    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=KeeperPlan)
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=LaunchSpec)
     report_fd, lock_fd = int(sys.argv[2]), int(sys.argv[3])
     os.set_inheritable(report_fd, False)
     os.set_inheritable(lock_fd, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _handle(_stop)
-    keeper = Keeper(plan, report_fd)
+    keeper = ClusterDaemon(plan, report_fd)
     keep_logs = True
     try:
         msgspec.structs.replace(plan, keeper_pid=os.getpid()).write()

@@ -35,7 +35,7 @@ from .settings import (
     preload_from_environment,
     retention_from_environment,
 )
-from .start import Asked, Say, ensure_token, running_connection, start_lock, stop_embedded
+from .start import Say, StartOptions, ensure_token, running_connection, start_lock, stop_embedded
 
 _LIMIT_S = 180.0
 _CLEAN_UP_S = 60.0
@@ -62,9 +62,9 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
         running = running_connection(home)
         if running is not None:
             if not running.embedded and running.ray_address == address:
-                Asked(store=store, host=host, port=port).refuse_another(running)
+                StartOptions(store=store, host=host, port=port).refuse_another(running)
                 return Ready(running, started=False)
-            raise ConflictError(_in_the_way(running), mend="run `jupyter gpu stop` first")
+            raise ConflictError(_in_the_way(running), hint="run `jupyter gpu stop` first")
         stop_embedded(home)
         folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
         store_id = begin_store(home, folder)
@@ -101,7 +101,7 @@ def _deploy(home: HomePaths, config: GatewayConfig, progress: Say) -> Deployed:
         if error.message.startswith("cannot connect"):
             raise ClusterError(
                 f"{error.message}, though something listens there",
-                mend="is it Ray's GCS? Does it want a token: RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=its token file",
+                hint="is it Ray's GCS? Does it want a token: RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=its token file",
             ) from error
         if isinstance(error, AuthenticationError) or "does not let us in" in error.message:
             raise  # nothing was made
@@ -150,11 +150,11 @@ def _public_url(ray_host: str, host: str, port: int) -> str:
         if ray_host not in _LOOPBACK | _own_addresses():
             raise OptionError(
                 f"the gateway would listen on {host} of {ray_host}, where this machine cannot reach it",
-                mend="run this on the head node, or add --host 0.0.0.0 --port 8765",
+                hint="run this on the head node, or add --host 0.0.0.0 --port 8765",
             )
         return ""
     if not port:
-        raise OptionError(f"--host {host} needs a port that clients can know", mend="add --port 8765")
+        raise OptionError(f"--host {host} needs a port that clients can know", hint="add --port 8765")
     reachable = ray_host if host in _ALL else host
     return f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
 
@@ -167,7 +167,7 @@ def _check_reachable(address: str) -> None:
     except OSError as error:
         raise ClusterError(
             f"no Ray cluster answers at {address}: {error.strerror or error}",
-            mend="give the address of its GCS (`ray start --head` prints it; the port is 6379 unless chosen)",
+            hint="give the address of its GCS (`ray start --head` prints it; the port is 6379 unless chosen)",
         ) from error
 
 
@@ -205,7 +205,7 @@ def _ask_ray(home: HomePaths, config: GatewayConfig, action: str, limit_s: float
     except subprocess.TimeoutExpired:
         raise ClusterError(
             f"Ray at {config.ray_address} did not answer within {limit_s:.0f} s",
-            mend="check the address (HOST:PORT of the GCS), the network and RAY_AUTH_TOKEN_PATH",
+            hint="check the address (HOST:PORT of the GCS), the network and RAY_AUTH_TOKEN_PATH",
         ) from None
     return read_deployed(done.stdout, done.stderr, done.returncode)
 

@@ -16,7 +16,7 @@ from ..store.files import write_atomic
 from .processes import PLAN_FILE
 
 
-class KeeperPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One embedded cluster: where its files are, how many GPUs it has."""
 
     cluster: str
@@ -71,7 +71,7 @@ def make_runtime_folder() -> Path:
         return folder
 
 
-def read_plans(home: HomePaths | None = None) -> Iterator[KeeperPlan]:
+def read_plans(home: HomePaths | None = None) -> Iterator[LaunchSpec]:
     """Plans of this user's clusters, running or dead; with ``home`` only those of that home."""
     for folder in sorted(Path(runtime_root()).glob("jgr-*")):
         plan = _read_plan(folder)
@@ -79,12 +79,12 @@ def read_plans(home: HomePaths | None = None) -> Iterator[KeeperPlan]:
             yield plan
 
 
-def _read_plan(folder: Path) -> KeeperPlan | None:
+def _read_plan(folder: Path) -> LaunchSpec | None:
     try:
         facts = folder.lstat()
         if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
             return None
-        plan = msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=KeeperPlan)
+        plan = msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=LaunchSpec)
     except (OSError, msgspec.MsgspecError):
         return None
     return plan if Path(plan.runtime) == folder else None

@@ -33,7 +33,7 @@ def expect_last(home: HomePaths, folder: Path) -> None:
     if not (folder / "runs").is_dir():
         raise StoreError(
             f"the store {folder} is not there; the last start of this cluster had it",
-            mend="is it mounted? To begin anew with an empty one: "
+            hint="is it mounted? To begin anew with an empty one: "
             f"mkdir -p -m 700 '{folder}/runs' && : > '{folder}/{FILE}'",
         )
     check_identity(folder, last.store_id)
@@ -57,15 +57,15 @@ def begin_store(home: HomePaths, folder: Path) -> str:
 
 def check_host(host: str) -> None:
     """Resolve ``host`` and bind a free port there; raises :class:`OptionError` naming ``--host``."""
-    mend = "write an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
+    hint = "write an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them"
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OptionError(f"--host {host}: no such address ({reason})", mend=mend) from error
+        raise OptionError(f"--host {host}: no such address ({reason})", hint=hint) from error
     family, kind, protocol, _, address = found[0]
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
-        raise OptionError(f"--host {host}: nothing can listen there ({error.strerror})", mend=mend) from error
+        raise OptionError(f"--host {host}: nothing can listen there ({error.strerror})", hint=hint) from error

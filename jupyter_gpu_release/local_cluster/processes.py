@@ -40,7 +40,7 @@ def marker_of(pid: int) -> str:
     return ""
 
 
-def keeper_alive(pid: int, cluster: str) -> bool:
+def daemon_alive(pid: int, cluster: str) -> bool:
     """Whether ``pid`` is the keeper of ``cluster`` still, and not a process that got its number later."""
     return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..host.environment import for_cluster
-from .launch_spec import KeeperPlan
+from .launch_spec import LaunchSpec
 from .processes import CLUSTER_MARKER
 
 #: We move no data through Ray's object store; this is near the least that it accepts.
@@ -37,7 +37,7 @@ raise ImportError("left out by jupyter_gpu_release to start Ray sooner")
 '''
 
 
-def ray_command(plan: KeeperPlan) -> list[str]:
+def ray_command(plan: LaunchSpec) -> list[str]:
     """``ray start --head`` as one command (it returns when Ray runs; the keeper inherits its processes)."""
     return [
         sys.executable,
@@ -71,7 +71,7 @@ def _client_server_options() -> list[str]:
         return [f"--ray-client-server-port={probe.getsockname()[1]}"]
 
 
-def ray_environment(plan: KeeperPlan, environment: Mapping[str, str]) -> dict[str, str]:
+def ray_environment(plan: LaunchSpec, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of everything in the cluster: what is named for it, and what Ray is to do."""
     kept = for_cluster(environment)
     if plan.simulated:
@@ -99,12 +99,12 @@ def ray_environment(plan: KeeperPlan, environment: Mapping[str, str]) -> dict[st
     }
 
 
-def write_stand_in(plan: KeeperPlan) -> None:
+def write_stand_in(plan: LaunchSpec) -> None:
     """Put the stand-in module where :func:`ray_environment` points ``PYTHONPATH``."""
     plan.stand_in_folder.mkdir(mode=0o700)
     (plan.stand_in_folder / "rfc3987_syntax.py").write_text(_STAND_IN, encoding="utf-8")
 
 
-def read_ray_address(plan: KeeperPlan) -> str:
+def read_ray_address(plan: LaunchSpec) -> str:
     """``host:port`` of the GCS, from the file that ``ray start`` leaves in its temp folder."""
     return (Path(plan.ray_folder) / "ray_current_cluster").read_text(encoding="utf-8").strip()

@@ -41,7 +41,7 @@ def persist_from_environment(default_spool: Path | None = None) -> PersistSettin
     """
     spool = os.environ.get(_SPOOL, "")
     if spool and not Path(spool).is_absolute():
-        raise OptionError(f"{_SPOOL}: {spool} is not an absolute path", mend="name a folder on a local disk")
+        raise OptionError(f"{_SPOOL}: {spool} is not an absolute path", hint="name a folder on a local disk")
     return {
         "spool": spool or (str(default_spool) if default_spool is not None else ""),
         "persist_memory_bytes": _bytes(_MEMORY),
@@ -65,7 +65,7 @@ def preload_from_environment() -> list[str]:
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
             raise OptionError(
-                f"{_PRELOAD}: {name} is not the name of a module", mend="write it like torch,numpy,pandas"
+                f"{_PRELOAD}: {name} is not the name of a module", hint="write it like torch,numpy,pandas"
             )
     return names
 
@@ -77,7 +77,7 @@ def hosts_from_environment() -> list[str]:
         if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+", name):
             raise OptionError(
                 f"{_HOSTS}: {name} is not the name of a host",
-                mend="write it like gpu.example.org, without http:// and port",
+                hint="write it like gpu.example.org, without http:// and port",
             )
     return names
 
@@ -98,7 +98,7 @@ def quota_bytes(text: str, option: str) -> int:
 
 def _count(text: str, option: str) -> int:
     if not text.strip().isdecimal():
-        raise OptionError(f"{option}={text}: not a number of runs", mend=f"write {option}=20, or 0 for no limit")
+        raise OptionError(f"{option}={text}: not a number of runs", hint=f"write {option}=20, or 0 for no limit")
     return int(text)
 
 
@@ -106,7 +106,7 @@ def collection_interval_from_environment() -> float:
     """``JUPYTER_GPU_GC_EVERY``: time between two collections (1 h)."""
     seconds = parse_seconds(os.environ.get(_EVERY) or "1h", option=_EVERY)
     if seconds < _LEAST_EVERY_S:
-        raise OptionError(f"{_EVERY} is less than {_LEAST_EVERY_S} s", mend=f"write {_EVERY}=1h")
+        raise OptionError(f"{_EVERY} is less than {_LEAST_EVERY_S} s", hint=f"write {_EVERY}=1h")
     return seconds
 
 

@@ -30,14 +30,14 @@ from ..host.environment import for_cluster
 from ..protocol.config import GatewayConfig
 from ..units import counted
 from .gpus import read_hardware, usable_gpus
-from .launch_spec import KeeperPlan, make_runtime_folder, read_plans
+from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
 from .preflight import begin_store, check_host
 from .processes import (
     CLUSTER_MARKER,
     PLAN_FILE,
     cluster_processes,
+    daemon_alive,
     is_alive,
-    keeper_alive,
     keeps_results,
     remove_folder,
     sweep,
@@ -54,7 +54,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Asked:
+class StartOptions:
     """The options of ``start``; None, :data:`DEFAULT_HOST` and port 0 leave it open."""
 
     gpus: int | None = None
@@ -67,7 +67,7 @@ class Asked:
         """Raise :class:`ConflictError` when the running cluster is not what was asked for in so many words."""
         for what in self._differences(running):
             raise ConflictError(
-                f"a cluster with {what} runs already", mend="to change that: `jupyter gpu stop`, then start it anew"
+                f"a cluster with {what} runs already", hint="to change that: `jupyter gpu stop`, then start it anew"
             )
 
     def _differences(self, running: Connection) -> Iterator[str]:
@@ -87,7 +87,7 @@ class Asked:
             yield counted(plan.gpus, kind)
         yield from self._other_place(running, plan)
 
-    def _other_place(self, running: Connection, served: KeeperPlan | GatewayConfig) -> Iterator[str]:
+    def _other_place(self, running: Connection, served: LaunchSpec | GatewayConfig) -> Iterator[str]:
         if self.host not in (DEFAULT_HOST, served.host):
             yield f"a gateway that listens on {served.host} alone"
         if self.port not in (0, served.port):
@@ -101,7 +101,7 @@ def _settings_of(attached: Connection) -> GatewayConfig:
         return msgspec.json.decode(home.gateway_config.read_bytes(), type=GatewayConfig)
     except (OSError, msgspec.MsgspecError) as error:
         raise ClusterError(
-            f"cannot read what the running gateway was started with: {error}", mend="run `jupyter gpu stop` first"
+            f"cannot read what the running gateway was started with: {error}", hint="run `jupyter gpu stop` first"
         ) from error
 
 
@@ -154,7 +154,7 @@ def start_embedded(
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
-            Asked(gpus, simulated, store, host, port).refuse_another(running)
+            StartOptions(gpus, simulated, store, host, port).refuse_another(running)
             return Ready(running, started=False)
         _clear_dead(home, progress)
         plan = _plan(home, gpus, simulated, store, host, port, progress)
@@ -166,7 +166,7 @@ def running_connection(home: HomePaths) -> Connection | None:
     connection = readable_connection(home)
     if connection is None or not connection.embedded:
         return connection
-    return connection if keeper_alive(connection.keeper_pid, connection.cluster) else None
+    return connection if daemon_alive(connection.keeper_pid, connection.cluster) else None
 
 
 def stop_embedded(home: HomePaths) -> StopReport:
@@ -196,7 +196,7 @@ def readable_connection(home: HomePaths) -> Connection | None:
 
 def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
-) -> KeeperPlan:
+) -> LaunchSpec:
     (
         preload_from_environment(),
         grace_from_environment(),
@@ -210,7 +210,7 @@ def _plan(
     store_id = begin_store(home, folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
-    return KeeperPlan(
+    return LaunchSpec(
         cluster=secrets.token_hex(8),
         home=str(home.root),
         runtime=str(make_runtime_folder()),
@@ -236,7 +236,7 @@ def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
         why = f" ({hardware.problem})" if hardware.problem else ""
         raise ImpossibleAskError(
             f"--gpus {gpus}: this machine has {real} usable NVIDIA GPUs{why}",
-            mend=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"use --simulated-gpus {gpus}",
+            hint=f"ask for at most {real}, or use --simulated-gpus {gpus}" if real else f"use --simulated-gpus {gpus}",
         )
     return gpus, False
 
@@ -255,7 +255,7 @@ def ensure_token(home: HomePaths, progress: Say) -> None:
 _keepers: list[subprocess.Popen[bytes]] = []
 
 
-def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
+def _launch(plan: LaunchSpec, lock_fd: int, progress: Say) -> Ready:
     read_fd, write_fd = os.pipe()
     try:
         keeper = _spawn_keeper(plan, write_fd, lock_fd)
@@ -277,7 +277,7 @@ def _launch(plan: KeeperPlan, lock_fd: int, progress: Say) -> Ready:
             keeper.wait()
 
 
-def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
+def _spawn_keeper(plan: LaunchSpec, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
     plan.write()
     environment = for_cluster(os.environ) | {CLUSTER_MARKER: plan.cluster}
     command = [sys.executable, "-m", "jupyter_gpu_release.local_cluster.daemon", f"{plan.runtime}/{PLAN_FILE}"]
@@ -294,17 +294,17 @@ def _spawn_keeper(plan: KeeperPlan, write_fd: int, lock_fd: int) -> subprocess.P
         )
 
 
-def _follow(read_fd: int, plan: KeeperPlan, progress: Say) -> Ready:
+def _follow(read_fd: int, plan: LaunchSpec, progress: Say) -> Ready:
     with os.fdopen(read_fd, "rb") as lines:
         for raw in lines:
             line = msgspec.json.decode(raw, type=StartLine)
             if isinstance(line, Ready):
                 return line
             if isinstance(line, Failed):
-                raise from_code(line.code, line.message, line.mend)
+                raise from_code(line.code, line.message, line.hint)
             if isinstance(line, Progress):
                 progress(line.text)
-    raise ClusterError("the start was stopped", mend=f"see {plan.paths.log / 'keeper.log'}, then start again")
+    raise ClusterError("the start was stopped", hint=f"see {plan.paths.log / 'keeper.log'}, then start again")
 
 
 def _clear_dead(home: HomePaths, progress: Say) -> None:
@@ -317,7 +317,7 @@ def _clear_dead(home: HomePaths, progress: Say) -> None:
 def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
     """End one cluster; returns the number of processes that it had."""
     count = len(cluster_processes(cluster, keeper_pid, runtime))
-    if keeper_alive(keeper_pid, cluster):
+    if daemon_alive(keeper_pid, cluster):
         os.kill(keeper_pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
         while is_alive(keeper_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
@@ -353,6 +353,6 @@ def _acquire(descriptor: int, progress: Say) -> None:
                 told = True
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"another start has been going on for {_LOCK_LIMIT_S:.0f} s", mend="run `jupyter gpu stop` first"
+                f"another start has been going on for {_LOCK_LIMIT_S:.0f} s", hint="run `jupyter gpu stop` first"
             )
         time.sleep(0.05)

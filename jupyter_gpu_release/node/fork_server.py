@@ -25,7 +25,7 @@ from ..serialization.process_state import log_settings
 from . import preload as node_preload
 from .rank.process import run_rank
 from .rank.shell import RankShell, build_shell
-from .rank.warmup import rehearse
+from .rank.warmup import warm_up
 from .supervisor.prefork import supervise
 
 
@@ -67,7 +67,7 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
         failed = node_preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
     _report(config, {"importing": ""})
     log_settings.watch()
-    rehearse()
+    warm_up()
     gc.collect()
     bad = node_preload.culprits()
     if bad:  # an import cannot be undone: start over without them

@@ -38,7 +38,7 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
     if (shape.ps or shape.evaluator) and ranks is None:
         raise OptionError(
             f"--ps {ps} without --ranks: parameter servers serve ranks",
-            mend=f"write --gpus {max(gpus, 2)} --ranks {max(gpus, 2)} --ps {ps}",
+            hint=f"write --gpus {max(gpus, 2)} --ranks {max(gpus, 2)} --ps {ps}",
         )
     return shape
 
@@ -46,14 +46,14 @@ def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) 
 def _count(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 1:
         what = "processes" if name == "ranks" else "nodes"
-        raise OptionError(f"--{name} {text}: not a number of {what}", mend=f"write --{name} 2")
+        raise OptionError(f"--{name} {text}: not a number of {what}", hint=f"write --{name} 2")
     return int(text)
 
 
 def _servers(text: str | None) -> tuple[int, bool]:
     number, comma, word = (text or "0").replace(" ", "").partition(",")
     if not re.fullmatch(r"[0-9]{1,4}", number) or (comma and word != _EVALUATOR):
-        raise OptionError(f"--ps {text}: not a number of parameter servers", mend="write --ps 2 or --ps 2,evaluator")
+        raise OptionError(f"--ps {text}: not a number of parameter servers", hint="write --ps 2 or --ps 2,evaluator")
     return int(number), bool(comma)
 
 
@@ -61,12 +61,12 @@ def _check_ranks(gpus: int, ranks: int) -> None:
     if gpus and ranks > gpus:
         raise OptionError(
             f"--ranks {ranks} with --gpus {gpus}: each rank has a GPU of its own",
-            mend=f"ask for --gpus {ranks}, or for --ranks {gpus}",
+            hint=f"ask for --gpus {ranks}, or for --ranks {gpus}",
         )
     if gpus % ranks:
         raise OptionError(
             f"--gpus {gpus} cannot be divided among --ranks {ranks}",
-            mend=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
+            hint=f"ask for --gpus {ranks * max(1, round(gpus / ranks))} or other ranks",
         )
 
 
@@ -75,12 +75,12 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
     if ranks == 1:
         raise OptionError(
             f"--nodes {nodes} without --ranks: one process runs on one node",
-            mend=f"write --ranks {max(gpus, nodes)} --nodes {nodes}",
+            hint=f"write --ranks {max(gpus, nodes)} --nodes {nodes}",
         )
     if ranks % nodes:
         raise OptionError(
             f"--ranks {ranks} cannot be spread evenly over --nodes {nodes}",
-            mend=f"ask for --ranks {nodes * max(1, round(ranks / nodes))} or other nodes",
+            hint=f"ask for --ranks {nodes * max(1, round(ranks / nodes))} or other nodes",
         )
 
 
@@ -135,14 +135,14 @@ def build_options(written: Written) -> RunOptions:
     for chosen, option in ((send, "in"), (send_more, "in"), (out, "out")):
         both = sorted(set(chosen or ()) & set(skip))
         if both:
-            raise OptionError(f"{both[0]} is in --{option} and in --skip", mend="leave it out of one of them")
+            raise OptionError(f"{both[0]} is in --{option} and in --skip", hint="leave it out of one of them")
     gather = _names(written, "gather") or ()
     _check_gather(gather, out, skip)
     ask, rank_timeout_s = _ask(written), _seconds(written, "rank-timeout", may_be_zero=False)
     if rank_timeout_s is not None and ask.ranks == 1:
         raise OptionError(
             "--rank-timeout is for several ranks: it ends a gang in which one stays behind",
-            mend="write --timeout for a limit of the cell, or --ranks for a gang",
+            hint="write --timeout for a limit of the cell, or --ranks for a gang",
         )
     keep_s, keep_auto = _keep(written)
     return RunOptions(
@@ -175,10 +175,10 @@ def build_options(written: Written) -> RunOptions:
 def _check_gather(gather: tuple[str, ...], out: tuple[str, ...] | None, skip: tuple[str, ...]) -> None:
     for name in gather:
         if name in skip:
-            raise OptionError(f"{name} is in --gather and in --skip", mend="leave it out of one of them")
+            raise OptionError(f"{name} is in --gather and in --skip", hint="leave it out of one of them")
         if out is not None and name not in out:
             raise OptionError(
-                f"--gather {name}: --out does not return it", mend=f"add it: --out {','.join((*out, name))}"
+                f"--gather {name}: --out does not return it", hint=f"add it: --out {','.join((*out, name))}"
             )
 
 
@@ -187,7 +187,7 @@ def _refuse_unbuilt(written: Written) -> None:
         option = OPTIONS[name]
         if not option.built and not all(value in option.harmless for value in values):
             given = f"--{name} {values[0]}".rstrip()
-            raise OptionError(f"{given}: this version cannot do that yet ({option.help})", mend=_without(option))
+            raise OptionError(f"{given}: this version cannot do that yet ({option.help})", hint=_without(option))
 
 
 def _without(option: Option) -> str:
@@ -200,12 +200,12 @@ def _ask(written: Written) -> ResourceAsk:
     gpus, card = _gpus(_text(written, "gpus") or "1")
     asked_card = _text(written, "gpu-type")
     if card and asked_card and card.lower() != asked_card.lower():
-        raise OptionError(f"--gpus {card}:{gpus} and --gpu-type {asked_card} name two cards", mend="name one")
+        raise OptionError(f"--gpus {card}:{gpus} and --gpu-type {asked_card} name two cards", hint="name one")
     card = card or asked_card
     least = _bytes(written, "min-gpu-memory")
     if gpus == 0 and (card or least):
         option = "min-gpu-memory" if least else "gpu-type"
-        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", mend=f"leave --{option} out")
+        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", hint=f"leave --{option} out")
     shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
     return ResourceAsk(
         gpus=gpus,
@@ -224,13 +224,13 @@ def _ask(written: Written) -> ResourceAsk:
 def _gpus(text: str) -> tuple[int, str | None]:
     card, colon, number = text.rpartition(":")
     if colon and not card:
-        raise OptionError(f"--gpus {text}: the card's name is missing", mend="write --gpus 2 or --gpus h100:2")
+        raise OptionError(f"--gpus {text}: the card's name is missing", hint="write --gpus 2 or --gpus h100:2")
     if re.fullmatch(r"[0-9]*\.[0-9]+", number):
         raise OptionError(
-            f"--gpus {text}: GPUs are leased whole", mend="write --gpus 1; a card's use is in the receipt"
+            f"--gpus {text}: GPUs are leased whole", hint="write --gpus 1; a card's use is in the receipt"
         )
     if not re.fullmatch(r"[0-9]{1,6}", number):
-        raise OptionError(f"--gpus {text}: not a number of GPUs", mend="write --gpus 2 or --gpus h100:2")
+        raise OptionError(f"--gpus {text}: not a number of GPUs", hint="write --gpus 2 or --gpus h100:2")
     return int(number), card or None
 
 
@@ -239,7 +239,7 @@ def _cpus(written: Written) -> float | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or float(text) <= 0:
-        raise OptionError(f"--cpus {text}: not a number of cores", mend="write --cpus 4")
+        raise OptionError(f"--cpus {text}: not a number of cores", hint="write --cpus 4")
     return float(text)
 
 
@@ -254,7 +254,7 @@ def _bytes(written: Written, name: str) -> int | None:
         number = re.sub(r"[^0-9.]", "", text)
         raise OptionError(
             f"--{name} {text} is {f'{size} bytes' if size < 1024 else format_bytes(size)}, less than any process needs",
-            mend=f"write --{name} {number}GiB (at least {format_bytes(_LEAST_BYTES)})",
+            hint=f"write --{name} {number}GiB (at least {format_bytes(_LEAST_BYTES)})",
         )
     return size
 
@@ -267,7 +267,7 @@ def _seconds(written: Written, name: str, *, may_be_zero: bool) -> float | None:
         return None
     seconds = parse_seconds(text, option=f"--{name}")
     if seconds <= 0 and not may_be_zero:
-        raise OptionError(f"--{name} {text}: must be more than 0", mend=f"leave --{name} out for no limit")
+        raise OptionError(f"--{name} {text}: must be more than 0", hint=f"leave --{name} out for no limit")
     return seconds
 
 
@@ -283,14 +283,14 @@ def _keep(written: Written) -> tuple[float, bool]:
     try:
         return parse_seconds(text, option="--keep"), False
     except OptionError as error:
-        mend = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
-        raise OptionError(error.message, mend=mend) from None
+        hint = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
+        raise OptionError(error.message, hint=hint) from None
 
 
 def _one_of(written: Written, name: str, words: tuple[str, ...]) -> str:
     word = _text(written, name) or words[0]
     if word not in words:
-        raise OptionError(f"--{name} {word}: not one of {', '.join(words)}", mend=f"write --{name} {words[0]}")
+        raise OptionError(f"--{name} {word}: not one of {', '.join(words)}", hint=f"write --{name} {words[0]}")
     return word
 
 
@@ -299,7 +299,7 @@ def _text(written: Written, name: str) -> str | None:
     if not values:
         return None
     if not values[0].strip():
-        raise OptionError(f"--{name} is empty", mend=f"write --{name} {OPTIONS[name].metavar}")
+        raise OptionError(f"--{name} is empty", hint=f"write --{name} {OPTIONS[name].metavar}")
     return values[0].strip()
 
 
@@ -323,7 +323,7 @@ def _names(written: Written, name: str) -> tuple[str, ...] | None:
 def _checked(names: list[str], name: str) -> tuple[str, ...]:
     for word in names:
         if not word.isidentifier():
-            raise OptionError(f"--{name} {word}: not a name of the notebook", mend=f"write --{name} a,b")
+            raise OptionError(f"--{name} {word}: not a name of the notebook", hint=f"write --{name} a,b")
     return tuple(dict.fromkeys(names))
 
 
@@ -336,15 +336,15 @@ def _keys(written: Written, name: str) -> tuple[str, ...]:
 
 def _check_key(key: str, option: str) -> None:
     if not _KEY.fullmatch(key):
-        raise OptionError(f"--{option} {key}: not the name of a variable", mend=f"write --{option} KEY")
+        raise OptionError(f"--{option} {key}: not the name of a variable", hint=f"write --{option} KEY")
     if key in _OWN_VARIABLES:
-        raise OptionError(f"--{option} {key}: the cluster sets this one itself", mend=f"leave --{option} {key} out")
+        raise OptionError(f"--{option} {key}: the cluster sets this one itself", hint=f"leave --{option} {key} out")
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise OptionError(f"--{option} {text}: not KEY=VALUE", mend=f"write --{option} KEY=VALUE")
+        raise OptionError(f"--{option} {text}: not KEY=VALUE", hint=f"write --{option} KEY=VALUE")
     return key.strip(), value
 
 
@@ -354,5 +354,5 @@ def _env(written: Written) -> dict[str, str]:
         _check_key(key, "env")
     both = sorted(set(env) & set(_comma_list(written.get("export", ()))))
     if both:
-        raise OptionError(f"{both[0]} is in --env and in --export", mend="leave it out of one of them")
+        raise OptionError(f"{both[0]} is in --env and in --export", hint="leave it out of one of them")
     return env

@@ -105,7 +105,7 @@ def split_line(line: str) -> Line:
         value = ""
         if option.is_flag:
             if match[2]:
-                raise OptionError(f"--{option.name} takes no value", mend=f"write --{option.name} alone")
+                raise OptionError(f"--{option.name} takes no value", hint=f"write --{option.name} alone")
         else:
             value, at = _take_value(option, line, at)
         add_value(written, option, value)
@@ -120,9 +120,9 @@ def _take_value(option: Option, line: str, at: int) -> tuple[str, int]:
         at += 1
     match = _WORD.match(line, at)
     if match is None and at < len(line):
-        raise OptionError(f"--{option.name}: a quote is not closed", mend="close it, or leave it out")
+        raise OptionError(f"--{option.name}: a quote is not closed", hint="close it, or leave it out")
     if match is None or match[0].startswith("--"):
-        raise OptionError(f"--{option.name} needs a value", mend=f"write --{option.name} {option.metavar}")
+        raise OptionError(f"--{option.name} needs a value", hint=f"write --{option.name} {option.metavar}")
     value, at = "".join(shlex.split(match[0])), match.end()
     while option.metavar in ("NAMES", "KEYS") and (more := _MORE_NAMES.match(line, at)):
         value, at = f"{value.rstrip(',')},{more[1]}", more.end()
@@ -133,7 +133,7 @@ def find_option(name: str) -> Option:
     """The option called ``name`` (dashes or underscores); raises :class:`OptionError` with a suggestion."""
     option = OPTIONS.get(name.replace("_", "-").lower())
     if option is None:
-        raise OptionError(f"--{name}: there is no such option", mend=suggest(name))
+        raise OptionError(f"--{name}: there is no such option", hint=suggest(name))
     return option
 
 
@@ -148,7 +148,7 @@ def add_value(written: Written, option: Option, value: str) -> None:
     """Note one more value; raises :class:`OptionError` when the option can be given once only."""
     values = written.setdefault(option.name, [])
     if values and not option.many and values != [value]:
-        raise OptionError(f"--{option.name} is given twice, as {values[0]} and {value}", mend="leave one of them out")
+        raise OptionError(f"--{option.name} is given twice, as {values[0]} and {value}", hint="leave one of them out")
     if not values or option.many:
         values.append(value)
 
@@ -157,11 +157,11 @@ def refuse_rest(rest: str) -> OptionError:
     """The error for something on a ``%%gpu_train`` line that is not an option."""
     word = rest.split()[0]
     if word.isdigit():
-        return OptionError(f"{word}: not an option", mend=f"did you mean --gpus {word}?")
+        return OptionError(f"{word}: not an option", hint=f"did you mean --gpus {word}?")
     name, _, value = word.lstrip("-").partition("=")
     close = difflib.get_close_matches(name.lower().replace("_", "-"), list(OPTIONS), n=1, cutoff=0.6)
-    mend = f"did you mean --{close[0]} {value}".rstrip() + "?" if close else "options begin with two dashes: --gpus 2"
-    return OptionError(f"{word}: not an option", mend=mend)
+    hint = f"did you mean --{close[0]} {value}".rstrip() + "?" if close else "options begin with two dashes: --gpus 2"
+    return OptionError(f"{word}: not an option", hint=hint)
 
 
 def parse_settings(line: str) -> Written:
@@ -170,7 +170,7 @@ def parse_settings(line: str) -> Written:
     for word in _words(line):
         name, equals, value = word.partition("=")
         if not equals:
-            raise OptionError(f"{word}: not a setting", mend="write it like gpus=2 memory=8GiB, or `reset`")
+            raise OptionError(f"{word}: not a setting", hint="write it like gpus=2 memory=8GiB, or `reset`")
         option = _configurable(name.lstrip("-"))
         add_value(written, option, "".join(shlex.split(value)))
     return written
@@ -185,13 +185,13 @@ def _words(line: str) -> Iterator[str]:
             yield match[0]
             at = match.end()
         else:
-            raise OptionError(f"{line[at:]}: a quote is not closed", mend="close it, or leave it out")
+            raise OptionError(f"{line[at:]}: a quote is not closed", hint="close it, or leave it out")
 
 
 def _configurable(name: str) -> Option:
     option = find_option(name)
     if not option.configurable:
-        raise OptionError(f"{option.name} belongs to one cell", mend=f"write --{option.name} on the %%gpu_train line")
+        raise OptionError(f"{option.name} belongs to one cell", hint=f"write --{option.name} on the %%gpu_train line")
     return option
 
 
@@ -216,7 +216,7 @@ def _is_true(option: Option, text: str) -> bool:
         return True
     if word in ("0", "false", "no", "off"):
         return False
-    raise OptionError(f"{option.name}={text}: not true or false", mend=f"write {option.name}=true")
+    raise OptionError(f"{option.name}={text}: not true or false", hint=f"write {option.name}=true")
 
 
 def overlay(*levels: Written) -> Written:

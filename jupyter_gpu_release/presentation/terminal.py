@@ -34,7 +34,7 @@ class _Line:
         self.is_rewritten = False
 
 
-class _Screen:
+class _TerminalLines:
     """The last lines of one stream, with a cursor, as a terminal has them."""
 
     def __init__(self) -> None:
@@ -132,11 +132,11 @@ class _Screen:
         return text
 
 
-class Folding:
+class OutputCollapser:
     """Takes events in their order and gives those that are worth showing."""
 
     def __init__(self) -> None:
-        self._screens: dict[tuple[str, int], _Screen] = {}
+        self._screens: dict[tuple[str, int], _TerminalLines] = {}
         #: names of processes that are no ranks
         self._who: dict[int, str] = {}
         #: the one that was written to last
@@ -199,7 +199,7 @@ class Folding:
         if key != self._writing and self._writing in self._screens:
             self._text(self._writing, self._screens[self._writing].before_other_text())
         self._writing = key
-        self._screens.setdefault(key, _Screen()).write(text)
+        self._screens.setdefault(key, _TerminalLines()).write(text)
 
     def _on_clear(self, event: Event) -> None:
         if event.data.get("wait"):

@@ -20,7 +20,7 @@ def kept_words(kept: KeptLease) -> str:
     return f"kept for {span(kept.for_s)}{most} (until {clock(kept.until)})"
 
 
-def card_state(card: GpuRow, now_s: float) -> str:
+def gpu_state(card: GpuRow, now_s: float) -> str:
     """A card's state with its countdown: ``warm, 24 s left``."""
     if card.warm_until is None:
         return card.state

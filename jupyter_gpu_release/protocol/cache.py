@@ -8,7 +8,7 @@ from .bounds import Name, Names, Word
 from .lineage import TrackedFile
 
 
-class Marks(msgspec.Struct, frozen=True, array_like=True):
+class ObjectNumbering(msgspec.Struct, frozen=True, array_like=True):
     """Which object is which, in a numbering that does not depend on the kernel (that of the graph key).
 
     ``objects``: pairs of (number in the stream that was sent, number in the key), flat. ``idents``: number in the key

@@ -172,7 +172,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):
     """The one JSON line that ``python -m jupyter_gpu_release.gateway.deploy`` prints.
 
-    ``ok`` false: ``code``, ``message`` and ``mend`` as in errors.py, exit status 1.
+    ``ok`` false: ``code``, ``message`` and ``hint`` as in errors.py, exit status 1.
     """
 
     ok: bool
@@ -186,4 +186,4 @@ class Deployed(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: int = 0
     code: str = ""
     message: str = ""
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")

@@ -45,7 +45,7 @@ def lease_worker_socket(runtime: str, node: str) -> str:
     return f"{runtime}/worker-{node[:12]}.sock"
 
 
-class Granted(msgspec.Struct, frozen=True):
+class GrantNotice(msgspec.Struct, frozen=True):
     """A lease task to the agent of its node: the accelerator ids that Ray gave the run."""
 
     run: str
@@ -190,7 +190,7 @@ class RunAsks(msgspec.Struct, frozen=True, tag="asks"):
     rank: int = 0
 
 
-class RunFollows(msgspec.Struct, frozen=True, tag="follows"):
+class RunStartedAhead(msgspec.Struct, frozen=True, tag="follows"):
     """A call that was promised has begun, in the process and with the GPUs of the run ``after``."""
 
     run: str
@@ -206,7 +206,7 @@ class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
     reason: str
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits | RunFollows | RunAsks | RunUnbegun
+NodeMessage = RunEvents | RunPhase | RunWaits | RunStartedAhead | RunAsks | RunUnbegun
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -227,5 +227,5 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
     stays: bool = False
-    #: as in :class:`RunFollows`
+    #: as in :class:`RunStartedAhead`
     follows: str = ""

@@ -193,7 +193,7 @@ class RunError(msgspec.Struct, frozen=True):
     ename: str
     evalue: str
     code: str = ""
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 class RunRow(msgspec.Struct, frozen=True):

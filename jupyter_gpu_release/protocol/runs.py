@@ -68,7 +68,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     traceback: list[str] = msgspec.field(default_factory=list)
     #: code of errors.py when the error is ours (killed for memory, segfault …); empty: the user's own
     code: str = ""
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
     pickled: bytes = b""
 
 
@@ -172,7 +172,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_key: Word = ""
     #: top-level packages that the cell and its functions may import
     packages: Names = msgspec.field(default_factory=list)
-    #: with ``cache_key``: which object of the graph is which (:class:`.Marks`, msgpack)
+    #: with ``cache_key``: which object of the graph is which (:class:`.ObjectNumbering`, msgpack)
     cache_marks: Blob = b""
     #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
     kernel: Word = ""

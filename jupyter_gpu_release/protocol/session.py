@@ -113,7 +113,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     run: str
     code: str
     message: str
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 class Update(msgspec.Struct, frozen=True, tag="update"):

@@ -53,7 +53,7 @@ def grants(snapshot: Snapshot, now_s: float) -> list[Grant]:
 
 
 @dataclass
-class Allotted:
+class Allotment:
     """Who gets what; ``taken``: warm leases that are kept no longer."""
 
     claims: Claims
@@ -64,14 +64,14 @@ class Allotted:
     taken: set[str] = field(default_factory=set)
 
 
-def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], warm: list[WarmLease], now_s: float) -> Allotted:
+def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], warm: list[WarmLease], now_s: float) -> Allotment:
     """Grant in order, all GPUs of a run at once. Behind a run that waits only those go on who cannot use what it
     waits for; a run that fits no node which is here waits for none of them.
 
     A run whose own kernel keeps what it asks for does not wait behind anybody for that. The first run that waits for
     a node takes back what is kept there and helps it. One that may wait no longer holds nobody up.
     """
-    found, free = Allotted(Claims(nodes)), nodes
+    found, free = Allotment(Claims(nodes)), nodes
     for queued in queue:
         left = [lease for lease in warm if lease.lease not in found.taken] if found.taken else warm
         lease = own_lease(queued, left, nodes) if left else None
@@ -87,7 +87,7 @@ def allocate(queue: list[QueuedRun], nodes: tuple[NodeState, ...], warm: list[Wa
 
 
 def _find(
-    found: Allotted, queued: QueuedRun, warm: list[WarmLease], free: tuple[NodeState, ...], now_s: float
+    found: Allotment, queued: QueuedRun, warm: list[WarmLease], free: tuple[NodeState, ...], now_s: float
 ) -> tuple[WarmLease | None, tuple[Slot, ...] | None]:
     """The warm lease or the free slots that the run gets; else it waits, and what it waits for is claimed."""
     left = found.claims.left_to(queued)
@@ -102,7 +102,7 @@ def _find(
 
 
 def _block(
-    found: Allotted, queued: QueuedRun, recalled: Recall, left: frozenset[str], now_s: float
+    found: Allotment, queued: QueuedRun, recalled: Recall, left: frozenset[str], now_s: float
 ) -> WarmLease | None:
     """The run is the next one for these nodes, unless what it takes back can be handed over to it as it is."""
     if recalled.whole is not None:
@@ -161,7 +161,7 @@ def _has_room(ask: ResourceAsk, node: NodeState) -> bool:
     return node.gpus_free >= gpus_per_node(ask) and node.cpus_free >= cpus_needed(ask)
 
 
-def _waits(queue: list[QueuedRun], allotted: Allotted, nodes: tuple[NodeState, ...], kept: int) -> list[Decision]:
+def _waits(queue: list[QueuedRun], allotted: Allotment, nodes: tuple[NodeState, ...], kept: int) -> list[Decision]:
     """Positions and reasons; whoever stands aside comes behind those who wait for a node that is here."""
     inside, asides = allotted.claims.split(queue)
     found: list[Decision] = []

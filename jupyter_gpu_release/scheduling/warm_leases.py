@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..protocol.runs import Outcome
 
 #: where an ask would be placed on these nodes now
-Place = Callable[[ResourceAsk, tuple[NodeState, ...]], tuple[Slot, ...] | None]
+PlacementFn = Callable[[ResourceAsk, tuple[NodeState, ...]], tuple[Slot, ...] | None]
 
 
 def split_ended(warm: Iterable[WarmLease], now_s: float) -> tuple[list[Release], list[WarmLease]]:
@@ -78,7 +78,7 @@ class Recall:
         ]
 
 
-def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState, ...], place: Place) -> Recall:
+def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState, ...], place: PlacementFn) -> Recall:
     """What helps a run that is blocked: kept GPUs of its own user first, then those that are kept while nobody waits.
 
     When nothing is enough, what is kept on the node that comes nearest is given up all the same: others' cells must
@@ -111,7 +111,7 @@ def _helps(ask: ResourceAsk, lease: WarmLease, nodes: Sequence[NodeState]) -> bo
 
 
 def _least(
-    ask: ResourceAsk, helpful: list[WarmLease], nodes: tuple[NodeState, ...], place: Place
+    ask: ResourceAsk, helpful: list[WarmLease], nodes: tuple[NodeState, ...], place: PlacementFn
 ) -> tuple[WarmLease, ...]:
     """The first of ``helpful`` that are enough together, without those that turn out not to be needed."""
     chosen: list[WarmLease] = []

@@ -27,7 +27,7 @@ from .load_order import EarlyNames, LoadOrder, empty_ones
 from .pickler import GraphPickler, WrittenObjects, digest, global_reads
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
 from .process_state.local_modules import is_state
-from .rebuild import Realm, Rebuilder
+from .rebuild import NamespaceInfo, Rebuilder
 from .sharing.references import KnownInputs, Live, Parts, References, Targets
 from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
 from .unpickler import GraphUnpickler, TolerantUnpickler
@@ -51,7 +51,7 @@ def without_warnings() -> Iterator[None]:
             del warnings.filters[place]  # type: ignore[attr-defined]
 
 
-__all__ = ["Dump", "LoadError", "Loaded", "Realm", "dump", "load"]
+__all__ = ["Dump", "LoadError", "Loaded", "NamespaceInfo", "dump", "load"]
 
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
 _LONGEST_NUMBERED = 2 << 20
@@ -105,7 +105,7 @@ class Dump:
 
 def dump(
     values: Mapping[str, Any],
-    realm: Realm,
+    realm: NamespaceInfo,
     *,
     follow: Follow | None = None,
     home: Home = lambda _thing: {},
@@ -183,7 +183,7 @@ class _Writer:
 
     def __init__(
         self,
-        realm: Realm,
+        realm: NamespaceInfo,
         more: _More,
         failed: dict[str, Exception],
         whole: set[Hashable],
@@ -414,7 +414,7 @@ class Loaded:
 def load(
     stream: bytes,
     buffers: Sequence[Any],
-    realm: Realm,
+    realm: NamespaceInfo,
     live: Live | None = None,
     first: Callable[[dict[str, Any]], None] = lambda _facts: None,
 ) -> Loaded:
@@ -428,7 +428,11 @@ def load(
 
 
 def _load(
-    stream: bytes, buffers: Sequence[Any], realm: Realm, live: Live | None, first: Callable[[dict[str, Any]], None]
+    stream: bytes,
+    buffers: Sequence[Any],
+    realm: NamespaceInfo,
+    live: Live | None,
+    first: Callable[[dict[str, Any]], None],
 ) -> Loaded:
     rebuilder = Rebuilder(realm)
     reading = _Reading(realm.namespace, first)
@@ -523,13 +527,13 @@ class _Reading:
 def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:
     if at_home:
         text = f"what came back cannot be read, at `{name}`: {type(error).__name__}: {error}"
-        return LoadError(text, mend=f"run the cell again with --skip {name}")
+        return LoadError(text, hint=f"run the cell again with --skip {name}")
     if isinstance(error, GpuReleaseError):
-        reason, mend = error.message, error.mend
+        reason, hint = error.message, error.hint
     elif isinstance(error, ModuleNotFoundError):
         reason = f"it needs the module {error.name}, which the cluster lacks"
-        mend = f"install it on the nodes, or hold the name back with --skip {name}"
+        hint = f"install it on the nodes, or hold the name back with --skip {name}"
     else:
         reason = f"{type(error).__name__}: {error}"
-        mend = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
-    return LoadError(f"`{name}` cannot be rebuilt on the node: {reason}", mend=mend)
+        hint = f"compare the package versions of kernel and cluster (jupyter gpu doctor), or use --skip {name}"
+    return LoadError(f"`{name}` cannot be rebuilt on the node: {reason}", hint=hint)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .pickler import GraphPickler, is_refused
-from .rebuild import Realm
+from .rebuild import NamespaceInfo
 
 _DEEPEST = 12
 _LONGEST_S = 1.0
@@ -17,7 +17,7 @@ _WIDEST = 2000
 _LONGEST_PATH = 60
 
 
-class Trouble(NamedTuple):
+class UnpicklablePart(NamedTuple):
     """``path`` as Python would write it (``cfg['lock']``), ``reason`` in the words of pickle."""
 
     path: str
@@ -28,22 +28,22 @@ class Trouble(NamedTuple):
 
 
 def find_trouble(
-    name: str, value: Any, realm: Realm, error: Exception | None = None, *, longest_s: float = _LONGEST_S
-) -> Trouble:
+    name: str, value: Any, realm: NamespaceInfo, error: Exception | None = None, *, longest_s: float = _LONGEST_S
+) -> UnpicklablePart:
     """The innermost part of ``value`` that fails; searches for at most ``longest_s`` seconds."""
     trouble = _Search(realm, longest_s).find(name, value, error)
     if len(trouble.path) > _LONGEST_PATH:  # deep inside of a library's object: of no use to the reader
-        return Trouble(name, trouble.reason)
+        return UnpicklablePart(name, trouble.reason)
     return trouble
 
 
 class _Search:
-    def __init__(self, realm: Realm, longest_s: float) -> None:
+    def __init__(self, realm: NamespaceInfo, longest_s: float) -> None:
         self._realm = realm
         self._deadline = time.monotonic() + longest_s
         self._seen: set[int] = set()
 
-    def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> Trouble:
+    def find(self, path: str, value: Any, error: Exception | None, depth: int = 0) -> UnpicklablePart:
         error = error or self._fails(value)
         self._seen.add(id(value))
         if depth < _DEEPEST and not is_refused(value):
@@ -55,7 +55,7 @@ class _Search:
                 part_error = self._fails(part)
                 if part_error is not None:
                     return self.find(part_path, part, part_error, depth + 1)
-        return Trouble(path, _reason(error))
+        return UnpicklablePart(path, _reason(error))
 
     def _fails(self, value: Any) -> Exception | None:
         pickler = GraphPickler(io.BytesIO(), self._realm, [])

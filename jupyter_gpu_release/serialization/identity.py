@@ -74,7 +74,7 @@ def function_of(ident: str) -> types.FunctionType | None:
     return _FUNCTIONS_BY_ID.get(ident) if ident else None
 
 
-class _Look:
+class _AttributeState:
     """A mapping of attributes as it was: the values themselves, and digests of those that can be changed in place."""
 
     def __init__(self, attributes: Mapping[str, Any], digest: Digest) -> None:
@@ -101,11 +101,11 @@ class Origins:
     """What arrived here by value, and how it looked then."""
 
     def __init__(self) -> None:
-        self._looks: weakref.WeakKeyDictionary[Any, _Look] = weakref.WeakKeyDictionary()
+        self._looks: weakref.WeakKeyDictionary[Any, _AttributeState] = weakref.WeakKeyDictionary()
 
     def remember(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
         """``thing`` (class or function) has just been rebuilt with these attributes."""
-        self._looks[thing] = _Look(attributes, digest)
+        self._looks[thing] = _AttributeState(attributes, digest)
 
     def __contains__(self, thing: Any) -> bool:
         return thing in self._looks

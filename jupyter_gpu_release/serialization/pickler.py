@@ -20,7 +20,7 @@ from cloudpickle import cloudpickle
 from . import exceptions, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id
 from .load_order import reads_while_rebuilt
-from .rebuild import Realm
+from .rebuild import NamespaceInfo
 from .reducers import stdlib, torch_distributed
 from .sharing.references import References
 from .small_values import GraphStream
@@ -42,7 +42,7 @@ class GraphPickler(cloudpickle.Pickler):
     def __init__(
         self,
         file: io.BytesIO,
-        realm: Realm,
+        realm: NamespaceInfo,
         buffers: list[Any],
         *,
         compact: bool = False,
@@ -221,7 +221,7 @@ def global_reads(code: types.CodeType) -> dict[str, None]:
     return found
 
 
-def digest(value: Any, realm: Realm, *, most_bytes: int | None = None) -> bytes | None:
+def digest(value: Any, realm: NamespaceInfo, *, most_bytes: int | None = None) -> bytes | None:
     """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled, or is
     larger than about ``most_bytes``.
     """

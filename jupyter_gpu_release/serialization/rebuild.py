@@ -62,7 +62,7 @@ def _without_hook(base: type) -> Iterator[None]:
 
 
 @dataclass
-class Realm:
+class NamespaceInfo:
     """Whose names these are. ``at_home``: the notebook's kernel (objects live in host memory), else a rank."""
 
     namespace: dict[str, Any]
@@ -116,7 +116,7 @@ RECEIVERS = {
 class Rebuilder:
     """Rebuilds functions and classes in one realm, for one graph."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: NamespaceInfo) -> None:
         self.realm = realm
         #: what the stream refers to by number
         self.targets: Any = ()

@@ -97,7 +97,7 @@ class MissingObject:
             raise AttributeError(name)
         what, reason = _what_and_why(self)
         text = f"{what} object that exists on the cluster only has no {name} here ({reason})"
-        raise MissingHereError(text, mend="use it in a %%gpu_train cell")
+        raise MissingHereError(text, hint="use it in a %%gpu_train cell")
 
     def __repr__(self) -> str:
         what, reason = _what_and_why(self)

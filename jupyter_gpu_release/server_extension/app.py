@@ -18,17 +18,17 @@ from ..protocol.config import hash_seed_for_kernel
 from . import metrics
 from .api import views
 from .api.handlers import HANDLERS
-from .audit import Record
+from .audit import ActionLog
 from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
-from .gateway import GatewayLine, Once, encoded
+from .gateway import GatewayConnection, LatestMemo, encoded
 from .models import (
     DOCUMENT_VERSION,
     GatewayState,
     Health,
-    Kept,
+    KeepReply,
     KernelsDocument,
     LocalGpu,
     Problem,
@@ -37,8 +37,8 @@ from .models import (
     choices_of,
 )
 from .monitoring.kernels import Watch, Watches
-from .monitoring.sampling import Looker, Sample, SampleLoop
-from .user_tokens import Identities
+from .monitoring.sampling import Sample, SampleLoop, Sampler
+from .user_tokens import UserConnections
 
 T = TypeVar("T", GpuCuller, GpuRelease)
 #: the policy of a server whose settings are wrong: looks, and never acts
@@ -66,18 +66,18 @@ class GpuReleaseExtension(ExtensionApp):
         assert serverapp is not None
         assert serverapp.event_logger is not None
         self._wrong: list[Problem] = []
-        self._cards: Once[Sample, list[LocalGpu]] = Once(lambda sample: encoded(views.gpu_rows(sample)))
+        self._cards: LatestMemo[Sample, list[LocalGpu]] = LatestMemo(lambda sample: encoded(views.gpu_rows(sample)))
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self._automatic = settings.automatic
-        self.gateway = GatewayLine(settings)
+        self.gateway = GatewayConnection(settings)
         self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
         self.gateway.on_change = lambda: self.record.changed("cluster")
-        self.identities = Identities(settings, self.gateway, self.gateway.on_change)
-        self.record = Record(serverapp.event_logger, self.culler.audit_log, parent=self)
+        self.identities = UserConnections(settings, self.gateway, self.gateway.on_change)
+        self.record = ActionLog(serverapp.event_logger, self.culler.audit_log, parent=self)
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
-        samples = SampleLoop(Looker(Nvml(), self.culler.device_files))
+        samples = SampleLoop(Sampler(Nvml(), self.culler.device_files))
         self.monitor = Monitor(
             self.culler, self.watches, samples, self.gateway, self.actor, self.record, serverapp.web_app.settings
         )
@@ -87,8 +87,8 @@ class GpuReleaseExtension(ExtensionApp):
         try:
             return kind(parent=self)
         except TraitError as error:
-            mend = f"correct c.{kind.__name__} in Jupyter's configuration and start the server again"
-            self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", mend))
+            hint = f"correct c.{kind.__name__} in Jupyter's configuration and start the server again"
+            self._wrong.append(Problem(what, f"c.{kind.__name__}: {error}; until then {instead}", hint))
             self.log.critical("GPU %s: c.%s: %s. Until that is corrected %s", what, kind.__name__, error, instead)
             return kind(log=self.log, **fallback)
 
@@ -140,7 +140,7 @@ class GpuReleaseExtension(ExtensionApp):
             state, cluster, choices = line.state(), line.shown.of(line.status), line.choices.of(line.status)
             usage = line.status.usage if line.status is not None else None
         except ForbiddenError as error:
-            state = GatewayState("refused", message=error.message, mend=error.mend)
+            state = GatewayState("refused", message=error.message, hint=error.hint)
             cluster, choices = None, choices_of(None)
             usage = None
         return ServerStatus(
@@ -167,16 +167,16 @@ class GpuReleaseExtension(ExtensionApp):
         self.note("release", kernel, user, result=f"{answer.freed_bytes} bytes")
         return answer
 
-    def keep(self, kernel: str, keep_s: float | None, user: str) -> Kept:
+    def keep(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
         """``POST kernels/<id>/keep``: the answer to a warning."""
         self._watch(kernel)
         span_s = float(self.culler.keep_time if keep_s is None else keep_s)
         track = self.monitor.tracks.get(kernel)
         if track is None:
-            raise ConflictError(f"kernel {kernel} is not watched yet", mend="try again in some seconds")
+            raise ConflictError(f"kernel {kernel} is not watched yet", hint="try again in some seconds")
         track.keep(time.monotonic() + span_s)
         self.note("keep", kernel, user, result=f"{span_s:.0f} s")
-        return Kept(kernel, span_s)
+        return KeepReply(kernel, span_s)
 
     def keep_lease(self, lease: str, until: float) -> None:
         """``POST leases/<id>/extend`` answers a warning, too: the policy leaves it alone until then (unix seconds)."""
@@ -187,7 +187,7 @@ class GpuReleaseExtension(ExtensionApp):
     def _watch(self, kernel: str) -> Watch:
         watch = self.watches.watches.get(kernel)
         if watch is None:
-            raise NoSuchRunError(f"this server has no kernel {kernel[:60]}", mend="GET kernels lists them")
+            raise NoSuchRunError(f"this server has no kernel {kernel[:60]}", hint="GET kernels lists them")
         return watch
 
     def problems(self, line: GatewayState | None = None) -> list[Problem]:
@@ -195,7 +195,7 @@ class GpuReleaseExtension(ExtensionApp):
         found = list(self._wrong)
         state = line or self.gateway.state()
         if state.state != "connected":
-            found.append(Problem("gateway", state.message, state.mend))
+            found.append(Problem("gateway", state.message, state.hint))
         if problem := self.monitor.samples.problem:
             found.append(Problem("nvml", f"GPUs of this machine are not seen: {problem}", _NVML_MEND))
         for card in self.monitor.sample.cards:

@@ -19,7 +19,7 @@ IDLE_POLICY, REQUEST, CHANGED = (f"{_PREFIX}/{name}/v1" for name in ("idle_polic
 _SCHEMAS = {IDLE_POLICY: "idle_policy.yaml", REQUEST: "request.yaml", CHANGED: "changed.yaml"}
 
 
-class Record(LoggingConfigurable):
+class ActionLog(LoggingConfigurable):
     """Writes all three. A log that cannot be written is said once and never stops an action."""
 
     def __init__(self, events: EventLogger, audit_log: str, **kwargs: Any) -> None:

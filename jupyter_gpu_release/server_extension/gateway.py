@@ -31,7 +31,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Once(Generic[K, V]):
+class LatestMemo(Generic[K, V]):
     """``make(record)``, remembered for the latest record (the very object: records never change)."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
@@ -61,7 +61,7 @@ _QUIET_S = 15.0
 _LEAST_GAP_S = 0.1
 
 
-class GatewayLine(LoggingConfigurable):
+class GatewayConnection(LoggingConfigurable):
     """Keeps the gateway's last status and its own state; :meth:`ask` is for requests of users."""
 
     def __init__(self, settings: GpuRelease, token_file: str = "") -> None:
@@ -84,8 +84,8 @@ class GatewayLine(LoggingConfigurable):
         #: the last status of the gateway that is connected now
         self.status: StatusDocument | None = None
         #: of :attr:`status`, for the answers that show it: its JSON, and what it lets a cell ask for
-        self.shown: Once[StatusDocument | None, StatusDocument | None] = Once(encoded)
-        self.choices: Once[StatusDocument | None, Choices] = Once(choices_of)
+        self.shown: LatestMemo[StatusDocument | None, StatusDocument | None] = LatestMemo(encoded)
+        self.choices: LatestMemo[StatusDocument | None, Choices] = LatestMemo(choices_of)
         #: the last status of any gateway, for what must not be forgotten while it is silent
         self.remembered: StatusDocument | None = None
         #: called with the seconds of each answer (metrics)
@@ -99,19 +99,19 @@ class GatewayLine(LoggingConfigurable):
         age_s = None if self._answered_s is None else now_s - self._answered_s
         error, url = self._error, self._client.target.url if self._client is not None else ""
         if error is None and self._client is None:
-            return GatewayState("none", message=_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+            return GatewayState("none", message=_NO_GATEWAY, hint=_NO_GATEWAY_MEND)
         if error is None:
             word = "connected" if age_s is not None else "unreachable"
             return GatewayState(word, url, "" if age_s is not None else "not asked yet", "", self._latency_s, age_s)
         word = "unreachable" if isinstance(error, GatewayUnavailableError) else "refused"
         next_s = max(0.0, self._next_s - now_s)
-        return GatewayState(word, url, error.message, error.mend, None, age_s, next_s)
+        return GatewayState(word, url, error.message, error.hint, None, age_s, next_s)
 
     async def ask(self, question: Callable[[AsyncGatewayClient], Awaitable[T]]) -> T:
         """Ask for somebody who waits. Raises :class:`GpuReleaseError` with the reason when there is no answer."""
         client = await self._connected()
         if client is None:
-            raise GatewayUnavailableError(_NO_GATEWAY, mend=_NO_GATEWAY_MEND)
+            raise GatewayUnavailableError(_NO_GATEWAY, hint=_NO_GATEWAY_MEND)
         try:
             return await question(client)
         except GatewayUnavailableError:
@@ -190,7 +190,7 @@ class GatewayLine(LoggingConfigurable):
 
     def _on_failure(self, error: GpuReleaseError) -> None:
         if self._error is None:
-            self.log.warning("GPU gateway: %s (%s)", error.message, error.mend)
+            self.log.warning("GPU gateway: %s (%s)", error.message, error.hint)
         else:
             self._backoff_s = min(self._backoff_s * 2, self._settings.max_backoff)
         self._error = error

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ..host.gpus import Card
+from ..host.gpus import Gpu
 from ..protocol.rest import StatusDocument
 from .monitoring.attribution import Owner
 from .monitoring.sampling import Sample
@@ -36,7 +36,7 @@ PASS_SECONDS = Histogram(
 )
 
 
-class Shown(Collector):
+class GpuMetrics(Collector):
     """Shows the last sample and the gateway's last status: what is not known now has no figure."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def _cluster(status: StatusDocument | None) -> Iterator[GaugeMetricFamily]:
     yield gpus
 
 
-def _cards(cards: Iterable[Card]) -> Iterator[GaugeMetricFamily]:
+def _cards(cards: Iterable[Gpu]) -> Iterator[GaugeMetricFamily]:
     memory = GaugeMetricFamily("jupyter_gpu_memory_bytes", "Device memory of a card", labels=["gpu", "kind"])
     use = GaugeMetricFamily("jupyter_gpu_utilization_ratio", "Use of a card from 0 to 1", labels=["gpu"])
     heat = GaugeMetricFamily("jupyter_gpu_temperature_celsius", "Temperature of a card", labels=["gpu"])
@@ -93,5 +93,5 @@ def _held(sample: Sample) -> GaugeMetricFamily:
     return family
 
 
-SHOWN = Shown()
+SHOWN = GpuMetrics()
 REGISTRY.register(SHOWN)

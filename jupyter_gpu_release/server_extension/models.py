@@ -15,7 +15,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     what: str
     message: str
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 class GatewayState(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class GatewayState(msgspec.Struct, frozen=True):
     state: str
     url: str = ""
     message: str = ""
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
     #: seconds that the last answer took
     latency_s: float | None = None
     #: seconds since the last answer; None: there was none
@@ -155,7 +155,7 @@ class Released(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeepReply(msgspec.Struct, frozen=True):
     """``POST kernels/<id>/keep``: the policy leaves this kernel alone for ``keep_s`` seconds."""
 
     kernel: str

@@ -13,27 +13,27 @@ from traitlets.config import LoggingConfigurable
 
 from ..errors import ForbiddenError
 from .config import GpuRelease
-from .gateway import GatewayLine
+from .gateway import GatewayConnection
 
 #: a line that nobody asked for so long is closed
 _UNUSED_S = 300.0
 _FIRST_LOOK_S = 2.0
 
 
-class Identities(LoggingConfigurable):
+class UserConnections(LoggingConfigurable):
     """The line for each identity: the server's own, or with ``c.GpuRelease.user_tokens`` one with the user's token.
 
     The gateway decides what each may see and do; a user without a token of her own gets nothing of the server's.
     """
 
-    def __init__(self, settings: GpuRelease, own: GatewayLine, on_change: Callable[[], None]) -> None:
+    def __init__(self, settings: GpuRelease, own: GatewayConnection, on_change: Callable[[], None]) -> None:
         super().__init__(parent=settings)
         self._settings = settings
         self._own = own
         self._on_change = on_change
-        self._lines: dict[str, _Used] = {}
+        self._lines: dict[str, _UserConnection] = {}
 
-    def line_of(self, username: str) -> GatewayLine:
+    def line_of(self, username: str) -> GatewayConnection:
         """The line that speaks for ``username``. Raises :class:`ForbiddenError` when there is no token for her."""
         if not self._settings.user_tokens:
             return self._own
@@ -42,17 +42,17 @@ class Identities(LoggingConfigurable):
             self._drop(username)
             raise ForbiddenError(
                 f"there is no token of the GPU cluster for {username} on this server",
-                mend=f"its operator puts one into c.GpuRelease.user_tokens, as the file {file.name}",
+                hint=f"its operator puts one into c.GpuRelease.user_tokens, as the file {file.name}",
             )
         used = self._lines.get(username)
         if used is None or used.task.done():
-            line = GatewayLine(self._settings, token_file=str(file))
+            line = GatewayConnection(self._settings, token_file=str(file))
             line.on_change = self._on_change
-            used = self._lines[username] = _Used(line)
+            used = self._lines[username] = _UserConnection(line)
         used.asked_s = time.monotonic()
         return used.line
 
-    async def seen_by(self, username: str) -> GatewayLine:
+    async def seen_by(self, username: str) -> GatewayConnection:
         """As :meth:`line_of`, for somebody who wants its last status: a new line gets a moment for its first look."""
         line = self.line_of(username)
         with contextlib.suppress(TimeoutError):
@@ -73,10 +73,10 @@ class Identities(LoggingConfigurable):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Used:
+class _UserConnection:
     """A user's line, and when it was last asked for; ends when that is long ago."""
 
-    def __init__(self, line: GatewayLine) -> None:
+    def __init__(self, line: GatewayConnection) -> None:
         self.line = line
         self.asked_s = time.monotonic()
         self.task = asyncio.create_task(self._run(), name="gateway of a user")

@@ -100,7 +100,7 @@ class BlobStore:
     def path_of(self, digest: str) -> Path:
         """Where the blob of this digest lies; raises :class:`StoreError` for what is no digest."""
         if not is_digest(digest):
-            raise StoreError(f"{digest!r} is not the digest of a blob", mend="the file that names it was altered")
+            raise StoreError(f"{digest!r} is not the digest of a blob", hint="the file that names it was altered")
         return self.root / digest[:2] / digest
 
     def has(self, digest: str) -> bool:
@@ -329,14 +329,14 @@ def _digest_by_mapping(view: memoryview) -> str:
 def _check_owner(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid != os.geteuid():
         text = f"{path} belongs to user {facts.st_uid}, not to this one: not used"
-        raise StoreError(text, mend="check who writes there")
+        raise StoreError(text, hint="check who writes there")
 
 
 def _unreadable(path: Path, error: OSError, used_by: Path | None) -> StoreError:
     wanted = f", which {used_by} refers to" if used_by is not None else ""
-    mend = "is the store mounted here? If the file was removed, run the cell again"
-    return StoreError(f"cannot read {path}{wanted}: {error.strerror}", mend=mend)
+    hint = "is the store mounted here? If the file was removed, run the cell again"
+    return StoreError(f"cannot read {path}{wanted}: {error.strerror}", hint=hint)
 
 
 def _damaged(path: Path, why: str) -> StoreError:
-    return StoreError(f"{path} is damaged: {why}", mend="run the cell again; look at the filesystem's health")
+    return StoreError(f"{path} is damaged: {why}", hint="run the cell again; look at the filesystem's health")

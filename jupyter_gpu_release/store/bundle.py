@@ -110,10 +110,10 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
 def _survey(store: Path, paths: RunPaths, exported_by: str) -> tuple[BundleHead, bytes]:
     """What the bundle has, and the manifest: what is learnt of a run late is written into it when the run is over."""
     if paths.folder.is_symlink():
-        raise StoreError(f"{paths.folder} is a symbolic link: not exported", mend="export it where it really is")
+        raise StoreError(f"{paths.folder} is a symbolic link: not exported", hint="export it where it really is")
     manifest = read_manifest(paths)
     if not RunState.of(manifest["state"]).is_terminal:
-        raise StoreError(f"the run is {manifest['state']}: not exported", mend="wait until it is over")
+        raise StoreError(f"the run is {manifest['state']}: not exported", hint="wait until it is over")
     check_graphs(paths, manifest)
     files, left_out, content = [], [], b""
     for path in _walk(paths.folder):
@@ -138,9 +138,9 @@ def check_graphs(paths: RunPaths, manifest: dict[str, object]) -> None:
         return
     name = str(values.get("file", ""))
     if not re.fullmatch(r"[a-z]+\.graph", name):
-        raise StoreError(f"{paths.manifest} names {name[:80]!r} as the file of the values", mend="it was altered")
+        raise StoreError(f"{paths.manifest} names {name[:80]!r} as the file of the values", hint="it was altered")
     if digest_in(paths.folder / name) != values.get("digest"):
-        raise StoreError(f"{paths.folder / name} is not what the run's manifest says", mend="it was altered or torn")
+        raise StoreError(f"{paths.folder / name} is not what the run's manifest says", hint="it was altered or torn")
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -175,10 +175,10 @@ def _pieces(path: Path) -> Iterator[bytes]:
     try:
         descriptor = open_plain(path, os.O_NOFOLLOW)
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}", mend="is the store whole and mounted?") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}", hint="is the store whole and mounted?") from error
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_uid != os.geteuid():
-            raise StoreError(f"{path} belongs to another user: not exported", mend="check who writes there")
+            raise StoreError(f"{path} belongs to another user: not exported", hint="check who writes there")
         while piece := file.read(STEP_BYTES):
             yield piece
 
@@ -241,7 +241,7 @@ class BundleReader:
             version = msgspec.json.decode(raw, type=_Versioned).schema_version
             if version > BUNDLE_VERSION:
                 text = f"it has schema_version {version}, this package reads up to {BUNDLE_VERSION}"
-                raise self._refusal(text, mend="upgrade jupyter_gpu_release")
+                raise self._refusal(text, hint="upgrade jupyter_gpu_release")
             head = msgspec.json.decode(raw, type=BundleHead)
         except msgspec.MsgspecError as error:
             raise self._refusal(f"bundle.json is damaged: {error}") from error
@@ -263,8 +263,8 @@ class BundleReader:
             raise self._refusal("it is cut short")
         return found
 
-    def _refusal(self, why: str, *, mend: str = "ask for it again: `jupyter gpu runs export RUN`") -> RequestError:
-        return RequestError(f"{self._name} is not imported: {why}", mend=mend)
+    def _refusal(self, why: str, *, hint: str = "ask for it again: `jupyter gpu runs export RUN`") -> RequestError:
+        return RequestError(f"{self._name} is not imported: {why}", hint=hint)
 
 
 class _Versioned(msgspec.Struct):
@@ -287,7 +287,7 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 def incoming_folder(store: Path, name: str) -> Path:
     """Where the import called ``name`` is unpacked; raises :class:`RequestError` for what is no such name."""
     if not _NAME.fullmatch(name):
-        raise RequestError(f"{name[:40]!r} is not the name of an import", mend="`jupyter gpu runs import FILE`")
+        raise RequestError(f"{name[:40]!r} is not the name of an import", hint="`jupyter gpu runs import FILE`")
     return store / "incoming" / name
 
 
@@ -311,7 +311,7 @@ def unpack(store: Path, reader: BundleReader) -> str:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreError(
-            f"cannot unpack into {folder}: {error.strerror}", mend="check rights and free space"
+            f"cannot unpack into {folder}: {error.strerror}", hint="check rights and free space"
         ) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -325,7 +325,7 @@ def _check_space(store: Path, reader: BundleReader) -> None:
     free, needed = facts.f_bavail * facts.f_frsize, reader.head.total_bytes
     if needed > free:
         raise StoreError(
-            f"the import needs {needed} bytes in {store}, and {free} are free", mend="make room: `jupyter gpu gc`"
+            f"the import needs {needed} bytes in {store}, and {free} are free", hint="make room: `jupyter gpu gc`"
         )
 
 

@@ -70,7 +70,7 @@ def make_private_folder(path: Path) -> None:
     try:
         _make_folder(path)
     except OSError as error:
-        raise StoreError(f"cannot make the folder {path}: {error.strerror}", mend=_MEND) from error
+        raise StoreError(f"cannot make the folder {path}: {error.strerror}", hint=_MEND) from error
 
 
 def _make_folder(path: Path) -> None:
@@ -132,7 +132,7 @@ def write_error(path: Path, error: OSError, size_bytes: int | None = None, *, af
     if is_full:
         needed = f"{format_bytes(size_bytes)} are needed, " if size_bytes is not None else ""
         parts.append(f" ({needed}{_free(path)} are free)")
-    return StoreError("".join(parts), mend=_FULL if is_full else _MEND)
+    return StoreError("".join(parts), hint=_FULL if is_full else _MEND)
 
 
 def _free(path: Path) -> str:

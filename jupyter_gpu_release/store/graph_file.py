@@ -28,7 +28,7 @@ from ..errors import StoreError
 from .blobs import BlobStore
 from .digests import digest_of
 from .files import Chunk, open_plain, write_atomic
-from .layout import RunPaths, blobs_beside
+from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
 from .run_folders import why_collected
 
@@ -37,7 +37,7 @@ _MAGIC_1 = b"jgr-graph-1\n"
 TAIL = struct.Struct("<QQ16s")
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class BufferEntry(msgspec.Struct, frozen=True, array_like=True):
     """One buffer: at ``at`` in the file with its CRC-32, or a ``blob``."""
 
     length: int
@@ -49,12 +49,12 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 class Index(msgspec.Struct, frozen=True, array_like=True):
     """Version 2. ``stream_digest``: blake2b-128 of a stream that lies in the file (a blob's name is its digest)."""
 
-    stream: Place
+    stream: BufferEntry
     stream_digest: bytes
-    buffers: list[Place]
+    buffers: list[BufferEntry]
 
 
-class _Place1(msgspec.Struct, frozen=True, array_like=True):
+class _BufferEntry1(msgspec.Struct, frozen=True, array_like=True):
     at: int
     length: int
     #: None: in a linked file, where its own index knows it
@@ -66,7 +66,7 @@ class _Place1(msgspec.Struct, frozen=True, array_like=True):
 class _Index1(msgspec.Struct, frozen=True, array_like=True):
     stream: tuple[int, int]
     stream_digest: bytes
-    buffers: list[_Place1]
+    buffers: list[_BufferEntry1]
     #: sizes of the linked files (the very first files have no such list)
     links: list[int] = []
 
@@ -96,7 +96,7 @@ def read_tail(path: Path, head: bytes, tail: bytes, size: int) -> Tail:
     magic = bytes(head[: len(MAGIC)])
     if size < len(MAGIC) + TAIL.size or magic not in (MAGIC, _MAGIC_1):
         if magic[:10] == MAGIC[:10] and size > len(MAGIC) + TAIL.size:
-            raise StoreError(f"{path} was written by a newer version", mend="upgrade jupyter_gpu_release")
+            raise StoreError(f"{path} was written by a newer version", hint="upgrade jupyter_gpu_release")
         raise damaged(path, "it is no graph file, or cut short")
     at, length, mark = TAIL.unpack(tail)
     if mark != magic.ljust(16) or at + length + TAIL.size != size:
@@ -112,9 +112,9 @@ def read_index(path: Path, version: int, raw: bytes) -> Contents:
         old = msgspec.msgpack.decode(raw, type=_Index1)
     except msgspec.DecodeError as error:
         raise damaged(path, f"its index cannot be read ({error})") from error
-    places = [Place(place.length, place.at, place.crc or 0) for place in old.buffers]
+    places = [BufferEntry(place.length, place.at, place.crc or 0) for place in old.buffers]
     linked = {number: (place.file, old.links[place.file - 1]) for number, place in enumerate(old.buffers) if place.file}
-    stream = Place(old.stream[1], old.stream[0])
+    stream = BufferEntry(old.stream[1], old.stream[0])
     return Contents(Index(stream, old.stream_digest, places), linked)
 
 
@@ -130,7 +130,7 @@ def short_digest(data: bytes) -> bytes:
 
 def damaged(path: Path, why: str) -> StoreError:
     """The error for a file that is not what its writer wrote."""
-    return StoreError(f"{path} is damaged: {why}", mend="run the cell again; look at the filesystem's health")
+    return StoreError(f"{path} is damaged: {why}", hint="run the cell again; look at the filesystem's health")
 
 
 ALIGNMENT = 64
@@ -174,7 +174,7 @@ def write_graph(
 
 
 def _store_of(path: Path) -> BlobStore | None:
-    folder = blobs_beside(path)
+    folder = blobs_folder_beside(path)
     return None if folder is None else BlobStore(folder)
 
 
@@ -194,10 +194,10 @@ class _Layout:
     def chunks(self) -> Iterator[Chunk]:
         yield MAGIC
         at = len(MAGIC)
-        places: list[Place] = []
+        places: list[BufferEntry] = []
         for view, blob in self._parts:
             if blob:
-                places.append(Place(len(view), blob=blob))
+                places.append(BufferEntry(len(view), blob=blob))
                 continue
             gap = -at % ALIGNMENT
             at += gap
@@ -208,7 +208,7 @@ class _Layout:
                 piece = bytes(view[offset : offset + BLOB_BYTES])
                 crc = zlib.crc32(piece, crc)
                 yield piece
-            places.append(Place(length, at, crc))
+            places.append(BufferEntry(length, at, crc))
             at += length
         index = msgspec.msgpack.encode(Index(places[0], self._stream_digest, places[1:]))
         yield index
@@ -290,11 +290,11 @@ class _Buffers:
         self._store = store
         self._linked: dict[int, memoryview] = {}
 
-    def view(self, place: Place, linked: tuple[int, int] | None) -> memoryview:
+    def view(self, place: BufferEntry, linked: tuple[int, int] | None) -> memoryview:
         if place.blob:
             if self._store is None:
                 text = f"{self._path} refers to blobs of a store, but lies in no store's runs/ folder"
-                raise StoreError(text, mend="open it where it was written, or import it with `jupyter gpu runs import`")
+                raise StoreError(text, hint="open it where it was written, or import it with `jupyter gpu runs import`")
             return memoryview(self._store.open(place.blob, place.length, used_by=self._path))
         whole = self._view if linked is None else self._linked_file(*linked)
         return whole[place.at : place.at + place.length]
@@ -333,7 +333,7 @@ def _map(path: Path) -> GraphMap:
         facts = os.fstat(descriptor)
         if facts.st_uid != os.geteuid():
             text = f"{path} belongs to user {facts.st_uid}, not to this one: not loaded"
-            raise StoreError(text, mend="check who writes there")
+            raise StoreError(text, hint="check who writes there")
         if not facts.st_size:
             raise damaged(path, "it is empty")
         # cold mapped pages fault in at 0.8 GB/s, read ahead they come at 2.8
@@ -349,5 +349,5 @@ def _unreadable(path: Path, error: OSError) -> StoreError:
     gone = why_collected(RunPaths(path.parent)) if isinstance(error, FileNotFoundError) else ""
     if gone:
         text = f"the results of run {path.parent.name} were removed from the store ({gone})"
-        return StoreError(text, mend="run the cell again; `--pin` keeps a run's results for good")
-    return StoreError(f"cannot read {path}: {error.strerror}", mend="is the store mounted here?")
+        return StoreError(text, hint="run the cell again; `--pin` keeps a run's results for good")
+    return StoreError(f"cannot read {path}: {error.strerror}", hint="is the store mounted here?")

@@ -47,16 +47,16 @@ def read_identity(store: Path) -> str:
         return ""
     except OSError as error:
         raise StoreError(
-            f"cannot read {path}: {error.strerror}", mend="check the filesystem, and who owns it"
+            f"cannot read {path}: {error.strerror}", hint="check the filesystem, and who owns it"
         ) from error
     except msgspec.MsgspecError as error:
-        mend = f"bring it back from a backup; `: > '{path}'` takes what lies there as it is"
-        raise StoreError(f"{path} is damaged: {error}", mend=mend) from error
+        hint = f"bring it back from a backup; `: > '{path}'` takes what lies there as it is"
+        raise StoreError(f"{path} is damaged: {error}", hint=hint) from error
     if found is None:
         return ""
     if found.schema_version > _VERSION:
         text = f"{path} has schema_version {found.schema_version}, this package reads up to {_VERSION}"
-        raise StoreError(text, mend="upgrade jupyter_gpu_release")
+        raise StoreError(text, hint="upgrade jupyter_gpu_release")
     return found.id
 
 
@@ -104,7 +104,7 @@ def check_identity(store: Path, wanted: str = "") -> None:
     _read[str(store)] = found, stamp
     if found != wanted:
         what = f"is another store ({FILE} says {found})" if found else f"is not the store (it has no {FILE})"
-        raise StoreError(f"what lies at {store} {what}: nothing is written there", mend=mend_of(store))
+        raise StoreError(f"what lies at {store} {what}: nothing is written there", hint=hint_of(store))
 
 
 def _stamp(store: Path) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ def _stamp(store: Path) -> tuple[int, ...]:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
-def mend_of(store: Path) -> str:
+def hint_of(store: Path) -> str:
     """What to do where another store lies there, or none."""
     accept = f"`: > '{store / FILE}'`, then `jupyter gpu stop` and `start`"
     return f"is it mounted? To begin anew with what lies there: {accept}"

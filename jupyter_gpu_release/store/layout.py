@@ -76,7 +76,7 @@ class RunPaths:
     def of(cls, store: Path, run: str) -> RunPaths:
         """Paths of ``run`` in ``store``; refuses what is not a run id (it becomes a folder name)."""
         if not is_run_id(run):
-            raise StoreError(f"{run!r} is not a run id", mend="list them with `jupyter gpu runs`")
+            raise StoreError(f"{run!r} is not a run id", hint="list them with `jupyter gpu runs`")
         return cls(store / "runs" / run)
 
 
@@ -85,7 +85,7 @@ def blobs_folder(store: Path) -> Path:
     return store / "blobs"
 
 
-def blobs_beside(path: Path) -> Path | None:
+def blobs_folder_beside(path: Path) -> Path | None:
     """The blobs of the store in whose ``runs/<run id>/`` this file lies (at any depth); None when it lies in none."""
     for folder in path.parents:
         if folder.parent.name == "runs" and is_run_id(folder.name):

@@ -41,7 +41,7 @@ def run_folders(store: Path) -> Iterator[Path]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(f"cannot list {store / 'runs'}: {error.strerror}", mend="is the store mounted?") from error
+        raise StoreError(f"cannot list {store / 'runs'}: {error.strerror}", hint="is the store mounted?") from error
     for entry in entries:
         if is_run_id(entry.name) and entry.is_dir(follow_symlinks=False):
             yield Path(entry.path)

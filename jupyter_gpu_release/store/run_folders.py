@@ -27,7 +27,7 @@ def require_store(store: Path) -> None:
     It is never made anew in its place: what is written there would be hidden when it comes back.
     """
     if not (store / "runs").is_dir():
-        raise StoreError(f"the store {store} is not there", mend="is it mounted?")
+        raise StoreError(f"the store {store} is not there", hint="is it mounted?")
     check_identity(store)
 
 
@@ -56,7 +56,7 @@ def read_manifest(paths: RunPaths) -> dict[str, Any]:
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise StoreError(
             f"{paths.manifest} has schema_version {version}, this package reads up to {SCHEMA_VERSION}",
-            mend="upgrade jupyter_gpu_release",
+            hint="upgrade jupyter_gpu_release",
         )
     return document
 

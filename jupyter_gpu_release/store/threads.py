@@ -70,7 +70,7 @@ class StoreThreads:
         if not future.done():
             self.forget(future)
             raise StoreSilentError(
-                f"the store has not answered for {limit_s:g} s", mend="look at its file server, and at the mount"
+                f"the store has not answered for {limit_s:g} s", hint="look at its file server, and at the mount"
             )
         return future.result()
 

@@ -22,12 +22,12 @@ from ..serialization import codec
 from ..serialization.diagnosis import find_trouble
 from ..serialization.process_state import environment
 from ..serialization.process_state.local_modules import is_state, place_of
-from ..serialization.rebuild import Realm
+from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
 from .away_modules import AwayModules
 from .lineage import ResultOrigins, used_inputs
 from .modules import LocalModules, imported_in, loaded_submodules
-from .selection import Awaits, Choice, Selection, placeholder
+from .selection import Awaits, NameChoice, Selection, placeholder
 
 
 def check_gather(names: Iterable[str], facts: CellFacts, sent: Collection[str], codes: Iterable[CodeType]) -> None:
@@ -43,8 +43,8 @@ def check_gather(names: Iterable[str], facts: CellFacts, sent: Collection[str], 
     for name in unknown:
         if name not in stored:
             close = difflib.get_close_matches(name, sorted(known), n=1)
-            mend = f"did you mean {close[0]}?" if close else "gather a name that every rank makes"
-            raise OptionError(f"--gather {name}: the cell makes no such name", mend=mend)
+            hint = f"did you mean {close[0]}?" if close else "gather a name that every rank makes"
+            raise OptionError(f"--gather {name}: the cell makes no such name", hint=hint)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -58,7 +58,7 @@ _MOST_TROUBLES = 5
 
 
 @dataclass
-class Prepared:
+class CapturedInputs:
     """A cell ready to be sent. Keep it until its values are applied: it holds the originals of the inputs."""
 
     #: for CellPayload
@@ -123,10 +123,10 @@ class Prepared:
         self.sent = [replace(each, name=labels.get(each.name, each.name)) for each in self.sent]
 
 
-class Collector:
+class InputCapture:
     """Takes from ``names`` what is to be sent; one per process."""
 
-    def __init__(self, names: dict[str, Any], realm: Realm) -> None:
+    def __init__(self, names: dict[str, Any], realm: NamespaceInfo) -> None:
         self._names = names
         self._realm = realm
         self._modules = LocalModules()
@@ -145,13 +145,13 @@ class Collector:
     def collect(
         self,
         facts: CellFacts,
-        choice: Choice,
+        choice: NameChoice,
         ledger: DeviceLedger,
         *,
         ambient: bytes,
         more: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> Prepared:
+    ) -> CapturedInputs:
         """Find and serialise what code with these ``facts`` needs, and ``more``, which no name of the process holds.
 
         ``labels``: what people call those names.
@@ -181,7 +181,7 @@ class Collector:
         prepared.call_by(labels or {})
         return prepared
 
-    def _add_environment(self, prepared: Prepared, choice: Choice) -> None:
+    def _add_environment(self, prepared: CapturedInputs, choice: NameChoice) -> None:
         own = environment.set_since_start(but=choice.environment)
         prepared.env = {name: value for name, value in own.values.items() if value is not None}
         prepared.unset = [name for name, value in own.values.items() if value is None]
@@ -217,18 +217,18 @@ class Collector:
         named = "; ".join(map(str, troubles[:_MOST_TROUBLES]))
         more = f" (and {len(troubles) - _MOST_TROUBLES} more)" if len(troubles) > _MOST_TROUBLES else ""
         names = ",".join(needed[:_MOST_TROUBLES])
-        mend = f"make it inside the cell, or hold it back with --skip {names}"
-        mend = "make it inside the function" if labels else mend
-        mends = [error.mend if isinstance(error := failed[name], CannotSendError) else mend for name in needed]
-        raise CannotSendError(f"cannot send {named}{more}", mend="; ".join(dict.fromkeys(mends)))
+        hint = f"make it inside the cell, or hold it back with --skip {names}"
+        hint = "make it inside the function" if labels else hint
+        mends = [error.hint if isinstance(error := failed[name], CannotSendError) else hint for name in needed]
+        raise CannotSendError(f"cannot send {named}{more}", hint="; ".join(dict.fromkeys(mends)))
 
-    def _prepared(self, facts: CellFacts, choice: Choice, selection: Selection, dump: codec.Dump) -> Prepared:
+    def _prepared(self, facts: CellFacts, choice: NameChoice, selection: Selection, dump: codec.Dump) -> CapturedInputs:
         added = self._modules.added_paths()
         known = dump.modules | imported_in(dump.codes)
         shipped, local, notes = self._modules.ship(facts.modules | known, added)
         sent = _sent(selection, dump)
         notes += dump.notes("was sent")
-        return Prepared(
+        return CapturedInputs(
             out=choice.out,
             skip=choice.skip,
             reevaluate=selection.reevaluate(),

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Place:
+class CellLocation:
     """Facts about the cell that is being run. ``line_offset``: lines of the cell above the body."""
 
     notebook: str = ""
@@ -33,11 +33,11 @@ class Workdir:
     asked: bool = False
 
 
-def locate(shell: Any, body: str, *, is_cell: bool) -> Place:
+def locate(shell: Any, body: str, *, is_cell: bool) -> CellLocation:
     """Find out where the code being run comes from; works in kernels and in a plain IPython."""
     parent = _parent(shell)
     raw = parent.get("content", {}).get("code") or _last_input(shell)
-    return Place(
+    return CellLocation(
         notebook=find_notebook(shell.user_ns),
         cell=str(parent.get("metadata", {}).get("cellId") or ""),
         kernel=find_kernel(getattr(getattr(shell, "kernel", None), "config", {})),

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import CannotSendError, GpuReleaseError, StillTrainingError
 from ..protocol.runs import RunView
 from ..protocol.states import RunState
-from ..serialization.sharing.replace import Exchange
+from ..serialization.sharing.replace import ReferenceReplacer
 from ..units import format_seconds
 
 _ABSENT = object()
@@ -52,8 +52,8 @@ class AwaitedRun:
         """The error for a use of the name."""
         text = f"`{name}`: {self.says(name)}"
         if self.is_over:
-            return StillTrainingError(text, mend=f"use `{name}`")
-        return StillTrainingError(text, mend=f"%gpu_wait {self.run} waits for it")
+            return StillTrainingError(text, hint=f"use `{name}`")
+        return StillTrainingError(text, hint=f"%gpu_wait {self.run} waits for it")
 
 
 class Unreturned(AwaitedRun):
@@ -74,7 +74,7 @@ class Unreturned(AwaitedRun):
 
     def refuse(self, name: str) -> GpuReleaseError:
         """The error for a use of the name."""
-        return CannotSendError(self.says(name), mend="make it in a plain cell, or use it in the cell that makes it")
+        return CannotSendError(self.says(name), hint="make it in a plain cell, or use it in the cell that makes it")
 
 
 class Pending:
@@ -192,7 +192,7 @@ class PendingNames:
                 self._set(name, value)
         found = {id(p): (p, values[name]) for name, p in self._pending.items() if name in values}
         if found:
-            Exchange(found).names(self._namespace, but=_NOT_WALKED)
+            ReferenceReplacer(found).names(self._namespace, but=_NOT_WALKED)
         self._before.clear()
         return missing
 

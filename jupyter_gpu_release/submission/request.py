@@ -20,11 +20,11 @@ from ..protocol.cell import INLINE_LIMIT_BYTES, CellPayload, CellSource, Graph
 from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
-from .capture import Prepared
+from .capture import CapturedInputs
 from .front_end import find_front_end
 from .lineage import with_large_digests
-from .location import Place, find_workdir
-from .selection import Choice
+from .location import CellLocation, find_workdir
+from .selection import NameChoice
 
 if TYPE_CHECKING:
     from ..store.layout import RunPaths
@@ -41,7 +41,7 @@ class Cell:
 
     body: str
     options: RunOptions
-    place: Place
+    place: CellLocation
     in_terminal: bool = False
     #: the file name that the kernel would give it as a plain cell
     filename: str = ""
@@ -64,7 +64,7 @@ class Submission:
     """A request ready to be sent, and the folder that was made for it (None: nothing is on the store)."""
 
     request: RunRequest
-    prepared: Prepared
+    prepared: CapturedInputs
     paths: RunPaths | None = field(default=None)
     _kept_at: float = field(default=float("-inf"))
 
@@ -82,9 +82,9 @@ class Submission:
             shutil.rmtree(self.paths.folder, ignore_errors=True)
 
 
-def choice_of(options: RunOptions) -> Choice:
+def choice_of(options: RunOptions) -> NameChoice:
     """What the options say about names."""
-    return Choice(
+    return NameChoice(
         include=None if options.send is None else list(options.send),
         include_more=list(options.send_more),
         out=None if options.out is None else list(options.out),
@@ -112,11 +112,11 @@ def find_store(own: str, named_by_gateway: str, *, configured: bool, ident: str 
     if own and own != named_by_gateway:
         raise StoreError(
             f"large values go through the store, and JUPYTER_GPU_STORE names {store}, which is no folder here",
-            mend=f"set JUPYTER_GPU_STORE to where this kernel sees {named_by_gateway}, the store of the cluster",
+            hint=f"set JUPYTER_GPU_STORE to where this kernel sees {named_by_gateway}, the store of the cluster",
         )
     raise StoreError(
         f"large values go through the store, and the store {store} cannot be seen from this kernel",
-        mend="mount the shared filesystem here and name its path in JUPYTER_GPU_STORE",
+        hint="mount the shared filesystem here and name its path in JUPYTER_GPU_STORE",
     )
 
 
@@ -124,12 +124,12 @@ def _refuse_other(store: Path, of_cluster: Path) -> None:
     if os.path.isdir(of_cluster) and not os.path.samefile(store, of_cluster):
         raise StoreError(
             f"JUPYTER_GPU_STORE names {store}, but the store of this cluster is {of_cluster}",
-            mend=f"unset JUPYTER_GPU_STORE, or set it to {of_cluster}",
+            hint=f"unset JUPYTER_GPU_STORE, or set it to {of_cluster}",
         )
 
 
 def make_submission(
-    cell: Cell, prepared: Prepared, session: str, find: Callable[[], Path], sources: Sequence[CellSource] = ()
+    cell: Cell, prepared: CapturedInputs, session: str, find: Callable[[], Path], sources: Sequence[CellSource] = ()
 ) -> Submission:
     """Write large inputs to the store that ``find`` finds and build the request.
 
@@ -140,7 +140,7 @@ def make_submission(
     return Submission(_request(cell, prepared, session, run, inputs, sources), prepared, paths)
 
 
-def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tuple[Graph, RunPaths | None]:
+def _place_inputs(prepared: CapturedInputs, find: Callable[[], Path], run: str) -> tuple[Graph, RunPaths | None]:
     if prepared.total_bytes <= INLINE_LIMIT_BYTES:
         return Graph(stream=prepared.stream, buffers=[bytes(buffer) for buffer in prepared.buffers]), None
     from ..store.graph_file import blobs_of_buffers, write_graph
@@ -151,7 +151,7 @@ def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tup
     if not os.access(store, os.W_OK | os.X_OK):
         raise StoreError(
             f"the cell's inputs are too large for a message, and the store {store} cannot be written from this kernel",
-            mend="mount it writable, or name the path where it is writable in JUPYTER_GPU_STORE",
+            hint="mount it writable, or name the path where it is writable in JUPYTER_GPU_STORE",
         )
     paths = create_run_folder(store, run)
     try:
@@ -165,7 +165,7 @@ def _place_inputs(prepared: Prepared, find: Callable[[], Path], run: str) -> tup
 
 
 def _request(
-    cell: Cell, prepared: Prepared, session: str, run: str, inputs: Graph, sources: Sequence[CellSource]
+    cell: Cell, prepared: CapturedInputs, session: str, run: str, inputs: Graph, sources: Sequence[CellSource]
 ) -> RunRequest:
     options, place = cell.options, cell.place
     return RunRequest(
@@ -180,7 +180,7 @@ def _request(
     )  # fmt: skip
 
 
-def _payload(cell: Cell, prepared: Prepared, inputs: Graph, sources: Sequence[CellSource]) -> CellPayload:
+def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Sequence[CellSource]) -> CellPayload:
     options, place = cell.options, cell.place
     workdir = find_workdir(options.workdir)
     return CellPayload(
@@ -203,9 +203,9 @@ def exported(keys: tuple[str, ...]) -> dict[str, str]:
     """
     for key in keys:
         if key == "JUPYTER_GPU_TOKEN":
-            raise OptionError(f"--export {key}: a cell does not get your token for the gateway", mend="leave it out")
+            raise OptionError(f"--export {key}: a cell does not get your token for the gateway", hint="leave it out")
         if key not in os.environ:
             raise OptionError(
-                f"--export {key}: this kernel has no such environment variable", mend=f"set it, or write --env {key}=…"
+                f"--export {key}: this kernel has no such environment variable", hint=f"set it, or write --env {key}=…"
             )
     return {key: os.environ[key] for key in keys}

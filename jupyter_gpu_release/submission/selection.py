@@ -81,7 +81,7 @@ class Ways:
 
 
 @dataclass(frozen=True)
-class Choice:
+class NameChoice:
     """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
     ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
     ``environment``: variables of ``--env`` and ``--export``; ``implicit_bytes``: how much goes along where any name
@@ -102,7 +102,7 @@ class Choice:
     @classmethod
     def of(
         cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
-    ) -> Choice:
+    ) -> NameChoice:
         """From the options' words; a ``+`` before a name of ``--in`` means *in addition*."""
         words = list(send) if send is not None else []
         exact = [word for word in words if not word.startswith("+")]
@@ -127,7 +127,7 @@ class Selection:
         self,
         namespace: dict[str, Any],
         facts: CellFacts,
-        choice: Choice,
+        choice: NameChoice,
         ledger: DeviceLedger,
         awaits: Awaits = placeholder,
     ) -> None:
@@ -160,12 +160,12 @@ class Selection:
     def _refuse_unknown(self) -> None:
         for name in sorted(self._chosen):
             if name not in self._namespace or is_machinery(name):
-                raise OptionError(f"--in {name}: the notebook has no such name", mend="check the spelling")
+                raise OptionError(f"--in {name}: the notebook has no such name", hint="check the spelling")
         for name in sorted(self._facts.reads & HISTORY - self._skipped):
             if name in self._namespace and self._choice.include is None:
                 raise CannotSendError(
                     f"`{name}` is this session's whole history, it stays in the kernel",
-                    mend="give the value a name before the cell (x = Out[3]) and use that",
+                    hint="give the value a name before the cell (x = Out[3]) and use that",
                 )
 
     def first(self) -> dict[str, Any]:

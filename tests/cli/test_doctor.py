@@ -16,7 +16,7 @@ from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.local_cluster.gpus import Hardware
-from jupyter_gpu_release.local_cluster.launch_spec import KeeperPlan, make_runtime_folder
+from jupyter_gpu_release.local_cluster.launch_spec import LaunchSpec, make_runtime_folder
 from jupyter_gpu_release.local_cluster.preflight import begin_store
 from jupyter_gpu_release.local_cluster.start import stop_embedded
 
@@ -55,7 +55,7 @@ def test_a_home_that_cannot_be_made_is_broken(tmp_path: Path) -> None:
     (finding,) = check_home(HomePaths(tmp_path / "file" / "home"))
     assert finding.level == BROKEN
     assert f"{tmp_path / 'file'} is no folder" in finding.finding
-    assert "JUPYTER_GPU_HOME" in finding.mend
+    assert "JUPYTER_GPU_HOME" in finding.hint
 
 
 def test_what_start_finds_open_it_closes(own_home: HomePaths) -> None:
@@ -80,7 +80,7 @@ def test_every_broken_finding_has_a_mend(own_home: HomePaths, capsys: pytest.Cap
     assert status == 1
     broken = [finding for finding in findings if finding.level == BROKEN]
     assert {"token", "gateway"} <= {finding.check for finding in broken}
-    assert all(finding.mend for finding in broken)
+    assert all(finding.hint for finding in broken)
     assert "secret-word" not in str(findings)
 
 
@@ -105,7 +105,7 @@ def test_a_store_that_cannot_be_written_is_named(own_home: HomePaths, tmp_path: 
     finding = check_store(own_home, folder / "store")
     assert finding.level == BROKEN
     assert str(folder) in finding.finding
-    assert "JUPYTER_GPU_STORE" in finding.mend
+    assert "JUPYTER_GPU_STORE" in finding.hint
 
 
 @pytest.mark.parametrize("is_used", [True, False])
@@ -117,7 +117,7 @@ def test_a_store_that_is_away_is_broken_and_not_made_anew(own_home: HomePaths, t
     own_home.gateway_config.write_text(json.dumps({"store": str(mount_point), "store_id": "0123", "home": "x"}))
     finding = check_store(own_home, mount_point, is_used=is_used)
     assert (finding.level, str(mount_point) in finding.finding) == (BROKEN, True)
-    assert "mounted?" in finding.mend
+    assert "mounted?" in finding.hint
     with pytest.raises(StoreError, match="is not there"):
         begin_store(own_home, mount_point)
     assert list(mount_point.iterdir()) == []
@@ -133,7 +133,7 @@ def test_a_store_that_is_away_is_broken_and_not_made_anew(own_home: HomePaths, t
 
 def test_a_store_of_a_running_gateway_that_is_away_is_not_made_anew(own_home: HomePaths, tmp_path: Path) -> None:
     finding = check_store(own_home, tmp_path, is_used=True)
-    assert (finding.level, "is it mounted?" in finding.mend) == (BROKEN, True)
+    assert (finding.level, "is it mounted?" in finding.hint) == (BROKEN, True)
     assert not (tmp_path / "runs").exists()
 
 
@@ -170,14 +170,14 @@ def test_the_folder_of_a_dead_cluster_is_found_and_the_mend_mends(own_home: Home
     ended = subprocess.Popen(["true"])
     ended.wait()
     folder = make_runtime_folder()
-    plan = KeeperPlan(
+    plan = LaunchSpec(
         cluster="0123456789abcdef", home=str(own_home.root), runtime=str(folder), store=str(own_home.store), gpus=1,
         simulated=True, keeper_pid=ended.pid,
     )  # fmt: skip
     plan.write()
     mine = [finding for finding in check_leftovers() if str(folder) in finding.finding]
     assert [finding.level for finding in mine] == [BROKEN]
-    assert mine[0].mend == f"JUPYTER_GPU_HOME={own_home.root} jupyter gpu stop"
+    assert mine[0].hint == f"JUPYTER_GPU_HOME={own_home.root} jupyter gpu stop"
     stop_embedded(own_home)
     assert not folder.exists()
     assert not [finding for finding in check_leftovers() if str(folder) in finding.finding]
@@ -202,4 +202,4 @@ def test_driver_against_framework(hardware: Hardware, cuda: tuple[int, int] | No
     finding = compare_cuda(hardware, "torch 2.13.0", cuda)
     assert finding.level == level
     assert words in finding.finding
-    assert bool(finding.mend) == (level == BROKEN)
+    assert bool(finding.hint) == (level == BROKEN)

@@ -10,7 +10,7 @@ from jupyter_gpu_release.errors import OptionError
 
 
 @pytest.mark.parametrize(
-    ("words", "message", "mend"),
+    ("words", "message", "hint"),
     [
         ("strat", "strat: no such command", "did you mean `jupyter gpu start`?"),
         ("statsu --json", "statsu: no such command", "did you mean `jupyter gpu status`?"),
@@ -49,11 +49,11 @@ from jupyter_gpu_release.errors import OptionError
         ("reindex", "reindex is not built yet", "leave it out"),
     ],
 )
-def test_mistakes_are_explained(words: str, message: str, mend: str) -> None:
+def test_mistakes_are_explained(words: str, message: str, hint: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(words.split())
     assert message in caught.value.message
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
 
 
 def test_a_mistake_is_exit_status_2_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_a_token_file_that_others_may_read_is_refused(home: HomePaths, tmp_path:
         file.chmod(mode)
         with pytest.raises(AuthenticationError, match="may be read by others") as refused:
             find(home, "http://a:1", None, str(file))
-        assert refused.value.mend == f"chmod 600 {file}"
+        assert refused.value.hint == f"chmod 600 {file}"
 
 
 @pytest.mark.parametrize("content", [b"", b"  \n"])
@@ -78,7 +78,7 @@ def test_an_empty_token_file(tmp_path: Path, content: bytes) -> None:
 def test_a_configured_gateway_needs_a_token(home: HomePaths, own_cluster: Connection) -> None:
     with pytest.raises(AuthenticationError, match="no token for the gateway http://a:1") as refused:
         find(home, "http://a:1")
-    assert "JUPYTER_GPU_TOKEN" in refused.value.mend
+    assert "JUPYTER_GPU_TOKEN" in refused.value.hint
 
 
 def test_the_own_cluster_by_its_url_is_configured(home: HomePaths, own_cluster: Connection) -> None:

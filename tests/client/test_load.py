@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu_release.cell_api.context import Surroundings
+from jupyter_gpu_release.cell_api.context import ExecutionContext
 from jupyter_gpu_release.client import load as client_load
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.results import Results
@@ -17,7 +17,7 @@ from jupyter_gpu_release.errors import ForbiddenError, StillTrainingError, Store
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, RunView
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import write_graph
 from jupyter_gpu_release.store.run_folders import create_run_folder, write_manifest
 
@@ -27,7 +27,9 @@ RUN = "20260101-000000-00000001"
 @pytest.mark.parametrize(("state", "says"), [("running", "is not over"), ("persisting", "are still being written")])
 def test_by_the_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, says: str) -> None:
     write_manifest(create_run_folder(tmp_path, RUN), {"run": RUN, "state": state}, durable=False)
-    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path))
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True), find_target=None, store=lambda: str(tmp_path)
+    )
     monkeypatch.setattr(client_load, "here", lambda: around)
     monkeypatch.setattr(client_load, "_END_TOLD_S", 0.01)
     with pytest.raises(StillTrainingError, match=says):
@@ -41,7 +43,9 @@ def test_the_end_of_a_run_may_be_in_its_manifest_a_moment_later(
     paths = create_run_folder(tmp_path, RUN)
     if before is not None:
         write_manifest(paths, before, durable=False)
-    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path))
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True), find_target=None, store=lambda: str(tmp_path)
+    )
     monkeypatch.setattr(client_load, "here", lambda: around)
 
     def end(_: float) -> None:
@@ -54,7 +58,7 @@ def test_the_end_of_a_run_may_be_in_its_manifest_a_moment_later(
 def test_by_the_gateway_with_what_it_waits_for() -> None:
     wait = PersistWait("/store/runs/x/values.graph", 1 << 30, "No space left on device")
     view = RunView(RUN, "u", "persisting", outcome=Outcome("ok"), waits_for=wait)
-    around = Surroundings(realm=lambda: Realm({}, at_home=True), find_target=None)
+    around = ExecutionContext(realm=lambda: NamespaceInfo({}, at_home=True), find_target=None)
     with pytest.raises(StillTrainingError, match=r"being written: 1.0 GiB .*No space left on device"):
         client_load._from_view(view, None, around)  # type: ignore[arg-type]
 
@@ -64,13 +68,16 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: str
 ) -> None:
     paths = create_run_folder(tmp_path, RUN)
-    digest = write_graph(paths.values, codec.dump({"x": 1}, Realm({}, at_home=True)).stream, [])
+    digest = write_graph(paths.values, codec.dump({"x": 1}, NamespaceInfo({}, at_home=True)).stream, [])
     values = Graph(file="values.graph", digest=digest)
     manifest = {"run": RUN, "state": "succeeded", "outcome": {"values": {"file": values.file, "digest": digest}}}
     write_manifest(paths, manifest, durable=False)
     view = RunView(RUN, "u", "succeeded", outcome=Outcome("ok", values=values))
-    around = Surroundings(
-        realm=lambda: Realm({}, at_home=True), find_target=None, store=lambda: str(tmp_path), loaded=lambda *_: None
+    around = ExecutionContext(
+        realm=lambda: NamespaceInfo({}, at_home=True),
+        find_target=None,
+        store=lambda: str(tmp_path),
+        loaded=lambda *_: None,
     )
     monkeypatch.setattr(client_load, "here", lambda: around)
     target = Target("http://127.0.0.1:9", "", False, str(tmp_path))

@@ -187,13 +187,13 @@ def test_a_group_of_very_many_is_refused():
 
 
 def test_ours_come_back_as_ours():
-    error = remote_error(ErrorInfo("CellProcessDied", "segfault", code="failed", mend="look"), "receipt")
+    error = remote_error(ErrorInfo("CellProcessDied", "segfault", code="failed", hint="look"), "receipt")
     assert isinstance(error, RunFailedError)
     assert rendered(error) == ["\x1b[31mRunFailedError\x1b[39m: segfault", "  → look", "receipt"]
 
 
 def test_our_errors_show_message_and_mend_only():
-    assert rendered(without_traceback(OptionError("no", mend="yes"))) == [
+    assert rendered(without_traceback(OptionError("no", hint="yes"))) == [
         "\x1b[31mOptionError\x1b[39m: no",
         "  → yes",
     ]

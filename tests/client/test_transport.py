@@ -58,7 +58,7 @@ def not_a_gateway() -> Iterator[str]:
 def test_nobody_listens(nobody: str) -> None:
     with pytest.raises(GatewayUnavailableError, match="does not answer") as refused, open_link(Target(nobody, "t"), 60):
         pass
-    assert refused.value.mend
+    assert refused.value.hint
     with GatewayClient(nobody, "t") as client, pytest.raises(GatewayUnavailableError, match="does not answer"):
         client.health()
 
@@ -116,15 +116,15 @@ def test_a_configured_gateway_is_mended_where_it_is_configured(nobody: str, monk
     monkeypatch.setenv("JUPYTER_GPU_URL", nobody)
     with pytest.raises(GatewayUnavailableError, match="set by JUPYTER_GPU_URL") as refused:
         GatewayClient.of(Target(nobody, "t", configured=True)).health()
-    assert "unset JUPYTER_GPU_URL" in refused.value.mend
+    assert "unset JUPYTER_GPU_URL" in refused.value.hint
     assert is_refused(refused.value)
     monkeypatch.delenv("JUPYTER_GPU_URL")
     with pytest.raises(GatewayUnavailableError, match="set by the configuration file") as refused:
         GatewayClient.of(Target(nobody, "t", configured=True)).health()
-    assert "GpuRelease.url" in refused.value.mend
+    assert "GpuRelease.url" in refused.value.hint
     with pytest.raises(GatewayUnavailableError) as refused:
         GatewayClient.of(Target(nobody, "t")).health()
-    assert "jupyter gpu start" in refused.value.mend
+    assert "jupyter gpu start" in refused.value.hint
 
 
 def test_a_name_that_is_not_resolved() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_release.client.transport import Unheard
+from jupyter_gpu_release.client.transport import UnackedMessages
 from jupyter_gpu_release.protocol.session import Detach, Heartbeat, Signal
 
 _FIRST, _SECOND = Signal("run", "interrupt", "1"), Detach("run")
@@ -14,7 +14,7 @@ def _echo(sent: list[Signal | Detach | Heartbeat]) -> Heartbeat:
 
 
 def test_what_was_heard_is_not_sent_again() -> None:
-    unheard = Unheard()
+    unheard = UnackedMessages()
     unheard.keep(_FIRST)
     first = unheard.due()
     assert first[:-1] == [_FIRST]
@@ -30,7 +30,7 @@ def test_what_was_heard_is_not_sent_again() -> None:
 
 
 def test_what_may_not_have_been_heard_is_sent_again_in_order() -> None:
-    unheard = Unheard()
+    unheard = UnackedMessages()
     unheard.keep(_FIRST)
     unheard.due()
     unheard.keep(_SECOND)

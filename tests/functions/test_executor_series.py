@@ -15,7 +15,7 @@ from functions_bed import StartScript
 
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.rest import GatewayClient
-from jupyter_gpu_release.functions.executor import Series
+from jupyter_gpu_release.functions.executor import FunctionKeys
 from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.options.run_options import RunOptions
 from jupyter_gpu_release.protocol.runs import ResourceAsk
@@ -176,11 +176,11 @@ def _train(x: int) -> int:
     ],
 )
 def test_who_may_share_a_process(function: Any, changes: dict[str, Any], shares: bool) -> None:
-    series, options = Series(), replace(RunOptions(ask=ResourceAsk(gpus=1)), **changes)
+    series, options = FunctionKeys(), replace(RunOptions(ask=ResourceAsk(gpus=1)), **changes)
     word = series.word(function, options, stream=False)
     assert bool(word) is shares
     assert word == series.word(function, options, stream=False)
     if shares:
         assert word != series.word(function, options, stream=True)
         assert word != series.word(lambda x: x, options, stream=False)
-        assert word != Series().word(function, options, stream=False)  # of another process
+        assert word != FunctionKeys().word(function, options, stream=False)  # of another process

@@ -14,8 +14,8 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import RunLostError
 from jupyter_gpu_release.functions import executor, future
-from jupyter_gpu_release.functions.executor import Launcher
-from jupyter_gpu_release.functions.future import Launched
+from jupyter_gpu_release.functions.executor import FunctionExecutor
+from jupyter_gpu_release.functions.future import RunFuture
 from jupyter_gpu_release.protocol.runs import RunView
 
 RUN = "20260101-000000-00000001"
@@ -41,8 +41,8 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
             asked.set()
         return text
 
-    def launch() -> Launched[None]:
-        return Launched(cast(Launcher, None), RunView(RUN, "ann", "running"), "fit", print, silence)
+    def launch() -> RunFuture[None]:
+        return RunFuture(cast(FunctionExecutor, None), RunView(RUN, "ann", "running"), "fit", print, silence)
 
     run = launch()
     assert (repr(run), run.running()) == (f"<run {RUN} of fit: running>", True)
@@ -52,8 +52,8 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
     assert repr(run).startswith(f"<run {RUN} of fit: running ({words}")
     with pytest.raises(TimeoutError, match=f"run {RUN} of fit is running after 0 s; {words}"):
         run.result(0)
-    waits: list[tuple[Callable[[Launched[None]], None], str]] = [
-        (Launched.result, "result(timeout=…)"),
+    waits: list[tuple[Callable[[RunFuture[None]], None], str]] = [
+        (RunFuture.result, "result(timeout=…)"),
         (lambda run: asyncio.run(_await(run)), "asyncio.wait_for(run, …)"),
     ]
     for wait, limit in waits:
@@ -68,5 +68,5 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
     assert (repr(run), run.running()) == (f"<run {RUN} of fit: lost>", False)
 
 
-async def _await(run: Launched[None]) -> None:
+async def _await(run: RunFuture[None]) -> None:
     await run

@@ -7,16 +7,16 @@ import threading
 from typing import Any, cast
 
 from jupyter_gpu_release.errors import RunLostError
-from jupyter_gpu_release.functions.executor import Launcher
-from jupyter_gpu_release.functions.future import Launched
+from jupyter_gpu_release.functions.executor import FunctionExecutor
+from jupyter_gpu_release.functions.future import RunFuture
 from jupyter_gpu_release.protocol.runs import RunView
 
 
-def _launched() -> Launched[Any]:
-    return Launched(cast(Launcher, None), RunView("r", "", "running"), "f", lambda _: None)
+def _launched() -> RunFuture[Any]:
+    return RunFuture(cast(FunctionExecutor, None), RunView("r", "", "running"), "f", lambda _: None)
 
 
-def _end(launched: Launched[Any]) -> None:
+def _end(launched: RunFuture[Any]) -> None:
     """As the session's thread does."""
     launched.give_up(RunLostError("gone"))
 

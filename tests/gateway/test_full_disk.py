@@ -16,7 +16,7 @@ from sqlalchemy.engine import Engine
 
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.db.writer import Journal, LedgerError
+from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 
@@ -38,7 +38,7 @@ def test_the_end_of_a_run_is_committed_when_there_is_room_again(tmp_path: Path) 
     """A submission is refused at once, as it may be sent again; what is older never replaces what is newer."""
 
     async def go(engine: Engine) -> None:
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         view, asked = RunView(RUN, "ann", "queued", 1), RunRequest(RUN, "s", ResourceAsk(), b"", code="x" * 100_000)
         await journal.put(partial(database.insert_run, view=view, ordinal=1, request=asked))
         with filled(tmp_path):

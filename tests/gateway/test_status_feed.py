@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.gateway.runs.events import EventTail, progress_of
-from jupyter_gpu_release.gateway.status_feed import StatusBoard
+from jupyter_gpu_release.gateway.status_feed import StatusFeed
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.wire import encode
 
 
 def test_changes_close_together_are_told_once_and_none_is_forgotten() -> None:
     async def scene() -> None:
-        board = StatusBoard()
+        board = StatusFeed()
         first = board.serial
         await board.after("of an earlier life", 60)  # another serial: answered at once
         waiters = [asyncio.ensure_future(board.after(first, 60)) for _ in range(3)]

@@ -20,7 +20,7 @@ from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
 from jupyter_gpu_release.gateway.reconcile import recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.lineage import Environment
@@ -243,29 +243,29 @@ class BrokerBed:
         self.folder = folder
 
     @asynccontextmanager
-    async def life(self) -> AsyncIterator[Broker]:
+    async def life(self) -> AsyncIterator[GatewayService]:
         """A gateway from its start to its death by a kill: what is committed stays, nothing is tidied."""
         config = GatewayConfig(
             str(self.folder), str(self.folder / "store"), str(self.folder / "token"), str(self.folder), "",
             cluster="one", simulated=True, **self.settings,
         )  # fmt: skip
-        broker = Broker(config)
-        remembered = recovery.restore(broker)
-        recovery.restore_sessions(broker, remembered)
-        broker.nodes.refresh(self.ray.nodes())
-        for node in broker.nodes.alive():
+        service = GatewayService(config)
+        remembered = recovery.restore(service)
+        recovery.restore_sessions(service, remembered)
+        service.nodes.refresh(self.ray.nodes())
+        for node in service.nodes.alive():
             node.agent, node.adopted = self.agents[node.node], True
-        await recovery.adopt(broker, remembered)
-        broker.recovered.set()
-        broker.lifecycle.queue.open()
+        await recovery.adopt(service, remembered)
+        service.recovered.set()
+        service.lifecycle.queue.open()
         before = asyncio.all_tasks()
         try:
-            yield broker
+            yield service
         finally:
             for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
                 task.cancel()
-            broker.journal.close()
-            broker.engine.dispose()
+            service.journal.close()
+            service.engine.dispose()
 
     def next_agent(self, node: str) -> None:
         """The node's agent is killed, and there again: it knows no run, and finds the marks of the one before."""
@@ -274,35 +274,35 @@ class BrokerBed:
         agent.phases.clear()
         agent.lent.clear()
 
-    async def running(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
+    async def running(self, service: GatewayService, gpus: int = 1, **facts: Any) -> RunRecord:
         """A run whose cell has begun."""
-        record = await self.submitted(broker, gpus, **facts)
+        record = await self.submitted(service, gpus, **facts)
         await until(lambda: record.accepted and any(record.run in agent.phases for agent in self.agents.values()))
-        self.say(broker, record, "running")
+        self.say(service, record, "running")
         return record
 
-    async def submitted(self, broker: Broker, gpus: int = 1, **facts: Any) -> RunRecord:
+    async def submitted(self, service: GatewayService, gpus: int = 1, **facts: Any) -> RunRecord:
         """A run that was taken in."""
         facts = {"session": "s", **facts}
         ask = facts.pop("ask", None) or ResourceAsk(gpus=gpus)
         asked = RunRequest(new_run_id(), facts.pop("session"), ask, encode(CellPayload(source="x")), **facts)
-        record = await broker.submit(ANN, asked)
-        await broker.committed(record)
+        record = await service.submit(ANN, asked)
+        await service.committed(record)
         return record
 
-    def say(self, broker: Broker, record: RunRecord, phase: str) -> None:
+    def say(self, service: GatewayService, record: RunRecord, phase: str) -> None:
         """What the run's node reports."""
         for agent in self.agents.values():
             if record.run in agent.phases:
                 agent.phases[record.run] = phase
                 agent.marks.add(record.run)
         outcome = Outcome("ok", ended_s=time.time()) if phase in ("released", "final") else None
-        broker.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
+        service.lifecycle.on_phase(record, RunPhase(record.run, phase, time.time(), outcome))
 
-    def end(self, broker: Broker, record: RunRecord) -> None:
+    def end(self, service: GatewayService, record: RunRecord) -> None:
         """The cell ends well."""
         for phase in ("ended", "released", "final"):
-            self.say(broker, record, phase)
+            self.say(service, record, phase)
 
 
 async def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:

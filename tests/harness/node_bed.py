@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.host.gpu_reader import CardReader
+from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.host.gpus import Nvml
 from jupyter_gpu_release.local_cluster.launch_spec import runtime_root
 from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.run import AdoptedRun, RunOnNode
-from jupyter_gpu_release.node.gang.layout import Where
-from jupyter_gpu_release.node.results.keeper import Keeping
+from jupyter_gpu_release.node.gang.layout import NodeLocation
+from jupyter_gpu_release.node.results.keeper import PendingResults
 from jupyter_gpu_release.node.results.spool import entries
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
@@ -52,18 +52,18 @@ class Node:
             spool=str(folder.parent / f"spool-{self.marker}"), store_id=make_store(folder),
         )  # fmt: skip
         self.config = msgspec.structs.replace(config, **settings)
-        self._keepings: list[Keeping] = []
+        self._keepings: list[PendingResults] = []
         self.servers: ForkServers = self.call(self._make(self.config))
-        self.keeping: Keeping = self.call(self._make_keeping())
-        self.meter = UseMeter(CardReader(Nvml()))
+        self.keeping: PendingResults = self.call(self._make_keeping())
+        self.meter = UseMeter(GpuReader(Nvml()))
 
     async def _make(self, config: AgentConfig) -> ForkServers:
         servers = ForkServers(config, self.marker)
         await servers.working()
         return servers
 
-    async def _make_keeping(self) -> Keeping:
-        self._keepings.append(Keeping(self.config, self.marker))
+    async def _make_keeping(self) -> PendingResults:
+        self._keepings.append(PendingResults(self.config, self.marker))
         return self._keepings[-1]
 
     async def start_agent_anew(self) -> list[AdoptedRun]:
@@ -132,7 +132,7 @@ class Run:
         self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
 
     async def _make(self, node: Node) -> RunOnNode:
-        where = Where(marks=str(node.marks))
+        where = NodeLocation(marks=str(node.marks))
         return RunOnNode(self.order, node.servers, node.meter, node.keeping, self._tell, where)
 
     def _tell(self, message: NodeMessage) -> None:

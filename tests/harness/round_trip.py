@@ -87,10 +87,10 @@ class Notebook:
         return result.result
 
     def collect(self, body: str, **choice: Any) -> Any:
-        from jupyter_gpu_release.submission.selection import Choice
+        from jupyter_gpu_release.submission.selection import NameChoice
 
         with self._as_main():
-            return self.names.collect(body, Choice(**choice))
+            return self.names.collect(body, NameChoice(**choice))
 
     def gpu(
         self, body: str, *, has_gpu: bool = False, through_files: bool = False, hardware: str = "", **choice: Any

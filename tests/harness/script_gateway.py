@@ -96,7 +96,7 @@ class FakeRun:
 def graph_of(**values: Any) -> dict[str, Any]:
     """What a run brings home: arguments for :meth:`FakeRun.end`."""
     results = [ValueInfo(name, type(value).__name__, 100) for name, value in values.items()]
-    dump = codec.dump(values, rebuild.Realm(values, at_home=False))
+    dump = codec.dump(values, rebuild.NamespaceInfo(values, at_home=False))
     return {"values": Graph(stream=dump.stream, buffers=[bytes(each) for each in dump.buffers]), "results": results}
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.runs.manifests import manifest_of
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.admin import GcDocument
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig, RetentionPolicy
@@ -36,19 +36,19 @@ class StoreBed:
         self.config = GatewayConfig(str(folder), str(self.store), str(folder / "token"), str(folder), "")
 
     @asynccontextmanager
-    async def broker(self) -> AsyncIterator[Broker]:
+    async def service(self) -> AsyncIterator[GatewayService]:
         """A life of the gateway."""
-        broker = Broker(self.config)
+        service = GatewayService(self.config)
         try:
-            yield broker
+            yield service
         finally:
-            broker.journal.close()
-            broker.engine.dispose()
+            service.journal.close()
+            service.engine.dispose()
 
     async def collect(self, policy: RetentionPolicy = OLD, **more: Any) -> GcDocument:
         """One collection by a gateway of its own."""
-        async with self.broker() as broker:
-            return await broker.collector.collect(policy, **more)
+        async with self.service() as service:
+            return await service.collector.collect(policy, **more)
 
     def paths(self, number: int) -> RunPaths:
         """Paths of the n-th run."""

@@ -208,7 +208,7 @@ def test_killed_for_memory_is_said(kernel: Kernel, gateway: FakeGateway):
     @gateway.script("memory")
     def play(run: FakeRun) -> None:
         run.start()
-        run.fail(ErrorInfo("OutOfMemory", "used 9 of 8 GiB", code="failed", mend="ask for more --memory"), "memory")
+        run.fail(ErrorInfo("OutOfMemory", "used 9 of 8 GiB", code="failed", hint="ask for more --memory"), "memory")
 
     outputs = kernel.run("%%gpu_train --name memory\n1")
     assert outputs.error["ename"] == "RunFailedError"

@@ -168,7 +168,7 @@ def test_more_real_gpus_than_there_are(own_home: HomePaths, monkeypatch: pytest.
 def test_a_host_that_is_not_this_machine_is_named_at_once(own_home: HomePaths, host: str) -> None:
     with pytest.raises(OptionError, match=f"--host {host}") as caught:
         start_embedded(simulated=1, host=host, home=own_home, progress=quiet)
-    assert "127.0.0.1" in caught.value.mend
+    assert "127.0.0.1" in caught.value.hint
 
 
 def test_a_store_that_cannot_be_made(own_home: HomePaths, tmp_path: Path) -> None:

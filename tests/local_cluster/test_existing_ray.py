@@ -118,7 +118,7 @@ def test_without_ray_s_token_it_is_refused_and_said(
     with pytest.raises((AuthenticationError, ClusterError)) as caught:
         attach(ray_bed.address, home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
     assert ray_bed.address in caught.value.message
-    assert "RAY_AUTH_TOKEN_PATH" in caught.value.mend
+    assert "RAY_AUTH_TOKEN_PATH" in caught.value.hint
     assert own_home.read_connection() is None
 
 
@@ -126,7 +126,7 @@ def test_where_no_ray_is(own_home: HomePaths) -> None:
     with pytest.raises(ClusterError) as caught:
         attach("127.0.0.1:9", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
     assert "127.0.0.1:9" in caught.value.message
-    assert caught.value.mend
+    assert caught.value.hint
     assert own_home.read_connection() is None
 
 

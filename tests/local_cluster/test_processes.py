@@ -14,8 +14,8 @@ import pytest
 from jupyter_gpu_release.local_cluster.processes import (
     CLUSTER_MARKER,
     cluster_processes,
+    daemon_alive,
     is_alive,
-    keeper_alive,
     marked_clusters,
     remove_folder,
     sweep,
@@ -113,12 +113,12 @@ def test_what_ignores_sigterm_is_killed(spawn: Spawn, cluster_id: str) -> None:
 def test_keeper_alive_wants_the_same_cluster(spawn: Spawn, cluster_id: str, until: Until) -> None:
     process = spawn(_SLEEP)
     assert _line(process) == "up"
-    assert keeper_alive(process.pid, cluster_id)
-    assert not keeper_alive(process.pid, secrets.token_hex(8))
-    assert not keeper_alive(0, cluster_id)
+    assert daemon_alive(process.pid, cluster_id)
+    assert not daemon_alive(process.pid, secrets.token_hex(8))
+    assert not daemon_alive(0, cluster_id)
     process.kill()
     process.wait()
-    assert not keeper_alive(process.pid, cluster_id)
+    assert not daemon_alive(process.pid, cluster_id)
 
 
 def test_a_zombie_is_not_alive(spawn: Spawn, until: Until) -> None:

@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused(line: str, words: str):
     with pytest.raises(OptionError) as caught:
         read(line)
     assert words in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_how_long_gpus_are_kept(line: str, seconds: float, auto: bool):
 def test_how_long_gpus_cannot_be_kept(value: str):
     with pytest.raises(OptionError, match="not a duration") as refused:
         read(f"--keep {value}")
-    assert "--keep auto" in refused.value.mend
+    assert "--keep auto" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.built])

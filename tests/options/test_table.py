@@ -57,7 +57,7 @@ def test_same_value_twice_is_harmless():
 
 
 @pytest.mark.parametrize(
-    ("rest", "mend"),
+    ("rest", "hint"),
     [
         ("2", "did you mean --gpus 2?"),
         ("gpus=2", "did you mean --gpus 2?"),
@@ -65,8 +65,8 @@ def test_same_value_twice_is_harmless():
         ("print(1)", "options begin with two dashes: --gpus 2"),
     ],
 )
-def test_stray_words_are_explained(rest: str, mend: str):
-    assert refuse_rest(rest).mend == mend
+def test_stray_words_are_explained(rest: str, hint: str):
+    assert refuse_rest(rest).hint == hint
 
 
 def test_settings():

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from jupyter_gpu_release.presentation.terminal import Folding
+from jupyter_gpu_release.presentation.terminal import OutputCollapser
 from jupyter_gpu_release.protocol.events import Event
 
 
 def fold(*pairs: tuple[str, dict[str, Any]], at_once: int = 0) -> list[tuple[str, Any]]:
     """Kinds with their text (or data), events fed all together or ``at_once`` at a time."""
     events = [Event(n, 0.0, kind, data) for n, (kind, data) in enumerate(pairs, start=1)]
-    folding, out = Folding(), []
+    folding, out = OutputCollapser(), []
     step = at_once or len(events) or 1
     for at in range(0, len(events), step):
         out += folding.feed(events[at : at + step])
@@ -161,7 +161,7 @@ def test_a_clear_that_waits_for_output_which_never_comes_takes_nothing_away() ->
 
 
 def test_much_output_after_a_clear_is_not_held_back() -> None:
-    folding = Folding()
+    folding = OutputCollapser()
     folding.feed([Event(1, 0.0, "clear_output", {"wait": False})])
     given = [len(folding.feed([Event(n, 0.0, *say("x" * (1 << 20) + "\n"))])) for n in range(2, 20)]
     assert sum(given) >= 10

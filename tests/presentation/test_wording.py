@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.presentation.wording import card_state, clock, kept_words
+from jupyter_gpu_release.presentation.wording import clock, gpu_state, kept_words
 from jupyter_gpu_release.protocol.rest import GpuRow
 from jupyter_gpu_release.protocol.runs import ErrorInfo, GpuUse, KeptLease, Outcome
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
@@ -42,5 +42,5 @@ def test_in_words() -> None:
     [(24.4, "warm, 24 s left"), (95, "warm, 1 min 35 s left"), (0.3, "warm, ending"), (-2, "warm, ending")],
 )
 def test_the_countdown_of_a_card(left_s: float, words: str) -> None:
-    assert card_state(GpuRow("0", "", "", 0, 0, None, "warm", warm_until=100.0), 100.0 - left_s) == words
-    assert card_state(GpuRow("0", "", "", 0, 0, None, "running"), 100.0) == "running"
+    assert gpu_state(GpuRow("0", "", "", 0, 0, None, "warm", warm_until=100.0), 100.0 - left_s) == words
+    assert gpu_state(GpuRow("0", "", "", 0, 0, None, "running"), 100.0) == "running"

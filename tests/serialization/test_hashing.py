@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_release.serialization.hashing.canonical import UnkeyableError
 from jupyter_gpu_release.serialization.hashing.value_hash import graph_key
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 _WORKER = """
 import builtins, sys, json
 builtins.inf = float("inf")
 from jupyter_gpu_release.serialization.hashing.value_hash import graph_key
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 for line in sys.stdin:
     space = {"__name__": "__main__"}
     exec(json.loads(line), space)
     names = {k: v for k, v in space.items() if not k.startswith("__")}
-    print(graph_key(names, Realm(space, at_home=True)).digest, flush=True)
+    print(graph_key(names, NamespaceInfo(space, at_home=True)).digest, flush=True)
 """
 
 
@@ -101,7 +101,7 @@ def repr_of(value: Any) -> Any:
 
 
 def key(**values: Any) -> str:
-    return graph_key(values, Realm({}, at_home=True)).digest
+    return graph_key(values, NamespaceInfo({}, at_home=True)).digest
 
 
 LIBRARIES = """

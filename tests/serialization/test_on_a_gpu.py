@@ -9,19 +9,19 @@ import torch
 
 from jupyter_gpu_release.node.values.changes import FingerprintReader
 from jupyter_gpu_release.serialization import codec, device_marks
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
 
-def carry(values: dict[str, Any], sender: Realm, receiver: Realm) -> dict[str, Any]:
+def carry(values: dict[str, Any], sender: NamespaceInfo, receiver: NamespaceInfo) -> dict[str, Any]:
     dump = codec.dump(values, sender)
     assert not dump.failed
     return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver).values
 
 
-def rank() -> Realm:
-    return Realm({}, at_home=False, has_gpu=True)
+def rank() -> NamespaceInfo:
+    return NamespaceInfo({}, at_home=False, has_gpu=True)
 
 
 def test_home_as_cpu_objects_and_back_on_the_device() -> None:
@@ -35,13 +35,13 @@ def test_home_as_cpu_objects_and_back_on_the_device() -> None:
         "device": torch.device("cuda"),
         "sparse": torch.eye(3).to_sparse().cuda(),
     }
-    home = carry(there, rank(), Realm({}, at_home=True))
+    home = carry(there, rank(), NamespaceInfo({}, at_home=True))
     assert {parameter.device.type for parameter in home["model"].parameters()} == {"cpu"}
     assert torch.equal(home["model"].weight, model.weight.cpu())
     assert torch.equal(home["model"].weight.grad, model.weight.grad.cpu())
     assert home["device"].type == home["sparse"].device.type == "cpu"
     assert {device_marks.tensor_mark(parameter) for parameter in home["model"].parameters()} == {"cuda:0"}
-    back = carry(home, Realm({}, at_home=True), rank())
+    back = carry(home, NamespaceInfo({}, at_home=True), rank())
     first = back["model"].weight
     assert first.device.type == first.grad.device.type == back["device"].type == "cuda"
     assert back["optimiser"].param_groups[0]["params"][0] is first
@@ -61,9 +61,9 @@ def test_changes_are_found_on_the_device() -> None:
 
 def test_views_share_memory_on_the_device() -> None:
     base = torch.arange(8.0, device="cuda")
-    home = carry({"a": base, "b": base[2:4]}, rank(), Realm({}, at_home=True))
+    home = carry({"a": base, "b": base[2:4]}, rank(), NamespaceInfo({}, at_home=True))
     home["a"][2] = 100
     assert home["b"][0] == 100
-    back = carry(home, Realm({}, at_home=True), rank())
+    back = carry(home, NamespaceInfo({}, at_home=True), rank())
     back["a"][3] = -1
     assert back["b"].tolist() == [100, -1]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jupyter_gpu_release.serialization import codec, device_marks
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def carry(values: dict[str, Any], sender: Realm, receiver: Realm) -> dict[str, Any]:
+def carry(values: dict[str, Any], sender: NamespaceInfo, receiver: NamespaceInfo) -> dict[str, Any]:
     dump = codec.dump(values, sender)
     assert not dump.failed
     return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], receiver).values
@@ -38,21 +38,25 @@ def carry(values: dict[str, Any], sender: Realm, receiver: Realm) -> dict[str, A
 def test_cupy_arrays_come_home_as_numpy_and_go_back(cupy: Any, shape: tuple[int, ...]) -> None:
     data = np.arange(float(np.prod(shape))).reshape(shape) if shape else np.array(3.0)
     array = cupy.asarray(data)
-    home = carry({"a": array, "b": [array]}, Realm({}, at_home=False, has_gpu=True), Realm({}, at_home=True))
+    home = carry(
+        {"a": array, "b": [array]}, NamespaceInfo({}, at_home=False, has_gpu=True), NamespaceInfo({}, at_home=True)
+    )
     assert type(home["a"]) is np.ndarray
     assert home["a"] is home["b"][0]
     assert np.array_equal(home["a"], data)
     assert device_marks.mark_of(home["a"]) == "cupy:1"
     home["a"][...] = 7
-    back = carry(home, Realm({}, at_home=True), Realm({}, at_home=False, has_gpu=True))
+    back = carry(home, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False, has_gpu=True))
     assert type(back["a"]) is cupy.ndarray
     assert back["a"] is back["b"][0]
     assert np.array_equal(back["a"].host, np.full(shape, 7.0))
 
 
 def test_without_a_gpu_they_stay_numpy_and_keep_their_mark(cupy: Any) -> None:
-    home = carry({"a": cupy.asarray(np.ones(3))}, Realm({}, at_home=False, has_gpu=True), Realm({}, at_home=True))
-    there = carry(home, Realm({}, at_home=True), Realm({}, at_home=False))
+    home = carry(
+        {"a": cupy.asarray(np.ones(3))}, NamespaceInfo({}, at_home=False, has_gpu=True), NamespaceInfo({}, at_home=True)
+    )
+    there = carry(home, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False))
     assert type(there["a"]) is np.ndarray
     assert device_marks.mark_of(there["a"]) == "cupy:1"
 
@@ -70,7 +74,7 @@ def test_a_mark_goes_with_its_array() -> None:
 def test_jax_arrays() -> None:
     jax = pytest.importorskip("jax")
     values = {"a": jax.numpy.arange(2000.0), "k": jax.random.key(3)}
-    back = carry(values, Realm({}, at_home=True), Realm({}, at_home=False))
+    back = carry(values, NamespaceInfo({}, at_home=True), NamespaceInfo({}, at_home=False))
     assert isinstance(back["a"], jax.Array)
     assert jax.numpy.array_equal(back["a"], values["a"])
     assert jax.random.bits(back["k"]) == jax.random.bits(values["k"])

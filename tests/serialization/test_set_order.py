@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from jupyter_gpu_release.serialization.codec import dump, load
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.set_order import MOST
 from jupyter_gpu_release.serialization.sharing.adopt import adopt
 
@@ -47,8 +47,8 @@ def test_sets_of_all_histories_keep_their_order(make: Callable[[random.Random, i
         made = [make(chance, size) for _ in range(1 if size > 500 else 5)]
         before = list(map(list, made))
         lost += sum(list(pickle.loads(pickle.dumps(each))) != list(each) for each in made)
-        written = dump({"made": {"sets": made}, "first": made[0]}, Realm({}, at_home=True))
-        back = load(written.stream, written.buffers, Realm({}, at_home=True))
+        written = dump({"made": {"sets": made}, "first": made[0]}, NamespaceInfo({}, at_home=True))
+        back = load(written.stream, written.buffers, NamespaceInfo({}, at_home=True))
         assert list(map(list, back.values["made"]["sets"])) == before
         assert back.values["first"] is back.values["made"]["sets"][0]
         assert "sets" not in back.facts
@@ -65,6 +65,6 @@ def test_a_set_takes_what_came_back_in_its_order() -> None:
 
 def test_a_long_stream_keeps_the_order_of_sets_that_names_hold() -> None:
     made = _added(random.Random(9), MOST)
-    written = dump({"made": made, "long": list(map(str, range(400_000)))}, Realm({}, at_home=True))
+    written = dump({"made": made, "long": list(map(str, range(400_000)))}, NamespaceInfo({}, at_home=True))
     assert len(written.stream) > 2 << 20
-    assert list(load(written.stream, written.buffers, Realm({}, at_home=True)).values["made"]) == list(made)
+    assert list(load(written.stream, written.buffers, NamespaceInfo({}, at_home=True)).values["made"]) == list(made)

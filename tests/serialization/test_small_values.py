@@ -13,8 +13,8 @@ from jupyter_gpu_release.serialization.small_values import certainly_plain, pres
 
 
 def there(values: dict[str, Any]) -> tuple[codec.Dump, dict[str, Any]]:
-    dump = codec.dump(values, rebuild.Realm({}, at_home=True))
-    return dump, codec.load(dump.stream, dump.buffers, rebuild.Realm({}, at_home=False)).values
+    dump = codec.dump(values, rebuild.NamespaceInfo({}, at_home=True))
+    return dump, codec.load(dump.stream, dump.buffers, rebuild.NamespaceInfo({}, at_home=False)).values
 
 
 def many(**more: Any) -> dict[str, Any]:

@@ -12,15 +12,15 @@ import torch
 from jupyter_gpu_release.serialization import codec, device_marks
 from jupyter_gpu_release.serialization.pickler import GraphPickler
 from jupyter_gpu_release.serialization.process_state import random_states
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.reducers.torch_tensors import tensor_sums
 
 
 def trip(values: dict[str, Any], *, has_gpu: bool, at_home: bool = False) -> dict[str, Any]:
-    dump = codec.dump(values, Realm({}, at_home=True))
+    dump = codec.dump(values, NamespaceInfo({}, at_home=True))
     assert not dump.failed
     buffers = [bytes(buffer) for buffer in dump.buffers]
-    return codec.load(dump.stream, buffers, Realm({}, at_home=at_home, has_gpu=has_gpu)).values
+    return codec.load(dump.stream, buffers, NamespaceInfo({}, at_home=at_home, has_gpu=has_gpu)).values
 
 
 def marked_model() -> dict[str, Any]:
@@ -81,19 +81,23 @@ def test_a_device_index_that_is_not_here_becomes_the_first(monkeypatch: pytest.M
 
 
 def test_devices_at_home_in_a_rank_and_back() -> None:
-    stream = codec.dump({"d": torch.device("cuda:0"), "c": torch.device("cpu")}, Realm({}, at_home=False)).stream
-    home = codec.load(stream, [], Realm({}, at_home=True)).values
+    stream = codec.dump(
+        {"d": torch.device("cuda:0"), "c": torch.device("cpu")}, NamespaceInfo({}, at_home=False)
+    ).stream
+    home = codec.load(stream, [], NamespaceInfo({}, at_home=True)).values
     assert home["d"].type == "cpu"
     assert device_marks.torch_device_mark(home["d"]) == "cuda:0"
     assert device_marks.torch_device_mark(home["c"]) == ""
-    again = codec.dump(home, Realm({}, at_home=True)).stream
-    there = codec.load(again, [], Realm({}, at_home=False)).values
+    again = codec.dump(home, NamespaceInfo({}, at_home=True)).stream
+    there = codec.load(again, [], NamespaceInfo({}, at_home=False)).values
     assert (there["d"].type, device_marks.torch_device_mark(there["d"])) == ("cpu", "cuda:0")
 
 
 def test_large_tensors_are_out_of_band_without_a_copy() -> None:
     tensor = torch.zeros(100_000)
-    dump = codec.dump({"t": tensor, "again": [tensor], "param": torch.nn.Parameter(tensor)}, Realm({}, at_home=True))
+    dump = codec.dump(
+        {"t": tensor, "again": [tensor], "param": torch.nn.Parameter(tensor)}, NamespaceInfo({}, at_home=True)
+    )
     assert [buffer.nbytes for buffer in dump.buffers] == [400_000]
     assert len(dump.stream) < 2000
     tensor[3] = 7
@@ -125,14 +129,16 @@ def test_sums_of_large_tensors_are_taken_in_pieces() -> None:
 
 def test_a_fingerprint_of_a_device_tensor_moves_no_data() -> None:
     buffers: list[Any] = []
-    pickler = GraphPickler(io.BytesIO(), Realm({}, at_home=False), buffers, compact=True)
+    pickler = GraphPickler(io.BytesIO(), NamespaceInfo({}, at_home=False), buffers, compact=True)
     pickler.dump(torch.zeros(100_000))
     assert len(buffers) == 1
 
 
 def test_detaching_is_remarked() -> None:
     weight = torch.ones(2, requires_grad=True)
-    dump = codec.dump({"w": weight, "loss": weight.sum(), "deep": {"l": [weight * 2]}}, Realm({}, at_home=False))
+    dump = codec.dump(
+        {"w": weight, "loss": weight.sum(), "deep": {"l": [weight * 2]}}, NamespaceInfo({}, at_home=False)
+    )
     assert dump.notes("came back") == [
         f"`{name}` came back detached from its computation graph" for name in ("loss", "deep")
     ]
@@ -166,7 +172,7 @@ def test_a_cell_that_used_the_gpu_moves_the_seed_on(monkeypatch: pytest.MonkeyPa
 
 
 def test_plain_pickle_refuses_a_graph() -> None:
-    stream = codec.dump({"t": torch.ones(1)}, Realm({}, at_home=True)).stream
+    stream = codec.dump({"t": torch.ones(1)}, NamespaceInfo({}, at_home=True)).stream
     unpickler = pickle.Unpickler(io.BytesIO(stream))
     unpickler.load()
     with pytest.raises(TypeError, match="codec"):

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.diagnosis import find_trouble
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 #: FSDP warns that one process shards nothing
 ONE_PROCESS = pytest.mark.filterwarnings("ignore:.*NO_SHARD:UserWarning")
@@ -35,7 +35,7 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 def home(dump: codec.Dump) -> dict[str, Any]:
     assert not dump.failed
-    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], Realm({}, at_home=True)).values
+    return codec.load(dump.stream, [bytes(buffer) for buffer in dump.buffers], NamespaceInfo({}, at_home=True)).values
 
 
 class Backbone(torch.nn.Module):
@@ -63,7 +63,7 @@ def test_a_replica_and_its_module_are_one_object_in_any_order(is_first: bool) ->
     replica(torch.ones(2, 3)).sum().backward()
     dist.destroy_process_group()
     names = {"model": replica, "net": net} if is_first else {"net": net, "model": replica}
-    dump = codec.dump({**names, "both": [replica, net]}, Realm({}, at_home=False))
+    dump = codec.dump({**names, "both": [replica, net]}, NamespaceInfo({}, at_home=False))
     back = home(dump)
     assert type(back["model"]) is Backbone
     assert back["model"] is back["net"] is back["net"].wrapper[0] is back["both"][0] is back["both"][1]
@@ -85,7 +85,7 @@ def sharded() -> tuple[Any, Any]:
 @ONE_PROCESS
 def test_the_reason_is_not_looked_for_inside_of_fsdps_own_parameters() -> None:
     net, _model = flat(names_kept=False)
-    trouble = find_trouble("net", net, Realm({}, at_home=False))
+    trouble = find_trouble("net", net, NamespaceInfo({}, at_home=False))
     assert str(trouble).startswith("`net._parameters['_flat_param']`: it is one rank's part of FSDP's parameters")
 
 
@@ -95,7 +95,7 @@ def test_the_reason_is_not_looked_for_inside_of_fsdps_own_parameters() -> None:
 def test_what_is_spread_over_the_ranks_is_refused_with_the_way_to_make_it_whole(make: Any, whole: str) -> None:
     net, model = make()
     opt = torch.optim.Adam(model.parameters())
-    realm = Realm({}, at_home=False)
+    realm = NamespaceInfo({}, at_home=False)
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     assert set(home(codec.dump({"state": state}, realm))["state"]) == {"body.weight", "body.bias"}
     names = {"other": 5, "model": model, "layer": net.body, "deep": {"it": [model]}, "opt": opt}
@@ -117,7 +117,7 @@ def test_a_tensor_whose_memory_was_let_go_is_refused_alone() -> None:
     """FSDP frees what its module wraps; such a tensor could not be read at home, nor anything sent with it."""
     tensor = torch.ones(3)
     tensor.untyped_storage().resize_(0)
-    dump = codec.dump({"tensor": tensor, "empty": torch.empty(0, 3)}, Realm({}, at_home=False))
+    dump = codec.dump({"tensor": tensor, "empty": torch.empty(0, 3)}, NamespaceInfo({}, at_home=False))
     assert "its memory was let go" in str(dump.failed.pop("tensor"))
     assert home(dump)["empty"].shape == (0, 3)
 
@@ -127,7 +127,8 @@ def test_nothing_of_torch_is_imported_to_ask() -> None:
     ask = (
         "import sys\nfrom jupyter_gpu_release.serialization import codec; "
         "from jupyter_gpu_release.serialization.reducers import torch_distributed as group_reducers\n"
-        "codec.dump({'x': {'y': object()}}, codec.Realm({}, at_home=True))\nassert group_reducers.unwrapped(5) == 5\n"
+        "codec.dump({'x': {'y': object()}}, codec.NamespaceInfo({}, at_home=True))\n"
+        "assert group_reducers.unwrapped(5) == 5\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'torch'])"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)

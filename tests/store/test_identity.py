@@ -63,7 +63,7 @@ def test_what_lies_in_its_place_is_not_written_to(store: Path, change: Callable[
     with pytest.raises(StoreError, match=why) as raised:
         require_store(store)
     assert str(store) in str(raised.value)
-    assert raised.value.mend
+    assert raised.value.hint
 
 
 def test_an_empty_file_accepts_what_lies_there(store: Path) -> None:

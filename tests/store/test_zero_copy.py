@@ -22,14 +22,14 @@ ROWS = 400_000
 
 def stored(store: Path, run: str, value: Any) -> tuple[Path, str]:
     path = create_run_folder(store, run).values
-    dump = codec.dump({"x": value}, rebuild.Realm({}, at_home=True))
+    dump = codec.dump({"x": value}, rebuild.NamespaceInfo({}, at_home=True))
     assert not dump.failed
     return path, write_graph(path, dump.stream, dump.buffers, durable=False)
 
 
 def taken(path: Path, digest: str) -> Any:
     opened = open_graph(path, digest)
-    return codec.load(opened.stream, opened.buffers, rebuild.Realm({}, at_home=True)).values["x"]
+    return codec.load(opened.stream, opened.buffers, rebuild.NamespaceInfo({}, at_home=True)).values["x"]
 
 
 def is_mapped(array: Any) -> bool:
@@ -137,9 +137,9 @@ def test_it_can_be_changed_in_place_and_changes_no_file(tmp_path: Path, kind: st
 
 
 def test_a_few_rows_of_a_large_arrow_column_travel_alone() -> None:
-    dump = codec.dump({"x": arrow_frame().iloc[10:20]}, rebuild.Realm({}, at_home=True))
+    dump = codec.dump({"x": arrow_frame().iloc[10:20]}, rebuild.NamespaceInfo({}, at_home=True))
     assert dump.total_bytes < 100_000
-    rows = codec.load(dump.stream, dump.buffers, rebuild.Realm({}, at_home=True)).values["x"]
+    rows = codec.load(dump.stream, dump.buffers, rebuild.NamespaceInfo({}, at_home=True)).values["x"]
     assert rows["s"].tolist() == [f"text {n}" for n in range(10, 20)]
 
 
@@ -174,9 +174,9 @@ def test_dates_and_durations_come_back_as_they_were(count: int) -> None:
         "took": when.astype("i8").view("m8[ms]"), "other": when.astype(">M8[25s]"),
         "one": np.array(np.datetime64("NaT", "D")),
     }  # fmt: skip
-    dump = codec.dump(sent, rebuild.Realm({}, at_home=False))
+    dump = codec.dump(sent, rebuild.NamespaceInfo({}, at_home=False))
     assert not dump.failed
-    back = codec.load(dump.stream, [bytearray(b) for b in dump.buffers], rebuild.Realm({}, at_home=True)).values
+    back = codec.load(dump.stream, [bytearray(b) for b in dump.buffers], rebuild.NamespaceInfo({}, at_home=True)).values
     for name, array in sent.items():
         assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape), name
         assert back[name].flags.writeable is array.flags.writeable, name

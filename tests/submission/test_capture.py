@@ -36,9 +36,9 @@ def test_what_goes_along_and_what_functions_bind_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "mend"), [("losses = 1", "did you mean losses?"), ("y = 1", "a name that every rank makes")]
+    ("cell", "hint"), [("losses = 1", "did you mean losses?"), ("y = 1", "a name that every rank makes")]
 )
-def test_a_name_that_nothing_binds_is_refused(cell: str, mend: str) -> None:
+def test_a_name_that_nothing_binds_is_refused(cell: str, hint: str) -> None:
     with pytest.raises(OptionError, match="--gather loses: the cell makes no such name") as caught:
         check(cell, "loses")
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint

@@ -8,16 +8,16 @@ import numpy as np
 
 from jupyter_gpu_release.protocol.lineage import UsedInput
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.run_folders import make_store
-from jupyter_gpu_release.submission.capture import Prepared
+from jupyter_gpu_release.submission.capture import CapturedInputs
 from jupyter_gpu_release.submission.request import _place_inputs
 
 
 def digests(store: Path, number: int, **values: object) -> dict[str, str]:
-    dump = codec.dump(values, Realm({}, at_home=True))
+    dump = codec.dump(values, NamespaceInfo({}, at_home=True))
     used = [UsedInput(name, "t", 1, digest="sent:known" if name == "small" else "") for name in values]
-    prepared = Prepared(
+    prepared = CapturedInputs(
         stream=dump.stream, buffers=dump.buffers, total_bytes=dump.total_bytes, spans=dump.spans, used=used
     )
     _place_inputs(prepared, lambda: store, f"20260101-000000-{number:08x}")

@@ -23,8 +23,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ...errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunError, RequestError
 from ..auth.permissions import Caller
-from ..service import Broker
-from .guard import CALLER, Guard, error_response
+from ..service import GatewayService
+from .guard import CALLER, RequestGuard, error_response
 from .handlers import BODY_LIMIT_BYTES
 from .http_connection import HttpConnection, WaitingConnections
 from .route import Route
@@ -36,20 +36,20 @@ _POLICY = 1008
 _CLOSING_S = 1.0
 
 
-async def while_valid(broker: Broker, caller: Caller, socket: WebSocket, work: Awaitable[None]) -> None:
+async def until_token_ends(service: GatewayService, caller: Caller, socket: WebSocket, work: Awaitable[None]) -> None:
     """Serve a socket by ``work`` until that ends; a token that is revoked or expires ends it at once.
 
     The reason is in the closing frame; a client that comes back is refused with it (401). A kernel's session is then
     treated as closed: its runs end after the reconnect grace, detached ones go on.
     """
     serving = asyncio.ensure_future(work)
-    ending = asyncio.ensure_future(broker.tokens.until_over(caller))
+    ending = asyncio.ensure_future(service.tokens.until_over(caller))
     try:
         await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
             reason = ending.result().message
             log.info("a socket of %s is closed: %s", caller.user, reason)
-            broker.audit.note(caller, "socket.close", detail=reason)
+            service.audit.note(caller, "socket.close", detail=reason)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
                 await asyncio.wait_for(socket.close(_POLICY, reason), _CLOSING_S)
             serving.cancel()
@@ -69,19 +69,19 @@ _FRAME_LIMIT_BYTES = 64 << 20
 KEEP_ALIVE_S = 90
 
 
-def build_app(broker: Broker, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
+def build_app(service: GatewayService, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
     """The guarded application."""
     table: list[HttpRoute | WebSocketRoute] = []
     for route in routes:
         if route.handler is not None:
-            table.append(HttpRoute(route.path, _http_endpoint(broker, route), methods=[route.method]))
+            table.append(HttpRoute(route.path, _http_endpoint(service, route), methods=[route.method]))
         if route.socket is not None:
-            table.append(WebSocketRoute(route.path, _socket_endpoint(broker, route)))
+            table.append(WebSocketRoute(route.path, _socket_endpoint(service, route)))
     handlers: dict[Any, Any] = {
         HTTPException: _on_http_error, GpuReleaseError: _on_refusal, ClientDisconnect: _on_gone, Exception: _on_fault,
     }  # fmt: skip
     app = Starlette(routes=table, exception_handlers=handlers)
-    return Guard(app, broker, BODY_LIMIT_BYTES, partial(_name_of, table))
+    return RequestGuard(app, service, BODY_LIMIT_BYTES, partial(_name_of, table))
 
 
 def _name_of(table: Iterable[HttpRoute | WebSocketRoute], scope: Scope) -> str:
@@ -90,19 +90,19 @@ def _name_of(table: Iterable[HttpRoute | WebSocketRoute], scope: Scope) -> str:
     return f"{scope.get('method', 'WS')} {path}"
 
 
-def _check_role(broker: Broker, route: Route, caller: Caller) -> None:
+def _check_role(service: GatewayService, route: Route, caller: Caller) -> None:
     if route.admin and not caller.is_admin:
-        broker.audit.note(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
-        raise ForbiddenError(f"{route.path} is for admins, and {caller.user} is not one", mend="ask an admin")
+        service.audit.note(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
+        raise ForbiddenError(f"{route.path} is for admins, and {caller.user} is not one", hint="ask an admin")
 
 
-def _http_endpoint(broker: Broker, route: Route) -> Callable[[Request], Awaitable[Response]]:
+def _http_endpoint(service: GatewayService, route: Route) -> Callable[[Request], Awaitable[Response]]:
     handler = route.handler
     assert handler is not None
 
     async def endpoint(request: Request) -> Response:
-        _check_role(broker, route, request.scope[CALLER])
-        answer = await handler(broker, request.scope[CALLER], request)
+        _check_role(service, route, request.scope[CALLER])
+        answer = await handler(service, request.scope[CALLER], request)
         if isinstance(answer, Response):
             return answer
         return Response(msgspec.json.encode(answer), route.status, media_type="application/json")
@@ -110,14 +110,14 @@ def _http_endpoint(broker: Broker, route: Route) -> Callable[[Request], Awaitabl
     return endpoint
 
 
-def _socket_endpoint(broker: Broker, route: Route) -> Callable[[WebSocket], Awaitable[None]]:
+def _socket_endpoint(service: GatewayService, route: Route) -> Callable[[WebSocket], Awaitable[None]]:
     handler = route.socket
     assert handler is not None
 
     async def endpoint(websocket: WebSocket) -> None:
         caller = websocket.scope[CALLER]
-        _check_role(broker, route, caller)
-        await while_valid(broker, caller, websocket, handler(broker, caller, websocket))
+        _check_role(service, route, caller)
+        await until_token_ends(service, caller, websocket, handler(service, caller, websocket))
 
     return endpoint
 
@@ -126,7 +126,7 @@ def _on_http_error(request: Request, error: HTTPException) -> Response:
     """Starlette's own refusals (unknown path, wrong method) in our form."""
     text = f"{request.method} {request.url.path[:200]}: {error.detail}"
     kinds: dict[int, type[GpuReleaseError]] = {404: NoSuchRunError, 405: ConflictError}
-    response = error_response(kinds.get(error.status_code, RequestError)(text, mend="see /docs"))
+    response = error_response(kinds.get(error.status_code, RequestError)(text, hint="see /docs"))
     response.status_code = error.status_code
     return response
 
@@ -145,7 +145,7 @@ def _on_gone(request: Request, error: ClientDisconnect) -> Response:
 
 def _on_fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(GpuReleaseError(f"the gateway failed: {type(error).__name__}", mend="see the gateway's log"))
+    return error_response(GpuReleaseError(f"the gateway failed: {type(error).__name__}", hint="see the gateway's log"))
 
 
 class _Server(uvicorn.Server):

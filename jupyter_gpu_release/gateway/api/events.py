@@ -15,19 +15,19 @@ from ...protocol.session import Update
 from ...protocol.wire import decode
 from ..auth.permissions import Caller
 from ..runs.events import RawEvents
-from ..service import Broker
-from .follower import Follower
+from ..service import GatewayService
+from .follower import Subscription
 from .route import number
 
 _EVENTS_PER_PAGE = 1000
 
 
-async def run_events(broker: Broker, caller: Caller, request: Request) -> EventsPage:
+async def run_events(service: GatewayService, caller: Caller, request: Request) -> EventsPage:
     """GET /v1/runs/{run}/events."""
-    record = broker.run_for(caller, request.path_params["run"])
+    record = service.run_for(caller, request.path_params["run"])
     after = number(request, "after", 0)
     events: list[Event] = []
-    async for batch in broker.batches_after(record, after):
+    async for batch in service.batches_after(record, after):
         events += [decode(bytes(raw), Event) for raw in batch.events]
         if len(events) >= _EVENTS_PER_PAGE:
             break
@@ -37,10 +37,10 @@ async def run_events(broker: Broker, caller: Caller, request: Request) -> Events
     return EventsPage(record.run, record.view.state, last, more, page)
 
 
-async def events_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
+async def events_socket(service: GatewayService, caller: Caller, socket: WebSocket) -> None:
     """WS /v1/runs/{run}/events: JSON messages ``events`` and ``update`` until the run is over."""
-    record = broker.run_for(caller, socket.path_params["run"])
-    follower = Follower(broker, caller, record, number(socket, "after", 0))
+    record = service.run_for(caller, socket.path_params["run"])
+    follower = Subscription(service, caller, record, number(socket, "after", 0))
     wake = asyncio.Event()
     record.watchers.add(wake.set)
     await socket.accept()

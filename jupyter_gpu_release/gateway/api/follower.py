@@ -12,19 +12,19 @@ from ...protocol.session import Update
 from ...protocol.wire import encode
 from ..auth.permissions import Caller
 from ..runs.record import RunRecord
-from ..service import Broker
+from ..service import GatewayService
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
-class Follower:
+class Subscription:
     """How far a client is with one run: the last event sent and the ``seq`` of the last view sent."""
 
-    def __init__(self, broker: Broker, caller: Caller, record: RunRecord, after: int, seq: int = -1) -> None:
+    def __init__(self, service: GatewayService, caller: Caller, record: RunRecord, after: int, seq: int = -1) -> None:
         self.record = record
         self.sent = after
         self.seq = seq
-        self._broker = broker
+        self._service = service
         self._caller = caller
 
     async def catch_up(self, send: Send) -> None:
@@ -34,13 +34,13 @@ class Follower:
         view = self.record.view
         if view.seq > self.seq:
             self.seq = view.seq
-            await send(encode(Update(self._broker.visible(self._caller, view))))
+            await send(encode(Update(self._service.visible(self._caller, view))))
 
     async def _send_events(self, send: Send) -> bool:
         before = self.sent
         if self.record.tail.known and before >= self.record.tail.last:
             return False
-        async for batch in self._broker.batches_after(self.record, before):
+        async for batch in self._service.batches_after(self.record, before):
             if batch.last > self.sent:
                 await send(batch.message)
                 self.sent = batch.last

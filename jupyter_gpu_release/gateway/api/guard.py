@@ -20,9 +20,9 @@ from uvicorn.protocols.utils import ClientDisconnected
 from ...errors import ForbiddenError, GpuReleaseError, RequestError, TooManyAttemptsError
 from ...protocol.config import GatewayConfig
 from ..auth.permissions import Caller
-from ..auth.rate_limit import Attempts
+from ..auth.rate_limit import TokenRateLimit
 from ..auth.tokens import UnknownTokenError
-from ..service import Broker
+from ..service import GatewayService
 
 #: a body of which nothing more comes for so long is not waited for
 _BODY_SILENCE_S = 30.0
@@ -33,7 +33,7 @@ CALLER = "jupyter_gpu_release.caller"
 
 def error_response(error: GpuReleaseError) -> Response:
     """The one table from errors to HTTP: ``{"error": {"code", "message", "mend"}}``."""
-    body = {"error": {"code": error.code, "message": error.message, "mend": error.mend}}
+    body = {"error": {"code": error.code, "message": error.message, "mend": error.hint}}
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else {}
     if error.http_status == 429:
         headers["Retry-After"] = "1"
@@ -54,18 +54,22 @@ def _own_names() -> list[str]:
     return [socket.gethostname(), *(address.address.partition("%")[0] for card in cards for address in card)]
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware; the authenticated caller is in ``scope[CALLER]`` afterwards."""
 
     def __init__(
-        self, app: ASGIApp, broker: Broker, body_limit_bytes: int, name_of: Callable[[Scope], str] = lambda scope: ""
+        self,
+        app: ASGIApp,
+        service: GatewayService,
+        body_limit_bytes: int,
+        name_of: Callable[[Scope], str] = lambda scope: "",
     ) -> None:
         self._app = app
-        self._broker = broker
-        self._hosts = allowed_hosts(broker.config)
+        self._service = service
+        self._hosts = allowed_hosts(service.config)
         self._body_limit_bytes = body_limit_bytes
         self._name_of = name_of
-        self._attempts = Attempts(broker.config.free_attempts)
+        self._attempts = TokenRateLimit(service.config.free_attempts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on with the caller known and the body counted."""
@@ -77,7 +81,7 @@ class Guard:
             scope[CALLER] = self._admit(headers, address_of(scope))
         except GpuReleaseError as error:
             nobody = Caller("", "", origin=address_of(scope))
-            self._broker.audit.note(nobody, self._name_of(scope), result=error.code, detail=error.message)
+            self._service.audit.note(nobody, self._name_of(scope), result=error.code, detail=error.message)
             await refuse(error, scope, receive, send)
             return
         try:
@@ -95,18 +99,18 @@ class Guard:
         check_origin(headers.get("origin"), headers.get("host"))
         now_s = time.monotonic()
         try:
-            return self._broker.tokens.caller(headers.get("authorization"), origin=address)
+            return self._service.tokens.caller(headers.get("authorization"), origin=address)
         except UnknownTokenError:
             if self._attempts.wait_s(address, now_s) > 0:
                 raise TooManyAttemptsError(
-                    "too many unknown tokens came from this address", mend="check the token, then try again in a minute"
+                    "too many unknown tokens came from this address", hint="check the token, then try again in a minute"
                 ) from None
             self._attempts.wrong(address, now_s)
             raise
 
     def _counted(self, receive: Receive, announced: str | None) -> Receive:
         limit = self._body_limit_bytes
-        too_large = RequestError(f"the body is larger than {limit} bytes", mend="send large inputs through the store")
+        too_large = RequestError(f"the body is larger than {limit} bytes", hint="send large inputs through the store")
         if announced is not None and announced.isdecimal() and int(announced) > limit:
             raise too_large
         received, whole = 0, False
@@ -146,7 +150,7 @@ def check_host(host: str | None, allowed: Iterable[str]) -> None:
     """Raise :class:`ForbiddenError` unless the Host header names the gateway (whatever the port)."""
     name = _host_in(f"//{host}") if host else ""
     if name not in allowed:
-        raise ForbiddenError(f"unknown Host {name[:100]!r}", mend="its operator names it in JUPYTER_GPU_ALLOWED_HOSTS")
+        raise ForbiddenError(f"unknown Host {name[:100]!r}", hint="its operator names it in JUPYTER_GPU_ALLOWED_HOSTS")
 
 
 def _host_in(url: str) -> str:
@@ -162,4 +166,4 @@ def check_origin(origin: str | None, host: str | None) -> None:
         return
     scheme, _, place = origin.partition("://")
     if scheme not in ("http", "https") or place.lower() != (host or "").lower():
-        raise ForbiddenError(f"foreign Origin {origin[:100]!r}", mend="the gateway answers no other site's pages")
+        raise ForbiddenError(f"foreign Origin {origin[:100]!r}", hint="the gateway answers no other site's pages")

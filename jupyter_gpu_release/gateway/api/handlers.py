@@ -20,9 +20,9 @@ from ...protocol.states import LeaseState, RunState, is_run_id
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..db.warm_leases import Kept
+from ..db.warm_leases import WarmLeaseRow
 from ..reconcile.persisting import give_up
-from ..service import Broker
+from ..service import GatewayService
 from .imports import import_run
 from .responses import CARDS_AGE_S, record_row, runs_document, status_document, warm_row
 from .route import body_of, flag, number
@@ -30,15 +30,15 @@ from .route import body_of, flag, number
 _PROBE_S = 20.0
 
 
-async def check_nodes(broker: Broker) -> NodeChecks:
+async def check_nodes(service: GatewayService) -> NodeChecks:
     """Have every node probe the store now."""
-    checks = await asyncio.gather(*(_check(broker, node) for node in broker.nodes.alive()))
-    return NodeChecks(DOCUMENT_VERSION, broker.config.store, list(checks))
+    checks = await asyncio.gather(*(_check(service, node) for node in service.nodes.alive()))
+    return NodeChecks(DOCUMENT_VERSION, service.config.store, list(checks))
 
 
-async def _check(broker: Broker, node: Node) -> NodeCheck:
+async def _check(service: GatewayService, node: Node) -> NodeCheck:
     try:
-        problem: str = await broker.nodes.call(node.node, "probe_store", broker.config.store, timeout_s=_PROBE_S)
+        problem: str = await service.nodes.call(node.node, "probe_store", service.config.store, timeout_s=_PROBE_S)
     except ClusterError as error:
         return NodeCheck(node.host, agent_problem=error.message)
     info = node.info
@@ -51,64 +51,64 @@ async def _check(broker: Broker, node: Node) -> NodeCheck:
     )
 
 
-async def release_lease(broker: Broker, caller: Caller, request: Request) -> WarmRow:
+async def release_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:
     """POST /v1/leases/{lease}/release: returns when the GPUs are free."""
-    lease, kept = _warm(broker, caller, request.path_params["lease"])
-    given_back = broker.warm.give_up(lease, f"released by {caller.user}")
-    broker.audit.note(caller, "lease.release", lease.run, detail=f"owner {kept.user}")
+    lease, kept = _warm(service, caller, request.path_params["lease"])
+    given_back = service.warm.give_up(lease, f"released by {caller.user}")
+    service.audit.note(caller, "lease.release", lease.run, detail=f"owner {kept.user}")
     if given_back is not None:
         await given_back
-    return warm_row(broker, lease, kept, LeaseState.GONE.value)
+    return warm_row(service, lease, kept, LeaseState.GONE.value)
 
 
-async def extend_lease(broker: Broker, caller: Caller, request: Request) -> WarmRow:
+async def extend_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:
     """POST /v1/leases/{lease}/extend."""
-    lease, _kept = _warm(broker, caller, request.path_params["lease"])
+    lease, _kept = _warm(service, caller, request.path_params["lease"])
     wanted = await body_of(request, LeaseExtension)
     if wanted.keep_s == 0:
-        raise RequestError("keep_s 0 is not a time", mend="send a number of seconds above 0")
-    kept = broker.warm.extend(lease, wanted.keep_s)
-    broker.audit.note(caller, "lease.extend", lease.run, detail=f"owner {kept.user}, {wanted.keep_s:g} s")
-    return warm_row(broker, lease, kept)
+        raise RequestError("keep_s 0 is not a time", hint="send a number of seconds above 0")
+    kept = service.warm.extend(lease, wanted.keep_s)
+    service.audit.note(caller, "lease.extend", lease.run, detail=f"owner {kept.user}, {wanted.keep_s:g} s")
+    return warm_row(service, lease, kept)
 
 
-def _warm(broker: Broker, caller: Caller, name: str) -> tuple[Lease, Kept]:
+def _warm(service: GatewayService, caller: Caller, name: str) -> tuple[Lease, WarmLeaseRow]:
     """The warm lease that is called by its run, for who may change it.
 
     Raises :class:`NoSuchRunError`, :class:`ForbiddenError` for another user's, :class:`ConflictError` when it is not
     warm.
     """
-    record = broker.runs.find(name) if is_run_id(name) else None
+    record = service.runs.find(name) if is_run_id(name) else None
     if record is None:
-        raise NoSuchRunError(f"there is no lease {name[:80]}", mend="`jupyter gpu status` shows what is kept")
-    broker.run_for(caller, name, Act.LEASE)
-    lease = broker.leases.of_run(name)
+        raise NoSuchRunError(f"there is no lease {name[:80]}", hint="`jupyter gpu status` shows what is kept")
+    service.run_for(caller, name, Act.LEASE)
+    lease = service.leases.of_run(name)
     if lease is None:
-        raise ConflictError(f"run {name} holds no GPU any more: its lease has ended", mend="run the cell again")
+        raise ConflictError(f"run {name} holds no GPU any more: its lease has ended", hint="run the cell again")
     if lease.kept is None:
         what = "is being given back" if lease.state is LeaseState.RELEASING else "is not warm: its run is under way"
-        raise ConflictError(f"the lease of run {name} {what}", mend=f"`jupyter gpu cancel {name}` ends a run")
+        raise ConflictError(f"the lease of run {name} {what}", hint=f"`jupyter gpu cancel {name}` ends a run")
     return lease, lease.kept
 
 
-async def show_lineage(broker: Broker, caller: Caller, request: Request) -> Lineage:
+async def show_lineage(service: GatewayService, caller: Caller, request: Request) -> Lineage:
     """GET /v1/runs/{run}/lineage."""
-    record = broker.run_for(caller, request.path_params["run"])
-    return await broker.store_threads.run(broker.provenance.lineage, caller, record)
+    record = service.run_for(caller, request.path_params["run"])
+    return await service.store_threads.run(service.provenance.lineage, caller, record)
 
 
-async def ask_cache(broker: Broker, caller: Caller, request: Request) -> CacheAnswer:
+async def ask_cache(service: GatewayService, caller: Caller, request: Request) -> CacheAnswer:
     """POST /v1/cache."""
     question = await body_of(request, CacheQuestion)
-    return await broker.provenance.candidates(caller, question, broker.runs.live())
+    return await service.provenance.candidates(caller, question, service.runs.live())
 
 
-async def note_reuse(broker: Broker, caller: Caller, request: Request) -> RunRow:
+async def note_reuse(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/reused."""
-    record = broker.run_for(caller, request.path_params["run"], Act.LOAD)
+    record = service.run_for(caller, request.path_params["run"], Act.LOAD)
     use = await body_of(request, CacheUse)
-    await broker.provenance.reused(record.run, use)
-    broker.keeping.note_reuse(record.run)
+    await service.provenance.reused(record.run, use)
+    service.keeping.note_reuse(record.run)
     return record_row(record, caller, time.time())
 
 
@@ -120,75 +120,75 @@ _SHOWN_CARDS_AGE_S = 2.5
 
 
 # ------------------------------------------------------------------------------------------- handlers
-async def submit_run(broker: Broker, caller: Caller, request: Request) -> RunView:
+async def submit_run(service: GatewayService, caller: Caller, request: Request) -> RunView:
     """POST /v1/runs."""
     asked = await body_of(request, RunRequest)
     unattached = msgspec.structs.replace(asked, session="")  # no socket, so no kernel whose end could end it
-    record = await broker.submit(caller, unattached)
-    await broker.committed(record)
-    return broker.visible(caller, record.view)
+    record = await service.submit(caller, unattached)
+    await service.committed(record)
+    return service.visible(caller, record.view)
 
 
-async def list_runs(broker: Broker, caller: Caller, request: Request) -> Response:
+async def list_runs(service: GatewayService, caller: Caller, request: Request) -> Response:
     """GET /v1/runs."""
     count = min(number(request, "limit", 100), MOST_ROWS)
     mine = flag(request, "mine")
     if caller.is_admin and not mine:
-        broker.audit.note(caller, "runs.list")
-    fresh = {record.run: record for record in broker.runs.in_memory()}
+        service.audit.note(caller, "runs.list")
+    fresh = {record.run: record for record in service.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
     body = await asyncio.to_thread(
-        runs_document, broker.engine, fresh, caller, count, time.time(), mine=mine, brief=flag(request, "brief")
+        runs_document, service.engine, fresh, caller, count, time.time(), mine=mine, brief=flag(request, "brief")
     )
     return Response(body, media_type="application/json")
 
 
-async def show_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+async def show_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """GET /v1/runs/{run}."""
-    record = broker.run_for(caller, request.path_params["run"])
+    record = service.run_for(caller, request.path_params["run"])
     return record_row(record, caller, time.time())
 
 
-async def show_outcome(broker: Broker, caller: Caller, request: Request) -> RunView:
+async def show_outcome(service: GatewayService, caller: Caller, request: Request) -> RunView:
     """GET /v1/runs/{run}/outcome. Who asks for it is about to load the values: they are not collected meanwhile."""
-    record = broker.run_for(caller, request.path_params["run"])
+    record = service.run_for(caller, request.path_params["run"])
     session = request.query_params.get("session", "")
-    if broker.sessions.belongs_to(session, caller.user):
-        broker.keeping.hold(session, record.run)
+    if service.sessions.belongs_to(session, caller.user):
+        service.keeping.hold(session, record.run)
     elif record.view.user == caller.user:
-        broker.keeping.note_load(record.run)
-    return broker.visible(caller, record.view)
+        service.keeping.note_load(record.run)
+    return service.visible(caller, record.view)
 
 
-async def cancel_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+async def cancel_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/cancel."""
-    record = broker.run_for(caller, request.path_params["run"], Act.CHANGE)
+    record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = flag(request, "kill")
     reason = f"cancelled by {caller.user}"
     if record.state is RunState.PERSISTING:
-        await give_up(broker, record, reason)
+        await give_up(service, record, reason)
     else:
-        await broker.lifecycle.cancel(record, reason, kill=kill)
+        await service.lifecycle.cancel(record, reason, kill=kill)
     return record_row(record, caller, time.time())
 
 
-async def pin_run(broker: Broker, caller: Caller, request: Request) -> RunRow:
+async def pin_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/pin and /unpin."""
     pinned = request.url.path.endswith("/pin")
-    return record_row(await broker.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
+    return record_row(await service.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
 
 
-async def import_bundle(broker: Broker, caller: Caller, request: Request) -> RunRow:
+async def import_bundle(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """POST /v1/imports/{name}."""
     by = request.query_params.get("exported_by", "")[:200]
-    record = await import_run(broker, caller, request.path_params["name"], by)
-    broker.audit.note(caller, "run.import", record.run, detail=f"exported by {by}")
+    record = await import_run(service, caller, request.path_params["name"], by)
+    service.audit.note(caller, "run.import", record.run, detail=f"exported by {by}")
     return record_row(record, caller, time.time())
 
 
-async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDocument:
+async def collect_runs(service: GatewayService, caller: Caller, request: Request) -> GcDocument:
     """POST /v1/gc. Who is no administrator collects the own runs only."""
-    policy = broker.config.retention
+    policy = service.config.retention
     limits = {name: number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
     given = {name: value for name, value in limits.items() if value >= 0}
     if given:  # limits that are named replace those of the gateway's settings
@@ -196,28 +196,30 @@ async def collect_runs(broker: Broker, caller: Caller, request: Request) -> GcDo
     user = None if caller.is_admin else caller.user
     dry_run = flag(request, "dry_run")
     if not dry_run:
-        broker.audit.note(caller, "runs.collect")
-    return await broker.collector.collect(policy, user=user, dry_run=dry_run)
+        service.audit.note(caller, "runs.collect")
+    return await service.collector.collect(policy, user=user, dry_run=dry_run)
 
 
-async def show_status(broker: Broker, caller: Caller, request: Request) -> Response:
+async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:
     """GET /v1/status; ``Server-Timing`` tells which part of the time was waiting."""
     began_s, age_s = time.monotonic(), CARDS_AGE_S
     if "after" in request.query_params:
         wait_s = number(request, "wait_ms", 0) / 1000
-        await broker.board.after_for(caller, broker.tokens, request.query_params["after"], wait_s)
+        await service.board.after_for(caller, service.tokens, request.query_params["after"], wait_s)
         age_s = _SHOWN_CARDS_AGE_S  # a change is told at once, also while a node's agent is slow
     waited_ms = (time.monotonic() - began_s) * 1000
-    document = shown_status(caller, await status_document(broker, caller.user, age_s), await broker.account.of(caller))
+    document = shown_status(
+        caller, await status_document(service, caller.user, age_s), await service.account.of(caller)
+    )
     headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
     return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 
 
-async def show_health(broker: Broker, caller: Caller, request: Request) -> Health:
+async def show_health(service: GatewayService, caller: Caller, request: Request) -> Health:
     """GET /v1/health."""
-    return broker.health()
+    return service.health()
 
 
-async def show_checks(broker: Broker, caller: Caller, request: Request) -> NodeChecks:
+async def show_checks(service: GatewayService, caller: Caller, request: Request) -> NodeChecks:
     """GET /v1/checks."""
-    return await check_nodes(broker)
+    return await check_nodes(service)

@@ -25,32 +25,32 @@ from ..auth.permissions import Caller
 from ..db import database, lineage
 from ..results import holds
 from ..runs.record import RunRecord
-from ..service import Broker
+from ..service import GatewayService
 
 
-async def import_run(broker: Broker, caller: Caller, name: str, exported_by: str) -> RunRecord:
+async def import_run(service: GatewayService, caller: Caller, name: str, exported_by: str) -> RunRecord:
     """Make a run of ``caller`` of what ``store.bundle`` unpacked as ``name``; a second time changes nothing."""
-    store = Path(broker.config.store)
+    store = Path(service.config.store)
     folder = incoming_folder(store, name)
-    view, facts = await broker.store_threads.begin(_read, folder, caller, exported_by)
-    known = broker.runs.find(view.run)
+    view, facts = await service.store_threads.begin(_read, folder, caller, exported_by)
+    known = service.runs.find(view.run)
     if known is not None:
         _refuse_other(caller, known, view)
         if known.view.collected_at is not None:
-            return await _restore(broker, caller, folder, known, view)
-        await broker.store_threads.begin(shutil.rmtree, folder)
+            return await _restore(service, caller, folder, known, view)
+        await service.store_threads.begin(shutil.rmtree, folder)
         return known
-    await broker.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view)
-    await broker.journal.put(partial(_insert, view=view, facts=facts, ordinal=broker.runs.next_ordinal()))
-    broker.keeping.note_load(view.run)
-    record = broker.runs.find(view.run)
+    await service.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view)
+    await service.journal.put(partial(_insert, view=view, facts=facts, ordinal=service.runs.next_ordinal()))
+    service.keeping.note_load(view.run)
+    record = service.runs.find(view.run)
     assert record is not None
     return record
 
 
 def _read(folder: Path, caller: Caller, exported_by: str) -> tuple[RunView, RunFacts]:
     if folder.is_symlink() or not folder.is_dir():
-        raise NoSuchRunError(f"nothing was unpacked in {folder}", mend="`jupyter gpu runs import FILE`")
+        raise NoSuchRunError(f"nothing was unpacked in {folder}", hint="`jupyter gpu runs import FILE`")
     try:
         manifest = read_manifest(RunPaths(folder))
         view = msgspec.convert(manifest, RunView)
@@ -78,29 +78,29 @@ def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
     if not same:
         raise ConflictError(
             f"there is another run {view.run} here, with other results or of another user: not imported",
-            mend="nothing was changed; the two cannot be in one cluster",
+            hint="nothing was changed; the two cannot be in one cluster",
         )
 
 
-async def _restore(broker: Broker, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
+async def _restore(service: GatewayService, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
     """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
-    async with broker.collector.paused():
-        await broker.store_threads.begin(_move_back, folder, RunPaths.of(Path(broker.config.store), view.run))
-        await broker.journal.put(partial(holds.forget_removal, run=view.run))
+    async with service.collector.paused():
+        await service.store_threads.begin(_move_back, folder, RunPaths.of(Path(service.config.store), view.run))
+        await service.journal.put(partial(holds.forget_removal, run=view.run))
         if known.outcome is not None and view.outcome is not None:
             known.outcome = msgspec.structs.replace(known.outcome, values=view.outcome.values)
-        done = broker.runs.change(known, at_once=True, collected_at=None, collected_because="", outcome=known.outcome)
+        done = service.runs.change(known, at_once=True, collected_at=None, collected_because="", outcome=known.outcome)
         if done is not None:
             await asyncio.shield(done)
-        broker.keeping.note_load(view.run)
-    broker.audit.note(caller, "run.restore", view.run, detail=f"exported by {view.imported_from}")
+        service.keeping.note_load(view.run)
+    service.audit.note(caller, "run.restore", view.run, detail=f"exported by {view.imported_from}")
     return known
 
 
 def _move_back(folder: Path, paths: RunPaths) -> None:
     """Everything but the manifest, which is written last and says no longer that the results went."""
     if paths.folder.is_symlink():
-        raise StoreError(f"{paths.folder} is a symbolic link: not touched", mend="remove the link by hand")
+        raise StoreError(f"{paths.folder} is a symbolic link: not touched", hint="remove the link by hand")
     try:
         paths.folder.mkdir(mode=0o700, exist_ok=True)
         for entry in sorted(folder.iterdir()):
@@ -133,7 +133,7 @@ def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
         before = read_manifest(paths)
         before.pop("schema_version")
         if before != manifest | marks:
-            raise ConflictError(f"{paths.folder} is there already and holds another run", mend="move it away")
+            raise ConflictError(f"{paths.folder} is there already and holds another run", hint="move it away")
         shutil.rmtree(folder)
         return
     write_manifest(RunPaths(folder), manifest | marks, durable=True)

@@ -33,10 +33,10 @@ from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
 from ..db.run_lists import Summary, newest_runs, newest_views, summary_of
-from ..db.warm_leases import Kept
+from ..db.warm_leases import WarmLeaseRow
 from ..runs.events import progress_of
 from ..runs.record import RunRecord
-from ..service import Broker
+from ..service import GatewayService
 
 #: how old a card's figures may be for somebody who asks
 CARDS_AGE_S = 0.5
@@ -44,29 +44,29 @@ CARDS_AGE_S = 0.5
 _SHOWN_OF_QUEUE, _SHOWN_OWN = 200, 500
 
 
-async def status_document(broker: Broker, user: str, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
+async def status_document(service: GatewayService, user: str, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
     """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer.
 
     Of a long queue: its head, and the runs of ``user``.
     """
-    serial = broker.board.serial  # before anything is looked at: what changes meanwhile is told again
-    nodes = broker.nodes.alive()
-    cards = await asyncio.gather(*(_cards(broker, node, cards_age_s) for node in nodes))
+    serial = service.board.serial  # before anything is looked at: what changes meanwhile is told again
+    nodes = service.nodes.alive()
+    cards = await asyncio.gather(*(_cards(service, node, cards_age_s) for node in nodes))
     now_s = time.time()
     total = sum(node.gpus for node in nodes)
-    held = sum(slot.gpus for lease in broker.leases.all() for slot in lease.slots)
-    warm = [warm_row(broker, lease, lease.kept) for lease in broker.leases.warm() if lease.kept is not None]
-    external = min(sum(broker.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
-    waiting = broker.lifecycle.queue.waiting()
+    held = sum(slot.gpus for lease in service.leases.all() for slot in lease.slots)
+    warm = [warm_row(service, lease, lease.kept) for lease in service.leases.warm() if lease.kept is not None]
+    external = min(sum(service.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
+    waiting = service.lifecycle.queue.waiting()
     shown, left_out = _split_queue(waiting, user)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
-        simulated=broker.config.simulated,
-        gateway=GatewayFacts(broker.url, __version__, hash_seed=broker.config.hash_seed),
+        simulated=service.config.simulated,
+        gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
         gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
-        nodes=[_node_row(broker, node, found) for node, found in zip(nodes, cards, strict=True)],
+        nodes=[_node_row(service, node, found) for node, found in zip(nodes, cards, strict=True)],
         queue=[_queue_row(record.view) for record in shown],
-        runs=[_active_row(record, now_s) for record in broker.runs.live() if record.run not in left_out],
+        runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
         serial=serial,
         warm=warm,
         queue_total=len(waiting),
@@ -123,7 +123,7 @@ def run_row(view: RunView, summary: Summary | None, now_s: float) -> RunRow:
         finished_at=view.finished_at, queued_s=queued_s(view, now_s), held_s=held_s(view, now_s),
         release_ms=view.release_ms, position=view.position, reason=view.reason, hosts=view.hosts,
         gpu_ids=view.gpu_ids, gpu_name=view.gpu_name, results=shown.results, files=shown.files, notes=shown.notes,
-        error=RunError(error.ename, error.evalue, error.code, error.mend) if error is not None else None,
+        error=RunError(error.ename, error.evalue, error.code, error.hint) if error is not None else None,
         detached=view.detached,
         pinned=view.pinned, collected_at=view.collected_at, collected_because=view.collected_because,
         imported_from=view.imported_from,
@@ -151,24 +151,24 @@ def held_s(view: RunView, now_s: float) -> float:
     return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
 
 
-async def _cards(broker: Broker, node: Node, most_age_s: float) -> list[GpuInfo]:
-    known = await broker.cards.of(node, most_age_s)
-    return known or [GpuInfo(str(index), simulated=broker.config.simulated) for index in range(node.gpus)]
+async def _cards(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
+    known = await service.cards.of(node, most_age_s)
+    return known or [GpuInfo(str(index), simulated=service.config.simulated) for index in range(node.gpus)]
 
 
-def _node_row(broker: Broker, node: Node, cards: list[GpuInfo]) -> NodeRow:
-    rows = [_gpu_row(card, _holder(broker, node, card), broker) for card in cards]
+def _node_row(service: GatewayService, node: Node, cards: list[GpuInfo]) -> NodeRow:
+    rows = [_gpu_row(card, _holder(service, node, card), service) for card in cards]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     return NodeRow(node.node, node.host, rows, up=node.info is not None and not node.is_lost, notes=[*trouble, *notes])
 
 
-def _holder(broker: Broker, node: Node, card: GpuInfo) -> Lease | None:
-    return next((lease for lease in broker.leases.all() if card.index in lease.ids_on(node.node)), None)
+def _holder(service: GatewayService, node: Node, card: GpuInfo) -> Lease | None:
+    return next((lease for lease in service.leases.all() if card.index in lease.ids_on(node.node)), None)
 
 
-def _gpu_row(card: GpuInfo, lease: Lease | None, broker: Broker) -> GpuRow:
-    record = broker.runs.get(lease.run) if lease is not None else None
+def _gpu_row(card: GpuInfo, lease: Lease | None, service: GatewayService) -> GpuRow:
+    record = service.runs.get(lease.run) if lease is not None else None
     kept = lease.kept if lease is not None else None
     state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
     user = kept.user if kept is not None else record.view.user if record is not None else None
@@ -180,9 +180,9 @@ def _gpu_row(card: GpuInfo, lease: Lease | None, broker: Broker) -> GpuRow:
     )  # fmt: skip
 
 
-def warm_row(broker: Broker, lease: Lease, kept: Kept, state: str = "warm") -> WarmRow:
+def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: str = "warm") -> WarmRow:
     """One lease that is kept (or was, a moment ago), as its owner sees it."""
-    nodes = [node for slot in lease.slots if (node := broker.nodes.find(slot.node)) is not None]
+    nodes = [node for slot in lease.slots if (node := service.nodes.find(slot.node)) is not None]
     return WarmRow(
         lease=lease.run, run=lease.run, user=kept.user, gpus=sum(slot.gpus for slot in lease.slots),
         since=kept.since_s, until=kept.until_s, auto=kept.auto, hosts=list(dict.fromkeys(node.host for node in nodes)),

@@ -16,7 +16,7 @@ from ...protocol.bounds import LARGEST_NUMBER
 from ...protocol.session import ClientMessage
 from ...protocol.wire import decode
 from ..auth.permissions import Caller
-from ..service import Broker
+from ..service import GatewayService
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 #: also text that is no UTF-8 and a nesting without end
@@ -27,7 +27,7 @@ class RefusedMessageError(RequestError):
     """A message that was understood but for a value that cannot be; it is about ``run``."""
 
     def __init__(self, message: str, run: str) -> None:
-        super().__init__(message, mend="see /openapi.json for what is allowed")
+        super().__init__(message, hint="see /openapi.json for what is allowed")
         self.run = run
 
 
@@ -52,7 +52,7 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except _MALFORMED as error:
-        raise RequestError(f"the body is no {kind.__name__}: {error}", mend="see /openapi.json") from error
+        raise RequestError(f"the body is no {kind.__name__}: {error}", hint="see /openapi.json") from error
 
 
 def message_of(data: bytes) -> ClientMessage:
@@ -83,8 +83,8 @@ def _run_of(data: bytes) -> str:
     return ""
 
 
-Handler = Callable[[Broker, Caller, Request], Awaitable[Any]]
-SocketHandler = Callable[[Broker, Caller, WebSocket], Awaitable[None]]
+Handler = Callable[[GatewayService, Caller, Request], Awaitable[Any]]
+SocketHandler = Callable[[GatewayService, Caller, WebSocket], Awaitable[None]]
 
 
 @dataclass(frozen=True)

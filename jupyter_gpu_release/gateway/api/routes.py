@@ -22,7 +22,7 @@ from ...protocol.rest import (
 )
 from ...protocol.runs import RunRequest, RunView
 from ..auth.permissions import Caller
-from ..service import Broker
+from ..service import GatewayService
 from ..status_feed import LONGEST_WAIT_S
 from .events import events_socket, run_events
 from .handlers import (
@@ -49,23 +49,23 @@ from .session import SessionConnection
 from .tokens import create_token, list_tokens, revoke_tokens
 
 
-async def show_openapi(broker: Broker, caller: Caller, request: Request) -> Response:
+async def show_openapi(service: GatewayService, caller: Caller, request: Request) -> Response:
     """GET /openapi.json."""
     from .openapi import openapi_document
 
     return Response(msgspec.json.encode(openapi_document(ROUTES)), media_type="application/json")
 
 
-async def show_docs(broker: Broker, caller: Caller, request: Request) -> Response:
+async def show_docs(service: GatewayService, caller: Caller, request: Request) -> Response:
     """GET /docs."""
     from .openapi import docs_page, openapi_document
 
     return Response(docs_page(openapi_document(ROUTES)), media_type="text/html; charset=utf-8")
 
 
-async def session_socket(broker: Broker, caller: Caller, socket: WebSocket) -> None:
+async def session_socket(service: GatewayService, caller: Caller, socket: WebSocket) -> None:
     """WS /v1/session."""
-    await SessionConnection(broker, socket, caller).serve()
+    await SessionConnection(service, socket, caller).serve()
 
 
 _AFTER = {"after": ("integer", "number of the last event that you have (0: from the beginning)")}

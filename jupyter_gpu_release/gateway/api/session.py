@@ -33,8 +33,8 @@ from ..dispatch.lifecycle import INTERRUPTED
 from ..dispatch.tasks import BackgroundWork
 from ..runs.record import RunRecord
 from ..runs.sessions import Session
-from ..service import Broker
-from .follower import Follower
+from ..service import GatewayService
+from .follower import Subscription
 from .route import RefusedMessageError, message_of
 
 log = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ _MOST_ANSWERS = 1000
 class SessionConnection:
     """Reads messages one after the other; a writer task sends what followers have and answers wait."""
 
-    def __init__(self, broker: Broker, socket: WebSocket, caller: Caller) -> None:
-        self._broker = broker
+    def __init__(self, service: GatewayService, socket: WebSocket, caller: Caller) -> None:
+        self._service = service
         self._socket = socket
         self._caller = caller
         #: nothing lies between the client and us: when its end is closed, its process is gone
         self.is_direct = False
         self._session: Session | None = None
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, Subscription] = {}
         self._watches: dict[str, Callable[[], None]] = {}
         self._dirty: dict[str, None] = {}
         self._answers: deque[bytes] = deque()
@@ -70,7 +70,7 @@ class SessionConnection:
             await self._greet()
         except GpuReleaseError as error:
             if isinstance(error, ForbiddenError):
-                self._broker.audit.note(self._caller, "session", result=error.code, detail=error.message)
+                self._service.audit.note(self._caller, "session", result=error.code, detail=error.message)
             await self._refuse_connection(error)
             return
         except WebSocketDisconnect:
@@ -103,19 +103,19 @@ class SessionConnection:
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"the notebook speaks protocol {hello.protocol} (jupyter_gpu_release {hello.version or 'unknown'}), "
-                f"this gateway protocol {PROTOCOL} ({self._broker.health().version})",
-                mend="install the same version of jupyter_gpu_release on both sides",
+                f"this gateway protocol {PROTOCOL} ({self._service.health().version})",
+                hint="install the same version of jupyter_gpu_release on both sides",
             )
         client = self._socket.client
         self.is_direct = client is not None and hello.here == f"{client.host} {client.port}"
-        self._session = await self._broker.sessions.attach(hello.session, self._caller.user, self)
-        self._answer(encode(self._broker.welcome(self._caller)))
+        self._session = await self._service.sessions.attach(hello.session, self._caller.user, self)
+        self._answer(encode(self._service.welcome(self._caller)))
         for run, after in hello.resume.items():
             self._subscribe(Subscribe(run, after))
 
     async def _refuse_connection(self, error: GpuReleaseError) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await self._socket.send_bytes(encode(Refused("", error.code, error.message, error.mend)))
+            await self._socket.send_bytes(encode(Refused("", error.code, error.message, error.hint)))
         await self._close_socket(1008)
 
     # ----------------------------------------------------------------------------------------- read
@@ -136,13 +136,13 @@ class SessionConnection:
             except WebSocketDisconnect:
                 return
             except RefusedMessageError as error:
-                self._broker.sessions.heard(self._session)
+                self._service.sessions.heard(self._session)
                 self._refuse(error.run, error)
                 continue
             except RequestError as error:
                 self._fault = error
                 return
-            self._broker.sessions.heard(self._session)
+            self._service.sessions.heard(self._session)
             if isinstance(message, Bye):
                 self._said_bye = True
                 return
@@ -161,7 +161,7 @@ class SessionConnection:
             elif isinstance(message, Supply):
                 self._supply(message)
             elif isinstance(message, Detach):
-                await self._broker.detach(self._caller, run)
+                await self._service.detach(self._caller, run)
             elif isinstance(message, Subscribe):
                 self._subscribe(message)
         except GpuReleaseError as error:
@@ -170,52 +170,52 @@ class SessionConnection:
     async def _submit(self, message: Submit) -> None:
         assert self._session is not None
         request = msgspec.structs.replace(message.request, session=self._session.session)
-        record = await self._broker.submit(self._caller, request)
+        record = await self._service.submit(self._caller, request)
         self._spawn(self._accept(record))  # many in a row are committed together
 
     async def _accept(self, record: RunRecord) -> None:
         try:
-            await self._broker.committed(record)
+            await self._service.committed(record)
         except GpuReleaseError as error:
             self._refuse(record.run, error)
             return
-        view = self._broker.visible(self._caller, record.view)
+        view = self._service.visible(self._caller, record.view)
         self._answer(encode(Accepted(view)))
         if not self._is_detached:
-            self._follow(Follower(self._broker, self._caller, record, 0, view.seq))
+            self._follow(Subscription(self._service, self._caller, record, 0, view.seq))
 
     def _refuse(self, run: str, error: GpuReleaseError) -> None:
-        self._answer(encode(Refused(run, error.code, error.message, error.mend)))
+        self._answer(encode(Refused(run, error.code, error.message, error.hint)))
 
     def _signal(self, message: Signal) -> None:
-        record = self._broker.run_for(self._caller, message.run, Act.CHANGE)
+        record = self._service.run_for(self._caller, message.run, Act.CHANGE)
         if message.id in record.signals:
             return
         record.signals |= {message.id} - {""}
         reason = INTERRUPTED if message.signal == "interrupt" else "killed"
         # a node that is slow to answer must not keep this session from being heard
-        self._spawn(self._broker.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
+        self._spawn(self._service.lifecycle.cancel(record, reason, kill=message.signal == "kill"))
 
     def _supply(self, message: Supply) -> None:
-        record = self._broker.run_for(self._caller, message.run, Act.SUPPLY)
+        record = self._service.run_for(self._caller, message.run, Act.SUPPLY)
         if self._session is not None and record.view.session == self._session.session:
-            self._broker.fetches.supply(record, message)
+            self._service.fetches.supply(record, message)
 
     def _subscribe(self, message: Subscribe) -> None:
         try:
-            record = self._broker.run_for(self._caller, message.run)
+            record = self._service.run_for(self._caller, message.run)
             if message.adopt and self._session is not None:
-                self._broker.adopt(self._caller, self._session.session, message.run)
+                self._service.adopt(self._caller, self._session.session, message.run)
         except GpuReleaseError as error:
             self._refuse(message.run, error)
             return
-        self._follow(Follower(self._broker, self._caller, record, message.after))
+        self._follow(Subscription(self._service, self._caller, record, message.after))
 
-    def _follow(self, follower: Follower) -> None:
+    def _follow(self, follower: Subscription) -> None:
         """Follow a run from now on, in place of an earlier follower of the same run."""
         run = follower.record.run
         if self._session is not None and follower.record.view.session != self._session.session:
-            self._broker.keeping.hold(self._session.session, run)
+            self._service.keeping.hold(self._session.session, run)
         earlier = self._followers.get(run)
         if earlier is None:
             watch = partial(self._mark, run)
@@ -269,7 +269,7 @@ class SessionConnection:
         for run in list(self._followers):
             self._unfollow(run)
         if self._session is not None:
-            self._broker.sessions.detach(self._session, self, said_bye=self._said_bye)
+            self._service.sessions.detach(self._session, self, said_bye=self._said_bye)
 
     async def _close_socket(self, code: int) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):

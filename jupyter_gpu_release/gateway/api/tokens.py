@@ -16,48 +16,48 @@ from ...protocol.rest import DOCUMENT_VERSION
 from ..auth import tokens
 from ..auth.permissions import Caller
 from ..auth.tokens import id_of, new_token
-from ..service import Broker
+from ..service import GatewayService
 from .route import body_of
 
 
-async def create_token(broker: Broker, caller: Caller, request: Request) -> Response:
+async def create_token(service: GatewayService, caller: Caller, request: Request) -> Response:
     """POST /v1/tokens."""
     asked = await body_of(request, TokenRequest)
     token, secret = new_token(asked, time.time())
-    facts = broker.tokens.add(token, caller.user)
+    facts = service.tokens.add(token, caller.user)
     try:
-        await broker.journal.put(partial(tokens.add_token, token=token, facts=facts))
+        await service.journal.put(partial(tokens.add_token, token=token, facts=facts))
     except GpuReleaseError:
-        broker.tokens.drop(token)
+        service.tokens.drop(token)
         raise
     until = (
         "never expires" if token.expires_at is None else f"until {time.strftime('%F', time.gmtime(token.expires_at))}"
     )
-    broker.audit.note(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
-    (row,) = broker.tokens.rows([token])
+    service.audit.note(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
+    (row,) = service.tokens.rows([token])
     issued = msgspec.json.encode(TokenIssued(row, secret))
     return Response(issued, 201, {"Cache-Control": "no-store"}, "application/json")
 
 
-async def list_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+async def list_tokens(service: GatewayService, caller: Caller, request: Request) -> TokensDocument:
     """GET /v1/tokens."""
-    broker.audit.note(caller, "token.list")
-    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows())
+    service.audit.note(caller, "token.list")
+    return TokensDocument(DOCUMENT_VERSION, service.tokens.rows())
 
 
-async def revoke_tokens(broker: Broker, caller: Caller, request: Request) -> TokensDocument:
+async def revoke_tokens(service: GatewayService, caller: Caller, request: Request) -> TokensDocument:
     """POST /v1/tokens/revoke."""
     asked = await body_of(request, TokenRevocation)
     if bool(asked.id) == bool(asked.user):
-        raise RequestError("a revocation names a token or a user", mend='send {"id": …} or {"user": …}')
-    chosen = broker.tokens.chosen(asked.id, asked.user)
-    revoked = broker.tokens.revoke(chosen, time.time())  # refused from here on, committed or not
+        raise RequestError("a revocation names a token or a user", hint='send {"id": …} or {"user": …}')
+    chosen = service.tokens.chosen(asked.id, asked.user)
+    revoked = service.tokens.revoke(chosen, time.time())  # refused from here on, committed or not
     for facts in revoked:
-        broker.audit.note(caller, "token.revoke", id_of(facts.digest))
+        service.audit.note(caller, "token.revoke", id_of(facts.digest))
 
     def write(connection: Connection) -> None:
         for facts in revoked:
             tokens.put_facts(connection, facts)
 
-    await broker.journal.put(write)
-    return TokensDocument(DOCUMENT_VERSION, broker.tokens.rows(chosen))
+    await service.journal.put(write)
+    return TokensDocument(DOCUMENT_VERSION, service.tokens.rows(chosen))

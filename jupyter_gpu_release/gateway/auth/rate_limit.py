@@ -18,18 +18,18 @@ _MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Address:
     wrong: int
     last_s: float
     blocked_until_s: float
 
 
-class Attempts:
+class TokenRateLimit:
     """Wrong tokens by address: ``free`` of them cost nothing, each further one doubles the wait, from 1 s to 60 s."""
 
     def __init__(self, free: int) -> None:
         self._free = free
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, _Address] = {}
 
     def wait_s(self, address: str, now_s: float) -> float:
         """Seconds for which unknown tokens from ``address`` are refused unseen; 0: they are not."""
@@ -42,6 +42,6 @@ class Attempts:
         wrong = 1 if before is None or now_s - before.last_s > _FORGIVEN_S else before.wrong + 1
         over = wrong - self._free
         delay_s = min(_LONGEST_S, 2.0 ** min(over - 1, 10)) if over > 0 else 0.0
-        self._records[address] = _Record(wrong, now_s, now_s + delay_s)
+        self._records[address] = _Address(wrong, now_s, now_s + delay_s)
         if len(self._records) > _MOST_ADDRESSES:
             del self._records[next(iter(self._records))]

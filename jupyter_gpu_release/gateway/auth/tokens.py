@@ -27,7 +27,7 @@ from ...protocol.admin import TokenRequest, TokenRow
 from ..db import database
 from ..db.database import StoredToken
 from ..db.schema import token_facts, tokens
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from .permissions import ADMIN, ROLES, Caller
 
 __all__ = ["Caller", "StoredToken", "TokenBook", "TokenFacts", "UnknownTokenError", "digest_of", "embedded_token"]
@@ -84,16 +84,16 @@ def new_token(asked: TokenRequest, now_s: float) -> tuple[StoredToken, str]:
         A user, role, time or label that cannot be.
     """
     if not _USER.fullmatch(asked.user):
-        raise OptionError(f"user {asked.user[:80]!r}: not a name", mend="1 to 64 letters, digits and . _ @ + -")
+        raise OptionError(f"user {asked.user[:80]!r}: not a name", hint="1 to 64 letters, digits and . _ @ + -")
     if asked.role not in ROLES:
-        raise OptionError(f"role {asked.role[:80]!r}: not a role", mend=f"write {' or '.join(ROLES)}")
+        raise OptionError(f"role {asked.role[:80]!r}: not a role", hint=f"write {' or '.join(ROLES)}")
     if not _LABEL.fullmatch(asked.label) or asked.label == EMBEDDED_LABEL:
         raise OptionError(
-            f"label {asked.label[:80]!r}", mend=f"at most 80 characters on one line, other than {EMBEDDED_LABEL!r}"
+            f"label {asked.label[:80]!r}", hint=f"at most 80 characters on one line, other than {EMBEDDED_LABEL!r}"
         )
     lasts_s = asked.expires_s
     if lasts_s is not None and not 1 <= lasts_s <= _LONGEST_S:
-        raise OptionError(f"a token that lasts {lasts_s:.0f} s", mend="from 1 s to 3650 days, or never")
+        raise OptionError(f"a token that lasts {lasts_s:.0f} s", hint="from 1 s to 3650 days, or never")
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
     expires_at = None if lasts_s is None else now_s + lasts_s
     return StoredToken(digest_of(secret), asked.label, asked.user, asked.role, expires_at, now_s), secret
@@ -125,11 +125,11 @@ class TokenBook:
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise AuthenticationError("the request carries no bearer token", mend="send Authorization: Bearer <token>")
+            raise AuthenticationError("the request carries no bearer token", hint="send Authorization: Bearer <token>")
         digest = digest_of(token.strip())
         found = self._tokens.get(digest)
         if found is None or not hmac.compare_digest(found.digest, digest):
-            raise UnknownTokenError("the gateway does not know this token", mend=_MEND)
+            raise UnknownTokenError("the gateway does not know this token", hint=_MEND)
         at_s = time.time() if now_s is None else now_s
         refusal = self._refusal(found, at_s)
         if refusal is not None:
@@ -155,9 +155,9 @@ class TokenBook:
     def _refusal(self, token: StoredToken, now_s: float) -> AuthenticationError | None:
         revoked_at = self._facts[token.digest].revoked_at
         if revoked_at is not None:
-            return AuthenticationError(f"this token was revoked on {_day(revoked_at)}", mend=_NEW)
+            return AuthenticationError(f"this token was revoked on {_day(revoked_at)}", hint=_NEW)
         if token.expires_at is not None and now_s >= token.expires_at:
-            return AuthenticationError(f"this token expired on {_day(token.expires_at)}", mend=_NEW)
+            return AuthenticationError(f"this token expired on {_day(token.expires_at)}", hint=_NEW)
         return None
 
     def _note_use(self, digest: str, now_s: float) -> None:
@@ -192,15 +192,15 @@ class TokenBook:
             found = [entry for entry in found if self._facts[entry.digest].revoked_at is None]
             if not found:
                 raise NoSuchTokenError(
-                    f"{user[:80]} has no token to revoke", mend="list them: `jupyter gpu token list`"
+                    f"{user[:80]} has no token to revoke", hint="list them: `jupyter gpu token list`"
                 )
             return found
         named = self._find(token)
         if named is None:
-            raise NoSuchTokenError(f"there is no token {token[:80]}", mend="list them: `jupyter gpu token list`")
+            raise NoSuchTokenError(f"there is no token {token[:80]}", hint="list them: `jupyter gpu token list`")
         if _is_own(named):
             raise ConflictError(
-                f"{token} is the cluster's own token", mend="`jupyter gpu stop`, remove its file, `jupyter gpu start`"
+                f"{token} is the cluster's own token", hint="`jupyter gpu stop`, remove its file, `jupyter gpu start`"
             )
         return [named]
 
@@ -253,7 +253,7 @@ _PUT = _insert.on_conflict_do_update(
 )
 
 
-def read_book(connection: Connection, journal: Journal, now_s: float) -> TokenBook:
+def read_book(connection: Connection, journal: LedgerWriter, now_s: float) -> TokenBook:
     """All tokens, those long over forgotten; their use is written down from time to time."""
     _forget(connection, now_s - _KEPT_S)
     facts = [TokenFacts(*row) for row in connection.execute(select(*token_facts.c))]

@@ -16,7 +16,7 @@ from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.snapshot import Slot
 from ..db.database import StoredLease
-from ..db.warm_leases import Kept
+from ..db.warm_leases import WarmLeaseRow
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Lease:
         self.group: PlacementGroup | None = None
         self.incarnation = ""
         #: set while the lease is warm
-        self.kept: Kept | None = None
+        self.kept: WarmLeaseRow | None = None
         #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
         self.making: asyncio.Future[list[Any]] | None = None
         #: Ray frees the GPUs while the run's process ends: it is nobody else's before that is gone, too

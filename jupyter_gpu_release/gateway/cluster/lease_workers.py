@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ...protocol.node import Granted, grant_socket, lease_worker_socket
+from ...protocol.node import GrantNotice, grant_socket, lease_worker_socket
 from ...protocol.wire import encode
 from .ray_calls import FAULTS
 
@@ -30,7 +30,7 @@ _NUDGES_S = (0.03, 0.06, 0.12, 0.24)
 THREAD = "jgr-stays"
 
 
-class _Stay:
+class _WorkerHold:
     """Keeps this process in Ray's pool for as long as the node's agent wants it there."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Stay:
             line.recv(1)
 
 
-_stay = _Stay()
+_stay = _WorkerHold()
 
 
 def _tell_accelerator_ids(run: str = "", runtime: str = "", node: str = "") -> list[str]:
@@ -64,7 +64,7 @@ def _tell_accelerator_ids(run: str = "", runtime: str = "", node: str = "") -> l
         # only sooner than the gateway's own word, which comes in any case: an agent that is busy is not waited for
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
-            sock.sendto(encode(Granted(run, ids)), grant_socket(runtime, node))
+            sock.sendto(encode(GrantNotice(run, ids)), grant_socket(runtime, node))
     if runtime:
         _stay.begin(lease_worker_socket(runtime, node))
     return ids

@@ -19,7 +19,7 @@ from ...errors import ClusterError
 from ...protocol.config import GatewayConfig
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
-from ...protocol.node import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, RunFollows, StartOrder
+from ...protocol.node import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, RunStartedAhead, StartOrder
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.snapshot import NodeState
@@ -100,7 +100,7 @@ _MADE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class AgentRequest:
     """What was asked of a node's agent, in the life that this had then."""
 
     node: str
@@ -210,11 +210,11 @@ class NodeTable:
         """Call a method of a node's agent; raises :class:`ClusterError` when it cannot be reached in time."""
         return await self.answer(self._ask(node, method, *arguments), timeout_s)
 
-    def _ask(self, node: str, method: str, *arguments: Any) -> Asked:
+    def _ask(self, node: str, method: str, *arguments: Any) -> AgentRequest:
         agent = self.agent_of(node)
-        return Asked(node, self._life(node), getattr(agent, method).remote(*arguments))
+        return AgentRequest(node, self._life(node), getattr(agent, method).remote(*arguments))
 
-    async def answer(self, asked: Asked, timeout_s: float = _CALL_S) -> Any:
+    async def answer(self, asked: AgentRequest, timeout_s: float = _CALL_S) -> Any:
         """Await what was asked of a node's agent; raises :class:`ClusterError` when it does not come in time.
 
         An agent that Ray cannot reach takes no runs until it is heard of again: each would be lost.
@@ -236,7 +236,7 @@ class NodeTable:
         info = self._nodes[node].info
         return info.incarnation if info is not None else ""
 
-    def start(self, node: str, order: StartOrder) -> Asked:
+    def start(self, node: str, order: StartOrder) -> AgentRequest:
         """Have a node start a run, once it knows the accelerators; await it with :meth:`answer`."""
         return self._ask(node, "start", encode(order))
 
@@ -246,7 +246,7 @@ class NodeTable:
             found.reachable, found.problem = False, problem
             found.silent_at = found.silent_at or time.time()
 
-    def join(self, node: str, order: JoinOrder) -> Asked:
+    def join(self, node: str, order: JoinOrder) -> AgentRequest:
         """Have a node lend ranks to a gang; await it with :meth:`answer`."""
         return self._ask(node, "join", encode(order))
 
@@ -269,10 +269,10 @@ class NodeTable:
         life: str = await self.call(node, "promise", encode(orders))
         return life
 
-    async def withdraw(self, node: str, runs: list[str] | None) -> tuple[str, list[RunFollows]]:
+    async def withdraw(self, node: str, runs: list[str] | None) -> tuple[str, list[RunStartedAhead]]:
         """Take back what was promised (all for None): the life of the answering agent, and what it has begun."""
         life, begun = await self.call(node, "withdraw", runs)
-        return life, decode(begun, list[RunFollows])
+        return life, decode(begun, list[RunStartedAhead])
 
     def ask_to_stay(self, node: str, run: str) -> None:
         """Another call of the function of ``run`` waits: its process may stay for it."""

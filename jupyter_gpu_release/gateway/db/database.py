@@ -25,13 +25,13 @@ from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
 from . import run_lists
-from .schema import SCHEMA_VERSION, Prepared, leases, meta, metadata, runs, sessions, tokens
+from .schema import SCHEMA_VERSION, PreparedStatement, leases, meta, metadata, runs, sessions, tokens
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
 _KEPT_OUTCOME_BYTES = 1024
 _STRIPPED_AT_ONCE = 300
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
-_INSERT_RUN = Prepared(insert(runs))
+_INSERT_RUN = PreparedStatement(insert(runs))
 _UPDATE_COLUMNS = (
     "state", "seq", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason", "gpu_name", "view",
     "outcome",
@@ -41,13 +41,13 @@ _change_run = (
     .where(runs.c.run == bindparam("key"), runs.c.seq <= bindparam("newest"))
     .values({name: bindparam(name) for name in _UPDATE_COLUMNS})
 )
-_UPDATE_RUN = Prepared(_change_run)
-_END_RUN = Prepared(_change_run.values(request=bindparam("request")))
+_UPDATE_RUN = PreparedStatement(_change_run)
+_END_RUN = PreparedStatement(_change_run.values(request=bindparam("request")))
 _BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
 _LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
 _insert_lease = upsert(leases)
-_PUT_LEASE = Prepared(
+_PUT_LEASE = PreparedStatement(
     _insert_lease.on_conflict_do_update(
         index_elements=["lease"],
         set_={"run": _insert_lease.excluded.run, "placement": _insert_lease.excluded.placement},
@@ -119,11 +119,11 @@ def open_ledger(path: Path) -> Engine:
             known = read_meta(connection, "schema_version")
             write_meta(connection, "schema_version", known or str(SCHEMA_VERSION))
     except SQLAlchemyError as error:
-        raise ClusterError(f"cannot open the ledger {path}: {error}", mend="move it away to start a new one") from error
+        raise ClusterError(f"cannot open the ledger {path}: {error}", hint="move it away to start a new one") from error
     if known is not None and int(known) > SCHEMA_VERSION:
         raise ClusterError(
             f"the ledger {path} has schema_version {known}, this package knows {SCHEMA_VERSION}",
-            mend="upgrade jupyter_gpu_release, or move the file away",
+            hint="upgrade jupyter_gpu_release, or move the file away",
         )
     return engine
 

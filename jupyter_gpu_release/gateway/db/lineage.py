@@ -14,10 +14,12 @@ from ...protocol.lineage import Environment, Link, RunFacts
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode
-from .schema import Prepared, cache_keys, cache_uses, run_facts, run_links, runs
+from .schema import PreparedStatement, cache_keys, cache_uses, run_facts, run_links, runs
 
-_INSERT_FACTS = Prepared(upsert(run_facts).on_conflict_do_nothing())
-_CHANGE_FACTS = Prepared(update(run_facts).where(run_facts.c.run == bindparam("key")).values(facts=bindparam("facts")))
+_INSERT_FACTS = PreparedStatement(upsert(run_facts).on_conflict_do_nothing())
+_CHANGE_FACTS = PreparedStatement(
+    update(run_facts).where(run_facts.c.run == bindparam("key")).values(facts=bindparam("facts"))
+)
 _INSERT_LINK = upsert(run_links).on_conflict_do_nothing()
 _INSERT_KEY = upsert(cache_keys).on_conflict_do_nothing()
 #: so many runs with one key are offered

@@ -37,7 +37,7 @@ class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     ename: str
     evalue: str
     code: str = ""
-    mend: str = ""
+    hint: str = msgspec.field(default="", name="mend")
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,7 +60,7 @@ class ListedRun:
 def summary_of(outcome: Outcome) -> Summary:
     """What lists show of ``outcome``."""
     error = outcome.error
-    shown = None if error is None else ErrorSummary(error.ename, error.evalue, error.code, error.mend)
+    shown = None if error is None else ErrorSummary(error.ename, error.evalue, error.code, error.hint)
     return Summary(shown, outcome.results, outcome.notes, outcome.files)
 
 

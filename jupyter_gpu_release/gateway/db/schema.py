@@ -207,7 +207,7 @@ cache_uses = Table(
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 
-class Prepared:
+class PreparedStatement:
     """One statement. Its columns are of types that SQLite takes as they are (text, numbers, bytes)."""
 
     def __init__(self, statement: Insert | Update) -> None:

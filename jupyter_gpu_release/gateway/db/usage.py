@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Usage
 from .schema import gpu_use, runs, session_ends, sessions
-from .warm_leases import KeptSpan
+from .warm_leases import WarmSpan
 
 WEEK_S = 7 * 86400.0
 _insert_use = upsert(gpu_use)
@@ -27,7 +27,7 @@ _ended_at = func.coalesce(runs.c.gone_at, runs.c.finished_at)
 
 
 @dataclass(frozen=True)
-class Held:
+class LeaseUse:
     """A lease of the past or one that goes on (``until`` None). Unix seconds; ``mean``: use from 0 to 1 if measured."""
 
     user: str
@@ -51,7 +51,7 @@ def put_session_end(connection: Connection, session: str, ended_at: float) -> No
 
 
 def usage_since(
-    leases: Iterable[Held], ends: Mapping[str, float], since_s: float, now_s: float, kept: Iterable[KeptSpan] = ()
+    leases: Iterable[LeaseUse], ends: Mapping[str, float], since_s: float, now_s: float, kept: Iterable[WarmSpan] = ()
 ) -> dict[str, Usage]:
     """User → GPU-seconds between two times. ``ends``: until when sessions were there (unknown: only between runs)."""
     found: dict[str, list[float]] = {}
@@ -77,11 +77,11 @@ def usage_since(
     return {user: Usage(*sums) for user, sums in found.items()}
 
 
-def _ran_s(lease: Held, begin: float, end: float) -> float:
+def _ran_s(lease: LeaseUse, begin: float, end: float) -> float:
     return 0.0 if lease.running_at is None else max(0.0, end - max(begin, lease.running_at))
 
 
-def read_leases(connection: Connection, since_s: float) -> tuple[list[Held], dict[str, float]]:
+def read_leases(connection: Connection, since_s: float) -> tuple[list[LeaseUse], dict[str, float]]:
     """Leases of runs that ended after ``since_s`` or go on or whose kernel may have lived on; and sessions' ends."""
     rows = connection.execute(
         select(
@@ -93,4 +93,4 @@ def read_leases(connection: Connection, since_s: float) -> tuple[list[Held], dic
     known = {row.session: row.ended_at for row in connection.execute(select(session_ends))}
     there = connection.execute(select(sessions.c.session, sessions.c.state, sessions.c.since))
     present = {row.session: float("inf") if row.state == "live" else row.since for row in there}
-    return [Held(*row) for row in rows], present | known
+    return [LeaseUse(*row) for row in rows], present | known

@@ -19,7 +19,7 @@ _PUT = _insert.on_conflict_do_update(index_elements=["lease"], set_={"kept": _in
 _DROP = delete(warm_leases).where(warm_leases.c.lease == bindparam("key"))
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class WarmLeaseRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a lease without a run is held: a kernel (its session) keeps it warm. Times are unix seconds."""
 
     user: str
@@ -36,7 +36,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class KeptSpan:
+class WarmSpan:
     """GPUs that were kept warm from ``since`` to ``until`` (None: they still are). Unix seconds."""
 
     user: str
@@ -45,27 +45,29 @@ class KeptSpan:
     until: float | None
 
 
-def put_kept(connection: Connection, lease: StoredLease, kept: Kept) -> None:
+def put_warm_lease(connection: Connection, lease: StoredLease, kept: WarmLeaseRow) -> None:
     """Record (or replace) a lease and why it is kept."""
     put_lease(connection, lease)
     connection.execute(_PUT, {"lease": lease.lease, "kept": encode(kept)})
 
 
-def all_kept(connection: Connection) -> dict[str, Kept]:
+def all_warm_leases(connection: Connection) -> dict[str, WarmLeaseRow]:
     """Lease → why it is kept."""
-    return {row.lease: decode(row.kept, Kept) for row in connection.execute(select(warm_leases))}
+    return {row.lease: decode(row.kept, WarmLeaseRow) for row in connection.execute(select(warm_leases))}
 
 
-def end_kept(connection: Connection, lease: str, run: str, gpus: int, kept: Kept, at_s: float, why: str) -> None:
+def end_warm_lease(
+    connection: Connection, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str
+) -> None:
     """The lease is warm no longer; the time for which it was is added to its user's."""
     connection.execute(_DROP, {"key": lease})
     facts = {"user": kept.user, "session": kept.session, "run": run, "gpus": gpus, "since": kept.since_s}
     connection.execute(insert(warm_times), facts | {"until": at_s, "ended_by": why})
 
 
-def kept_spans(connection: Connection, since_s: float) -> list[KeptSpan]:
+def warm_spans(connection: Connection, since_s: float) -> list[WarmSpan]:
     """For how long GPUs were kept warm after ``since_s``, those that are kept now included."""
     columns = (warm_times.c.user, warm_times.c.gpus, warm_times.c.since, warm_times.c.until)
     past = connection.execute(select(*columns).where(warm_times.c.until > since_s))
-    now = [KeptSpan(kept.user, kept.ask.gpus, kept.since_s, None) for kept in all_kept(connection).values()]
-    return [*(KeptSpan(*row) for row in past), *now]
+    now = [WarmSpan(kept.user, kept.ask.gpus, kept.since_s, None) for kept in all_warm_leases(connection).values()]
+    return [*(WarmSpan(*row) for row in past), *now]

@@ -42,11 +42,11 @@ class _Entry:
 class LedgerError(ClusterError):
     """A write could not be committed, or there is nobody any more to commit it; the reason is its cause."""
 
-    def __init__(self, message: str, *, mend: str = "is the gateway's disk full? see log/gateway.log") -> None:
-        super().__init__(f"the ledger cannot record this: {message}", mend=mend)
+    def __init__(self, message: str, *, hint: str = "is the gateway's disk full? see log/gateway.log") -> None:
+        super().__init__(f"the ledger cannot record this: {message}", hint=hint)
 
 
-class Journal:
+class LedgerWriter:
     """Takes writes in order and answers with a future that is done once they are committed.
 
     A write that fails, in whatever way, fails for its caller alone. Should the thread end nevertheless, nothing more
@@ -56,7 +56,7 @@ class Journal:
 
     def __init__(self, engine: Engine) -> None:
         self._loop = asyncio.get_running_loop()
-        self._link = _Link(engine)
+        self._link = _WriterConnection(engine)
         self._waiting: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         #: what the thread is about to commit
         self._batch: list[_Entry] = []
@@ -169,7 +169,7 @@ class Journal:
         return batch
 
 
-class _Link:
+class _WriterConnection:
     """The thread's connection; one that has failed is replaced, for its transaction may be in any state."""
 
     def __init__(self, engine: Engine) -> None:

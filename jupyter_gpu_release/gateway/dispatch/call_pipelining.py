@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from ...errors import ClusterError, GpuReleaseError
-from ...protocol.node import RunFollows, StartOrder
+from ...protocol.node import RunStartedAhead, StartOrder
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..runs.manifests import Manifests
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _SOON_S = 0.01
 
 
-class Promises:
+class CallPipeline:
     """What is promised is what the policy would grant, were all processes of the function left now."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Promises:
         self._withdrawing: dict[str, asyncio.Task[None]] = {}
         self._due: asyncio.TimerHandle | None = None
         #: takes in what a node has begun, the sooner of two times
-        self.on_begun: Callable[[RunFollows], None]
+        self.on_begun: Callable[[RunStartedAhead], None]
         #: ends one that was cancelled, now that it is given back
         self.on_cancelled: Callable[[RunRecord], None]
         #: an agent of a node is dead, since another one lives
@@ -205,14 +205,14 @@ class Promises:
         return found
 
 
-class Succession:
+class LeaseHandover:
     """Asks the queue; a process that nobody takes is gone before its GPUs are anybody else's."""
 
     def __init__(
-        self, queue: RunQueue, runs: RunTable, leases: LeaseTable, nodes: NodeTable, promises: Promises
+        self, queue: RunQueue, runs: RunTable, leases: LeaseTable, nodes: NodeTable, call_pipeline: CallPipeline
     ) -> None:
         self._queue = queue
-        self._promises = promises
+        self._call_pipeline = call_pipeline
         self._runs = runs
         self._leases = leases
         self._nodes = nodes
@@ -245,7 +245,7 @@ class Succession:
         stays = ended.run if ended.stays else ""
         while (found := self._queue.successor(lease)) is not None:
             if self._queue.is_promised(found.run):
-                if not await self._promises.is_given_back(found) and found.run in self._queue:
+                if not await self._call_pipeline.is_given_back(found) and found.run in self._queue:
                     break  # its node does not answer
             elif stays and found.series != ended.series:
                 await self.let_go(stays, lease)
@@ -257,7 +257,7 @@ class Succession:
         await self.let_go(stays, lease)
         return None
 
-    def taken_over(self, message: RunFollows) -> Lease | None:
+    def taken_over(self, message: RunStartedAhead) -> Lease | None:
         """The lease of the run ``after``, for the one that its node has begun there; None when it holds none."""
         before = self._runs.get(message.after)
         if before is None or before.lease is None:

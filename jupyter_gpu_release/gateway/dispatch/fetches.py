@@ -17,7 +17,7 @@ from ...protocol.session import Supply
 from ...protocol.wire import encode
 from ..cluster.nodes import NodeTable
 from ..db import lineage
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.record import RunRecord
 from .tasks import BackgroundWork
 
@@ -29,7 +29,7 @@ _GONE = encode(Answer(error="the notebook's kernel is gone"))
 class Fetches:
     """``is_there``: whether a session's kernel answers, or may come back soon."""
 
-    def __init__(self, nodes: NodeTable, journal: Journal, is_there: Callable[[str], bool]) -> None:
+    def __init__(self, nodes: NodeTable, journal: LedgerWriter, is_there: Callable[[str], bool]) -> None:
         self._nodes = nodes
         self._journal = journal
         self._is_there = is_there

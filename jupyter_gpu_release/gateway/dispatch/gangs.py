@@ -11,7 +11,7 @@ from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
 from ...protocol.runs import ResourceAsk, RunRequest
 from ..cluster.lease import Lease
-from ..cluster.nodes import Asked, NodeTable
+from ..cluster.nodes import AgentRequest, NodeTable
 from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
@@ -27,16 +27,16 @@ def check_gang(ask: ResourceAsk) -> None:
     if ask.gpus < 0 or ask.ranks < 1 or ask.nodes < 1 or ask.ps < 0:
         raise OptionError(
             f"asks for {ask.gpus} GPUs in {ask.ranks} ranks on {ask.nodes} nodes",
-            mend="--gpus 0 or more, --ranks and --nodes 1 or more",
+            hint="--gpus 0 or more, --ranks and --nodes 1 or more",
         )
     if ask.gpus % ask.ranks:
         raise OptionError(
-            f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", mend="make --gpus a multiple of --ranks"
+            f"{ask.gpus} GPUs cannot be shared evenly by {ask.ranks} ranks", hint="make --gpus a multiple of --ranks"
         )
     if ask.ranks % ask.nodes:
         raise OptionError(
             f"{ask.ranks} ranks cannot be spread evenly over {ask.nodes} nodes",
-            mend="make --ranks a multiple of --nodes",
+            hint="make --ranks a multiple of --nodes",
         )
 
 
@@ -66,10 +66,10 @@ def start_order(
     )  # fmt: skip
 
 
-async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Asked]:
+async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentRequest]:
     """Give all nodes their orders; await the answers with :func:`accepted`."""
     leader, *others = lease.slots
-    joins: list[Asked] = []
+    joins: list[AgentRequest] = []
     if others:
         address, port = await nodes.call(leader.node, "listen")
         for slot, member in zip(others, order.gang.members, strict=True):
@@ -81,7 +81,7 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Asked
     return [nodes.start(leader.node, order), *joins]
 
 
-async def accepted(nodes: NodeTable, asked: list[Asked]) -> None:
+async def accepted(nodes: NodeTable, asked: list[AgentRequest]) -> None:
     """Return when every node has its order; raises :class:`ClusterError` for one that does not answer."""
     for order in asked:
         await nodes.answer(order, START_S)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
-from ...protocol.node import RunFollows, RunPhase
+from ...protocol.node import RunPhase, RunStartedAhead
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import LeaseState, RunState
 from ...scheduling.snapshot import Grant
@@ -22,15 +22,15 @@ from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases, group_name
 from ..db import database
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
-from ..runs.record import PHASES, RunRecord, Told
+from ..runs.record import PHASES, NotifyWhen, RunRecord
 from ..runs.table import RunTable
 from . import gangs
-from .call_pipelining import Promises, Succession
+from .call_pipelining import CallPipeline, LeaseHandover
 from .queue import RunQueue
-from .start import Holding, Starting
+from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
 from .warm import WarmLeases
 
@@ -91,7 +91,7 @@ class Lifecycle:
     """Carries out decisions; every method runs on the event loop."""
 
     def __init__(
-        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: Journal, manifests: Manifests,
+        self, runs: RunTable, nodes: NodeTable, leases: LeaseTable, journal: LedgerWriter, manifests: Manifests,
         warm: WarmLeases, ray_leases: RayLeases,
     ) -> None:  # fmt: skip
         self.runs = runs
@@ -105,14 +105,14 @@ class Lifecycle:
         self._manifests = manifests
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
-        self.holding = Holding(runs, nodes, journal)
-        self.promises = Promises(self.queue, runs, leases, nodes, manifests, self.spawn)
+        self.holding = LeaseRecorder(runs, nodes, journal)
+        self.call_pipeline = CallPipeline(self.queue, runs, leases, nodes, manifests, self.spawn)
         #: leases that are being given back
         self.freeing: set[Lease] = set()
-        self.promises.on_begun, self.promises.on_cancelled = self.on_follows, self._on_cancelled
-        self.promises.on_dead = lambda node, living: self.spawn(self.forget_promises(node, _AGENT_DIED, living))
-        self._succession = Succession(self.queue, runs, leases, nodes, self.promises)
-        self._starting = Starting(nodes, manifests, self.holding, self._succession, ray_leases)
+        self.call_pipeline.on_begun, self.call_pipeline.on_cancelled = self.on_follows, self._on_cancelled
+        self.call_pipeline.on_dead = lambda node, living: self.spawn(self.forget_promises(node, _AGENT_DIED, living))
+        self._handover = LeaseHandover(self.queue, runs, leases, nodes, self.call_pipeline)
+        self._starting = RunStarter(nodes, manifests, self.holding, self._handover, ray_leases)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -144,7 +144,7 @@ class Lifecycle:
             await self._end_unstarted(record, ClusterError(f"the gateway could not start the run: {error!r}"))
         else:
             record.drop_payload()
-            self.promises.renew_soon()
+            self.call_pipeline.renew_soon()
             if record.signal:
                 await self._signal(record)
 
@@ -229,15 +229,15 @@ class Lifecycle:
             if record.lease is lease and record.run not in known:  # cancelled, or it has been tried often enough
                 await self.lose(record, reason)
 
-    def on_follows(self, message: RunFollows) -> None:
+    def on_follows(self, message: RunStartedAhead) -> None:
         """A node has begun a call that was promised, on the lease of the run ``after``; repeated words do nothing."""
         record = self.runs.get(message.run)
         if record is None or record.lease is not None or record.state is not RunState.QUEUED:
             return
         if message.after in self.queue:  # that one's own word is on its way, with this one behind it
             return
-        node = self.promises.begun(record)
-        lease = self._succession.taken_over(message)
+        node = self.call_pipeline.begun(record)
+        lease = self._handover.taken_over(message)
         if lease is None:
             self.nodes.abandon(node, record.run)
             record.outcome = lost(f"its node began it when run {message.after} held no GPUs any more")
@@ -247,13 +247,13 @@ class Lifecycle:
         self.holding.hold(record, lease)
         self.holding.to_starting(record, lease, message.at_s)
         record.drop_payload()
-        self._succession.look_again(record)
+        self._handover.look_again(record)
         if record.signal:
             self.spawn(self._signal(record))
 
     async def forget_promises(self, node: str, why: str, living: str = "") -> None:
         """A node, or its agent before the ``living`` one, is gone. What may have begun there is not begun again."""
-        for record in await self.promises.forget(node, living):
+        for record in await self.call_pipeline.forget(node, living):
             await self.lose(record, why)
         self.queue.serve()
 
@@ -311,7 +311,7 @@ class Lifecycle:
         if record.state in (RunState.STARTING, RunState.RUNNING):
             started = record.outcome.started_s if record.outcome is not None else None
             running_at = record.view.running_at or started
-            self.runs.change(record, RunState.RELEASING, told=Told.SOON, running_at=running_at)
+            self.runs.change(record, RunState.RELEASING, told=NotifyWhen.SOON, running_at=running_at)
 
     async def end_lease(self, record: RunRecord) -> None:
         """Give the run's GPUs back (or straight to the next run, or keep them warm), then show its outcome."""
@@ -348,7 +348,7 @@ class Lifecycle:
         starting = record.starting
         if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
             await asyncio.wait({starting})  # it ended before Ray's word of them came here
-        successor = await self._succession.next_on(lease, record)
+        successor = await self._handover.next_on(lease, record)
         if successor is None:
             return False
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
@@ -396,7 +396,7 @@ class Lifecycle:
 
     # -------------------------------------------------------------------- cancelled, expired, lost
     def _on_expire(self, record: RunRecord, reason: str) -> None:
-        record.outcome = unstarted(RunFailedError(reason, mend="ask for fewer GPUs, or wait longer: --wait"))
+        record.outcome = unstarted(RunFailedError(reason, hint="ask for fewer GPUs, or wait longer: --wait"))
         self._finish(record)
 
     async def cancel(self, record: RunRecord, reason: str, *, kill: bool = False) -> None:
@@ -407,7 +407,7 @@ class Lifecycle:
         waits = record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED)
         if waits and self.queue.is_promised(record.run):
             record.cancelled = record.cancelled or reason
-            waits = await self.promises.is_given_back(record)
+            waits = await self.call_pipeline.is_given_back(record)
         if waits:
             record.cancelled = reason
             self._on_cancelled(record)

@@ -13,18 +13,18 @@ from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.manifests import Manifests
-from ..runs.record import RunRecord, Told
+from ..runs.record import NotifyWhen, RunRecord
 from ..runs.table import RunTable
 from . import gangs
-from .call_pipelining import Succession
+from .call_pipelining import LeaseHandover
 
 
-class Holding:
+class LeaseRecorder:
     """Writes down that runs hold leases."""
 
-    def __init__(self, runs: RunTable, nodes: NodeTable, journal: Journal) -> None:
+    def __init__(self, runs: RunTable, nodes: NodeTable, journal: LedgerWriter) -> None:
         self._runs = runs
         self._nodes = nodes
         self._journal = journal
@@ -41,15 +41,22 @@ class Holding:
         granted_at = max(granted_at, record.view.submitted_at)
         hosts = [found.host for slot in lease.slots if (found := self._nodes.find(slot.node)) is not None]
         self._runs.change(
-            record, RunState.STARTING, told=Told.SOON, granted_at=granted_at, position=None, reason="", hosts=hosts,
-            on_kept=on_kept, **(self._accelerators(lease) if lease.gpu_ids else {}),
-        )  # fmt: skip
+            record,
+            RunState.STARTING,
+            told=NotifyWhen.SOON,
+            granted_at=granted_at,
+            position=None,
+            reason="",
+            hosts=hosts,
+            on_kept=on_kept,
+            **(self._accelerators(lease) if lease.gpu_ids else {}),
+        )
 
     def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
         """In the ledger and in the view; a quick cell may have ended before its gateway knows them."""
         if record.lease is lease:
             self._journal.later(lease.name, partial(database.put_lease, lease=lease.stored()))
-            self._runs.change(record, told=Told.SOON, **self._accelerators(lease))
+            self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))
 
     def _accelerators(self, lease: Lease) -> dict[str, Any]:
         found = self._nodes.find(lease.slots[0].node)
@@ -62,16 +69,21 @@ class Holding:
 _LOOKS = 50
 
 
-class Starting:
+class RunStarter:
     """Starts runs on leases that are there, or that Ray is about to make."""
 
     def __init__(
-        self, nodes: NodeTable, manifests: Manifests, holding: Holding, succession: Succession, ray_leases: RayLeases
+        self,
+        nodes: NodeTable,
+        manifests: Manifests,
+        holding: LeaseRecorder,
+        handover: LeaseHandover,
+        ray_leases: RayLeases,
     ) -> None:
         self._nodes = nodes
         self._manifests = manifests
         self._holding = holding
-        self._succession = succession
+        self._handover = handover
         self._ray_leases = ray_leases
 
     async def _until_written(self, record: RunRecord, written: list[asyncio.Future[Any]]) -> None:
@@ -101,7 +113,7 @@ class Starting:
         try:
             try:
                 await self._until_written(record, written)
-                self._succession.look_ahead(record)
+                self._handover.look_ahead(record)
                 order = gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run))
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
@@ -113,5 +125,5 @@ class Starting:
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:
             gangs.abandon(self._nodes, lease, record.run)
-            await self._succession.let_go(record.after, lease)
+            await self._handover.let_go(record.after, lease)
             raise

@@ -16,8 +16,8 @@ from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
-from ..db.warm_leases import Kept, end_kept, put_kept
-from ..db.writer import Journal, Write
+from ..db.warm_leases import WarmLeaseRow, end_warm_lease, put_warm_lease
+from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
 from .tasks import BackgroundWork
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class WarmLeases:
     """Leases without a run. ``most_s``: nothing is kept for longer than this after a cell (0: nothing is kept)."""
 
-    def __init__(self, leases: LeaseTable, nodes: NodeTable, journal: Journal, most_s: float) -> None:
+    def __init__(self, leases: LeaseTable, nodes: NodeTable, journal: LedgerWriter, most_s: float) -> None:
         self.most_s = most_s
         self._leases = leases
         self._nodes = nodes
@@ -71,7 +71,7 @@ class WarmLeases:
         request, view, now_s = record.request, record.view, time.time()
         for_s = min(request.keep_s, self.most_s)
         lease.state = LeaseState.WARM
-        lease.kept = Kept(
+        lease.kept = WarmLeaseRow(
             user=view.user, session=view.session, since_s=now_s, until_s=now_s + for_s, auto=request.keep_auto,
             ask=request.ask, notebook=view.notebook, cell=view.cell, queue=view.queue, kernel=view.kernel,
         )  # fmt: skip
@@ -84,14 +84,14 @@ class WarmLeases:
     def written(self, lease: Lease) -> Write:
         """What the ledger shall know of it, to be committed with the run's end (it may not know the GPUs' ids yet)."""
         assert lease.kept is not None
-        return partial(put_kept, lease=lease.stored(), kept=lease.kept)
+        return partial(put_warm_lease, lease=lease.stored(), kept=lease.kept)
 
-    def adopt(self, lease: Lease, kept: Kept) -> None:
+    def adopt(self, lease: Lease, kept: WarmLeaseRow) -> None:
         """A lease that the gateway's earlier life kept."""
         lease.state, lease.kept = LeaseState.WARM, kept
         self._leases.add(lease)
 
-    def take(self, name: str, run: str) -> tuple[Lease, Kept]:
+    def take(self, name: str, run: str) -> tuple[Lease, WarmLeaseRow]:
         """Hand a warm lease over to a run, as it is; returns who kept it, too."""
         lease = self._leases.find(name)
         assert lease is not None
@@ -112,15 +112,15 @@ class WarmLeases:
         await self.free(lease)
         self.serve()
 
-    def _end(self, lease: Lease, why: str) -> Kept:
+    def _end(self, lease: Lease, why: str) -> WarmLeaseRow:
         kept, lease.kept = lease.kept, None
         assert kept is not None
         self.count(lease.name, lease.run, sum(slot.gpus for slot in lease.slots), kept, time.time(), why)
         return kept
 
-    def count(self, lease: str, run: str, gpus: int, kept: Kept, at_s: float, why: str) -> None:
+    def count(self, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str) -> None:
         """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
-        self._journal.put(partial(end_kept, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
+        self._journal.put(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
 
     # ------------------------------------------------------------------------------------ many of them
     def end_of(self, session: str) -> None:
@@ -139,14 +139,14 @@ class WarmLeases:
                 self.give_up(lease, "its kernel is gone")
 
     # ----------------------------------------------------------------------------------------- extend
-    def extend(self, lease: Lease, keep_s: float) -> Kept:
+    def extend(self, lease: Lease, keep_s: float) -> WarmLeaseRow:
         """Keep a lease for ``keep_s`` seconds from now (never shorter than it was), whoever waits.
 
         No longer than the gateway's maximum; raises :class:`ConflictError` where nothing may be kept.
         """
         if self.most_s <= 0 or lease.kept is None:
             raise ConflictError(
-                "this gateway keeps no GPUs between cells", mend="its operator sets JUPYTER_GPU_MAX_KEEP"
+                "this gateway keeps no GPUs between cells", hint="its operator sets JUPYTER_GPU_MAX_KEEP"
             )
         until_s = max(lease.kept.until_s, time.time() + min(keep_s, self.most_s))
         lease.kept = msgspec.structs.replace(lease.kept, until_s=until_s, auto=False)

@@ -14,7 +14,7 @@ from ...protocol.wire import decode
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
 from ..runs.record import RunRecord
-from ..service import Broker
+from ..service import GatewayService
 from .persisting import save_inline
 
 log = logging.getLogger(__name__)
@@ -23,15 +23,15 @@ _HELLO_S = 3.0
 _CALLABLE_S, _AGAIN_S = 10.0, 0.02
 
 
-def take_in(broker: Broker, info: NodeInfo) -> None:
+def take_in(service: GatewayService, info: NodeInfo) -> None:
     """Remember what an agent says of its node; the node may take runs from now on."""
-    node = broker.nodes.find(info.node)
+    node = service.nodes.find(info.node)
     if node is None:
         return
     _heard(node, info)
     node.known_imports.clear()
-    broker.agent_up.set()
-    broker.board.note()
+    service.agent_up.set()
+    service.board.note()
 
 
 def _heard(node: Node, info: NodeInfo) -> None:
@@ -39,18 +39,18 @@ def _heard(node: Node, info: NodeInfo) -> None:
     node.silent_at, node.is_lost = None, False
 
 
-async def on_node_up(broker: Broker, info: NodeInfo) -> None:
+async def on_node_up(service: GatewayService, info: NodeInfo) -> None:
     """An agent introduces itself. Raises :class:`ClusterError` when it cannot be called: it is to say it again."""
-    if broker.nodes.find(info.node) is None:
-        broker.nodes.refresh(await broker.ray_leases.nodes())
-    node = broker.nodes.find(info.node)
+    if service.nodes.find(info.node) is None:
+        service.nodes.refresh(await service.ray_leases.nodes())
+    node = service.nodes.find(info.node)
     if node is None:
         log.warning("an agent on node %s, which Ray does not know", info.node)
-    elif await _is_callable(broker, info):
-        await _take_up(broker, node, info)
+    elif await _is_callable(service, info):
+        await _take_up(service, node, info)
 
 
-async def _is_callable(broker: Broker, info: NodeInfo) -> bool:
+async def _is_callable(service: GatewayService, info: NodeInfo) -> bool:
     """Return True once calls reach this very agent; False when another one has taken its place.
 
     Of an agent's new life Ray tells us a moment later than the agent does, and calls fail until then.
@@ -58,7 +58,7 @@ async def _is_callable(broker: Broker, info: NodeInfo) -> bool:
     deadline = time.monotonic() + _CALLABLE_S
     while True:
         try:
-            answering = decode(await broker.nodes.call(info.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+            answering = decode(await service.nodes.call(info.node, "hello", timeout_s=_HELLO_S), NodeInfo)
         except ClusterError:
             if time.monotonic() > deadline:
                 raise
@@ -67,34 +67,34 @@ async def _is_callable(broker: Broker, info: NodeInfo) -> bool:
             return answering.incarnation == info.incarnation
 
 
-async def _take_up(broker: Broker, node: Node, info: NodeInfo) -> None:
+async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
     """An agent is there: its earlier life's runs are lost. Raises :class:`ClusterError` when it is gone again."""
     # of one that this gateway has not heard yet nobody knows which life of its agent this is
     restarted = node.adopted if node.info is None else node.info.incarnation != info.incarnation
-    forgotten = await _forgotten(broker, node, restarted=restarted)
+    forgotten = await _forgotten(service, node, restarted=restarted)
     if restarted:
-        await _tell_leaders(broker, node)
+        await _tell_leaders(service, node)
     log.info("node %s (%s) is up, incarnation %s", info.host, info.node[:8], info.incarnation)
-    take_in(broker, info)
-    _take_back(broker, node)
+    take_in(service, info)
+    _take_back(service, node)
     for record in forgotten:
-        if await broker.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
+        if await service.lifecycle.begin_again(record, f"the node agent on {node.host} was restarted"):
             continue
-        if not await save_inline(broker, record, node.node):
-            await broker.lifecycle.lose(record, _agent_died(node))
-    await broker.lifecycle.forget_promises(node.node, _agent_died(node), info.incarnation)
+        if not await save_inline(service, record, node.node):
+            await service.lifecycle.lose(record, _agent_died(node))
+    await service.lifecycle.forget_promises(node.node, _agent_died(node), info.incarnation)
 
 
-async def _forgotten(broker: Broker, node: Node, *, restarted: bool) -> list[RunRecord]:
+async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) -> list[RunRecord]:
     """Runs that a restarted agent does not know (it may have been given new ones already).
 
     A new one is asked for results only: those of an earlier cluster are in its spool. Raises :class:`ClusterError`
     when it does not answer: then it is unknown.
     """
-    accepted = [record for record in _runs_on(broker, node.node) if record.accepted]
+    accepted = [record for record in _runs_on(service, node.node) if record.accepted]
     if not restarted:
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
-    known = {run.run for run in await broker.nodes.runs(node.node)} if accepted else set()
+    known = {run.run for run in await service.nodes.runs(node.node)} if accepted else set()
     return [record for record in accepted if record.run not in known]
 
 
@@ -102,126 +102,126 @@ def _agent_died(node: Node) -> str:
     return f"the node agent on {node.host} died, and the cell with it"
 
 
-def _runs_on(broker: Broker, node: str) -> list[RunRecord]:
+def _runs_on(service: GatewayService, node: str) -> list[RunRecord]:
     """Live runs that ``node`` leads, or whose results are still being written there."""
-    found = broker.nodes.find(node)
+    found = service.nodes.find(node)
     host = found.host if found is not None else ""
     return [
         record
-        for record in broker.runs.live()
+        for record in service.runs.live()
         if (record.lease.slots[0].node == node if record.lease else host in record.view.hosts[:1])
     ]
 
 
-async def _lose_members(broker: Broker, node: Node) -> None:
+async def _lose_members(service: GatewayService, node: Node) -> None:
     """Gangs to which a node lent ranks, when it is gone: their leaders hear of it, should they not know."""
-    for record in broker.runs.live():
+    for record in service.runs.live():
         lease = record.lease
         if lease is not None and any(slot.node == node.node for slot in lease.slots[1:]):
-            await tell_leader(broker.nodes, lease, record.run, node.node)
+            await tell_leader(service.nodes, lease, record.run, node.node)
 
 
-async def _tell_leaders(broker: Broker, node: Node) -> None:
+async def _tell_leaders(service: GatewayService, node: Node) -> None:
     """The leaders of gangs to which the agent's earlier life lent ranks: these may not have reached them yet."""
-    for record in broker.runs.live():
+    for record in service.runs.live():
         lease = record.lease
         lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
-        if lease is not None and lent and not await broker.nodes.lends(node.node, record.run):
-            await tell_leader(broker.nodes, lease, record.run, node.node)
+        if lease is not None and lent and not await service.nodes.lends(node.node, record.run):
+            await tell_leader(service.nodes, lease, record.run, node.node)
 
 
-async def refresh(broker: Broker) -> None:
+async def refresh(service: GatewayService) -> None:
     """Ask Ray for its nodes and each agent whether it lives; create agents that are missing."""
-    died = broker.nodes.refresh(await broker.ray_leases.nodes())
+    died = service.nodes.refresh(await service.ray_leases.nodes())
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
-        await _lose_all(broker, node, f"the node {node.host} is gone", _runs_on(broker, node.node))
-    await broker.nodes.ensure_agents()
-    await asyncio.gather(*(_check_agent(broker, node) for node in broker.nodes.alive() if node.agent is not None))
-    for node in broker.nodes.alive():
-        await _judge_silence(broker, node, time.time())
+        await _lose_all(service, node, f"the node {node.host} is gone", _runs_on(service, node.node))
+    await service.nodes.ensure_agents()
+    await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))
+    for node in service.nodes.alive():
+        await _judge_silence(service, node, time.time())
 
 
-async def _lose_all(broker: Broker, node: Node, why: str, runs: list[RunRecord]) -> None:
+async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[RunRecord]) -> None:
     """Nothing that was on a node goes on, as far as anybody can tell."""
-    await _lose_members(broker, node)
+    await _lose_members(service, node)
     for record in runs:
         if record.accepted:
-            await broker.lifecycle.lose(record, why)
-    await broker.lifecycle.forget_promises(node.node, why)
+            await service.lifecycle.lose(record, why)
+    await service.lifecycle.forget_promises(node.node, why)
 
 
-async def _judge_silence(broker: Broker, node: Node, now_s: float) -> None:
+async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
     """Who has a cell on a node that does not answer is told; after the grace the cell is lost, as its node is."""
-    grace_s = broker.config.node_grace_s
+    grace_s = service.config.node_grace_s
     if node.silent_at is None or node.is_lost:
         return
     if now_s - node.silent_at < grace_s:
-        _tell(broker, node, f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s")
+        _tell(service, node, f"{node.host} does not answer: the cell is lost if it does not within {grace_s:g} s")
         return
     log.error("node %s (%s) has not answered for %g s: it is given up", node.host, node.node[:8], grace_s)
     node.is_lost = True
     node.told.clear()
     # what only waits for its results to be durable holds no GPU: they may be there yet
-    held = [record for record in _runs_on(broker, node.node) if record.state is not RunState.PERSISTING]
-    await _lose_all(broker, node, f"the node {node.host} has not answered for {grace_s:g} s", held)
+    held = [record for record in _runs_on(service, node.node) if record.state is not RunState.PERSISTING]
+    await _lose_all(service, node, f"the node {node.host} has not answered for {grace_s:g} s", held)
 
 
-def _tell(broker: Broker, node: Node, text: str) -> None:
-    for record in broker.runs.live():
+def _tell(service: GatewayService, node: Node, text: str) -> None:
+    for record in service.runs.live():
         lease = record.lease
         if lease is None or record.run in node.told or record.state not in (RunState.STARTING, RunState.RUNNING):
             continue
         if any(slot.node == node.node for slot in lease.slots):
             node.told.add(record.run)
-            broker.runs.change(record, reason=text)
+            service.runs.change(record, reason=text)
 
 
-def _take_back(broker: Broker, node: Node) -> None:
+def _take_back(service: GatewayService, node: Node) -> None:
     """The node answers again: what was told of it is true no longer."""
     for run in node.told:
-        record = broker.runs.get(run)
+        record = service.runs.get(run)
         if record is not None and record.state.holds_gpu:
-            broker.runs.change(record, reason="")
+            service.runs.change(record, reason="")
     node.told.clear()
 
 
-async def _check_agent(broker: Broker, node: Node) -> None:
+async def _check_agent(service: GatewayService, node: Node) -> None:
     before = node.info
     try:
-        info = decode(await broker.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+        info = decode(await service.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
     except ClusterError as error:
         if node.problem != error.message:
             log.warning("%s", error.message)
         if node.info is before:  # else another one has come meanwhile, and this was the end of the one before
-            broker.nodes.note_silent(node.node, error.message)
+            service.nodes.note_silent(node.node, error.message)
         return
     if node.info is not before or (node.info is None and not node.adopted):
         return  # it will introduce itself when it is warm, or has done so meanwhile
     with contextlib.suppress(ClusterError):  # at the next look
-        if node.is_lost and not await _is_empty(broker, node):
+        if node.is_lost and not await _is_empty(service, node):
             return
         if node.info is None or node.info.incarnation != info.incarnation:
-            await _take_up(broker, node, info)
+            await _take_up(service, node, info)
             return
         if not node.reachable:  # what it was promised may have been granted elsewhere: by an earlier gateway, say
-            await broker.lifecycle.promises.take_all_back(node.node)
+            await service.lifecycle.call_pipeline.take_all_back(node.node)
         if info.trouble != node.info.trouble:
             log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
-            broker.board.note()
+            service.board.note()
         _heard(node, info)
-        _take_back(broker, node)
-        for record in _runs_on(broker, node.node):
-            broker.lifecycle.signal_again(record)
+        _take_back(service, node)
+        for record in _runs_on(service, node.node):
+            service.lifecycle.signal_again(record)
 
 
-async def _is_empty(broker: Broker, node: Node) -> bool:
+async def _is_empty(service: GatewayService, node: Node) -> bool:
     """Whether nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
     left = False
-    for known in await broker.nodes.runs(node.node):
-        record = broker.runs.find(known.run)
+    for known in await service.nodes.runs(node.node):
+        record = service.runs.find(known.run)
         if (record is None or record.state.is_terminal) and known.phase not in ("released", "final"):
             log.warning("node %s is back, and still runs %s, which is lost: it is ended", node.host, known.run)
-            await broker.nodes.call(node.node, "signal", known.run, "kill", "lost")
+            await service.nodes.call(node.node, "signal", known.run, "kill", "lost")
             left = True
     return not left

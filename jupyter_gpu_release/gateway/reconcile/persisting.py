@@ -12,47 +12,47 @@ from ...protocol.wire import encode
 from ...store.layout import RunPaths
 from ..runs.outcomes import given_up
 from ..runs.record import RunRecord
-from ..service import Broker
+from ..service import GatewayService
 
 log = logging.getLogger(__name__)
 
 
-async def give_up(broker: Broker, record: RunRecord, reason: str) -> None:
+async def give_up(service: GatewayService, record: RunRecord, reason: str) -> None:
     """End the wait for a persisting run's results: they are dropped.
 
     Raises :class:`ClusterError` when the node that keeps them does not answer.
     """
     text = given_up(record.outcome or Outcome(status="ok"), reason)
-    nodes = [node for node in broker.nodes.ready() if node.host in record.view.hosts]
+    nodes = [node for node in service.nodes.ready() if node.host in record.view.hosts]
     record.cancelled = text
-    dropped = [await broker.nodes.call(node.node, "give_up", record.run, reason) for node in nodes]
+    dropped = [await service.nodes.call(node.node, "give_up", record.run, reason) for node in nodes]
     if record.state is not RunState.PERSISTING:
         return
     if not nodes:  # what a node that is away keeps, it drops when it comes back
-        broker.lifecycle.end_unkept(record, text)
+        service.lifecycle.end_unkept(record, text)
     elif not any(dropped):  # they are durable by now
         record.cancelled = ""
 
 
-async def save_inline(broker: Broker, record: RunRecord, node: str) -> bool:
+async def save_inline(service: GatewayService, record: RunRecord, node: str) -> bool:
     """Have a node write small results that the gateway has and an agent that died did not come to write."""
     outcome = record.outcome
     if record.state is not RunState.PERSISTING or outcome is None or outcome.values is None or outcome.values.file:
         return False
     try:
-        await broker.nodes.call(node, "keep", record.run, broker.manifests.folder(record.run), encode(outcome))
+        await service.nodes.call(node, "keep", record.run, service.manifests.folder(record.run), encode(outcome))
     except ClusterError as error:
         log.warning("run %s: %s", record.run, error.message)
         return False
     return True
 
 
-def await_node(broker: Broker, record: RunRecord) -> None:
+def await_node(service: GatewayService, record: RunRecord) -> None:
     """Its node keeps the results; whether it still does is known when its agent introduces itself."""
     view = record.view
     record.accepted = True
     values = record.outcome.results if record.outcome is not None else []
-    path = str(RunPaths.of(Path(broker.config.store), record.run).values)
+    path = str(RunPaths.of(Path(service.config.store), record.run).values)
     reason = f"waiting for {', '.join(view.hosts) or 'its node'}"
     wait = PersistWait(path, sum(value.bytes for value in values), reason, kept="gone")
-    broker.lifecycle.on_waits(record, wait)
+    service.lifecycle.on_waits(record, wait)

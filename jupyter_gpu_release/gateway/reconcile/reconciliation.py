@@ -18,7 +18,7 @@ from ...protocol.states import LeaseState, RunState
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
 from ..runs.record import PHASES, RunRecord
-from ..service import Broker
+from ..service import GatewayService
 
 log = logging.getLogger(__name__)
 #: looks between two in which the nodes are asked
@@ -28,13 +28,13 @@ _SURE_INTERVALS = 3
 
 
 #: what is done about a finding
-Mend = Callable[[], object]
+Repair = Callable[[], object]
 
 
 class Reconciliation:
     """Called between two looks around; one at a time."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: GatewayService) -> None:
         self._broker = broker
         self._sure_s = _SURE_INTERVALS * broker.config.reconcile_interval_s
         #: since when each finding is so
@@ -58,7 +58,7 @@ class Reconciliation:
             self._unknown = unknown
             self._ahead = {run: phase for run, phase in self._ahead.items() if self._broker.runs.get(run) is not None}
 
-    def _mend(self, found: dict[str, Mend], now_s: float) -> None:
+    def _mend(self, found: dict[str, Repair], now_s: float) -> None:
         self._since = {what: self._since.get(what, now_s) for what in found}
         for what, mend in found.items():
             if now_s - self._since[what] >= self._sure_s:
@@ -67,7 +67,7 @@ class Reconciliation:
                 mend()
 
     # ----------------------------------------------------------------------------------- our own tables
-    def _leases_of_nobody(self) -> dict[str, Mend]:
+    def _leases_of_nobody(self) -> dict[str, Repair]:
         return {
             f"lease {lease.name} has no living run: it is given back": partial(self._free, lease)
             for lease in self._broker.leases.all()
@@ -89,7 +89,7 @@ class Reconciliation:
         await self._broker.lifecycle.free(lease)
         self._broker.lifecycle.queue.serve()
 
-    def _stuck_runs(self) -> dict[str, Mend]:
+    def _stuck_runs(self) -> dict[str, Repair]:
         live = self._broker.runs.live()
         return {
             **{
@@ -193,7 +193,7 @@ def _has_no_lease(record: RunRecord) -> bool:
     return record.lease is None and record.handed_at is None
 
 
-async def end_strangers(broker: Broker) -> None:
+async def end_strangers(broker: GatewayService) -> None:
     """Remove placement groups without a lease: none may stay. Raises :class:`ClusterError` when Ray is silent."""
     groups = await broker.ray_leases.groups()
     leased = {lease.name for lease in broker.leases.all()}

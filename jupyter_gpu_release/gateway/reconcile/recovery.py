@@ -28,9 +28,9 @@ from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
 from ..db.database import StoredLease, StoredSession
 from ..db.stores import meant_store
-from ..db.warm_leases import Kept
+from ..db.warm_leases import WarmLeaseRow
 from ..runs.record import PHASES, RunRecord
-from ..service import Broker
+from ..service import GatewayService
 from . import membership
 from .persisting import await_node
 from .reconciliation import end_strangers
@@ -45,154 +45,154 @@ _BEFORE_RUNNING = (RunState.SUBMITTED, RunState.QUEUED, RunState.STARTING)
 
 
 @dataclass
-class Remembered:
+class RecoveredState:
     """What is left to compare with Ray and the agents once the ledger is read."""
 
     leases: dict[str, StoredLease] = field(default_factory=dict)
     #: leases that kernels kept warm
-    kept: list[tuple[StoredLease, Kept]] = field(default_factory=list)
+    kept: list[tuple[StoredLease, WarmLeaseRow]] = field(default_factory=list)
     runs: list[RunRecord] = field(default_factory=list)
     sessions: list[StoredSession] = field(default_factory=list)
     #: the cluster itself is a new one: nothing of the ledger's can be alive
     fresh: bool = False
 
 
-def restore(broker: Broker) -> Remembered:
+def restore(service: GatewayService) -> RecoveredState:
     """Read the ledger: tokens, live runs, sessions, leases. No word to Ray yet."""
-    config = broker.config
+    config = service.config
     secret = read_secret(Path(config.token_file))
-    with broker.engine.begin() as connection:
+    with service.engine.begin() as connection:
         database.put_token(connection, embedded_token(secret, unix_user(), time.time()))
-        broker.tokens = tokens.read_book(connection, broker.journal, time.time())
+        service.tokens = tokens.read_book(connection, service.journal, time.time())
         fresh = database.read_meta(connection, "cluster") != config.cluster
         database.write_meta(connection, "cluster", config.cluster)
-        broker.nodes.store_id = meant_store(connection, config)
+        service.nodes.store_id = meant_store(connection, config)
         stored = database.live_runs(connection)
         sessions = database.open_sessions(connection)
-        kept = warm_leases.all_kept(connection)
+        kept = warm_leases.all_warm_leases(connection)
         found = database.all_leases(connection)
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
-    records = [broker.runs.adopt(entry) for entry in stored]
+    records = [service.runs.adopt(entry) for entry in stored]
     for record in records:
         record.phase = _PHASE_OF.get(record.state, 0)
-    return Remembered(leases, warm, records, sessions, fresh)
+    return RecoveredState(leases, warm, records, sessions, fresh)
 
 
-def restore_sessions(broker: Broker, remembered: Remembered) -> None:
+def restore_sessions(service: GatewayService, remembered: RecoveredState) -> None:
     """From now on clients can come back: their grace begins (on a new cluster nobody is waited for)."""
     if remembered.fresh:
-        _close_sessions(broker, remembered.sessions)
+        _close_sessions(service, remembered.sessions)
     else:
-        broker.sessions.restore(remembered.sessions)
+        service.sessions.restore(remembered.sessions)
 
 
-def _close_sessions(broker: Broker, sessions: list[StoredSession]) -> None:
+def _close_sessions(service: GatewayService, sessions: list[StoredSession]) -> None:
     now_s = time.time()
     for session in sessions:
         ended = StoredSession(session.session, session.user, "ended", now_s)
-        broker.journal.put(partial(database.put_session, session=ended))
+        service.journal.put(partial(database.put_session, session=ended))
 
 
-async def adopt(broker: Broker, remembered: Remembered) -> None:
+async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
-    await broker.nodes.ensure_agents()
-    groups = await broker.ray_leases.groups(START_S)
-    on_nodes, places, silent = await _ask_agents(broker)
-    _pass_leases_on(broker, remembered, on_nodes)
+    await service.nodes.ensure_agents()
+    groups = await service.ray_leases.groups(START_S)
+    on_nodes, places, silent = await _ask_agents(service)
+    _pass_leases_on(service, remembered, on_nodes)
     for stored_lease, kept in remembered.kept:
-        _adopt_warm(broker, stored_lease, kept, groups, fresh=remembered.fresh)
+        _adopt_warm(service, stored_lease, kept, groups, fresh=remembered.fresh)
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
-        lease = _lease_of(broker, stored, groups, is_leaving=known is not None and known.phase == "leaving")
+        lease = _lease_of(service, stored, groups, is_leaving=known is not None and known.phase == "leaving")
         if known is None and record.state is RunState.PERSISTING:
-            await_node(broker, record)
+            await_node(service, record)
         elif remembered.fresh:
-            await broker.lifecycle.lose(record, "the cluster was started anew")
+            await service.lifecycle.lose(record, "the cluster was started anew")
         elif known is None and lease is not None and lease.slots[0].node in silent:
-            _await_answer(broker, record, lease)
-        elif known is not None and await _is_taken_back(broker, record, lease, known):
-            await _without_agent(broker, record, lease, unbegun=True)
+            _await_answer(service, record, lease)
+        elif known is not None and await _is_taken_back(service, record, lease, known):
+            await _without_agent(service, record, lease, unbegun=True)
         elif known is not None:
-            await _go_on(broker, record, lease, known, places[record.run])
+            await _go_on(service, record, lease, known, places[record.run])
         else:
-            unbegun = stored is None or await _is_unbegun(broker, record, stored, silent)
-            await _without_agent(broker, record, lease, unbegun=unbegun)
+            unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
+            await _without_agent(service, record, lease, unbegun=unbegun)
     for stored in remembered.leases.values():
-        broker.journal.put(partial(database.drop_lease, lease=stored.lease))
-    await end_strangers(broker)
+        service.journal.put(partial(database.drop_lease, lease=stored.lease))
+    await end_strangers(service)
 
 
-def _pass_leases_on(broker: Broker, remembered: Remembered, on_nodes: dict[str, NodeRun]) -> None:
+def _pass_leases_on(service: GatewayService, remembered: RecoveredState, on_nodes: dict[str, NodeRun]) -> None:
     """Calls that nodes began by themselves, while nobody heard it, hold the leases of those that they followed."""
     followed_by = {known.follows: known for known in on_nodes.values() if known.follows}
     for stored in list(remembered.leases.values()):
         last = stored.run
         while (follower := followed_by.get(last)) is not None:
-            if (record := broker.runs.get(last)) is not None:
+            if (record := service.runs.get(last)) is not None:
                 record.handed_at = _began_s(follower)
             last = follower.run
         if last != stored.run:
             del remembered.leases[stored.run]
             passed = remembered.leases[last] = replace(stored, run=last)
-            broker.journal.put(partial(database.put_lease, lease=passed))
+            service.journal.put(partial(database.put_lease, lease=passed))
 
 
 def _began_s(known: NodeRun) -> float:
     return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
 
 
-async def _ask_agents(broker: Broker) -> tuple[dict[str, NodeRun], dict[str, Node], set[str]]:
+async def _ask_agents(service: GatewayService) -> tuple[dict[str, NodeRun], dict[str, Node], set[str]]:
     """Runs that agents know, the nodes of these, and the nodes whose agents did not answer."""
-    nodes = [node for node in broker.nodes.alive() if node.adopted]
-    answers = await asyncio.gather(*(_ask_agent(broker, node.node) for node in nodes))
+    nodes = [node for node in service.nodes.alive() if node.adopted]
+    answers = await asyncio.gather(*(_ask_agent(service, node.node) for node in nodes))
     found = {run.run: run for answer in answers if answer is not None for run in answer}
     places = {run.run: node for node, answer in zip(nodes, answers, strict=True) for run in answer or ()}
     return found, places, {node.node for node, answer in zip(nodes, answers, strict=True) if answer is None}
 
 
-async def _ask_agent(broker: Broker, node: str) -> list[NodeRun] | None:
+async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None:
     deadline = time.monotonic() + _AGENT_PATIENCE_S
     while True:
         try:
-            info = decode(await broker.nodes.call(node, "hello"), NodeInfo)
-            await broker.nodes.withdraw(node, None)  # what was promised waits, and is decided about anew
-            runs = await broker.nodes.runs(node)
+            info = decode(await service.nodes.call(node, "hello"), NodeInfo)
+            await service.nodes.withdraw(node, None)  # what was promised waits, and is decided about anew
+            runs = await service.nodes.runs(node)
         except ClusterError as error:
             log.warning("%s", error.message)
             if time.monotonic() > deadline:
                 return None
             await asyncio.sleep(0.3)
         else:
-            membership.take_in(broker, info)
+            membership.take_in(service, info)
             return runs
 
 
 def _lease_of(
-    broker: Broker, stored: StoredLease | None, groups: dict[str, PlacementGroup], *, is_leaving: bool
+    service: GatewayService, stored: StoredLease | None, groups: dict[str, PlacementGroup], *, is_leaving: bool
 ) -> Lease | None:
     """One whose GPUs Ray has freed counts for as long as the run's process is there."""
     if stored is None or (stored.lease not in groups and not is_leaving):
         return None
-    return broker.leases.add(Lease.restored(stored, groups.get(stored.lease)))
+    return service.leases.add(Lease.restored(stored, groups.get(stored.lease)))
 
 
 def _adopt_warm(
-    broker: Broker, stored: StoredLease, kept: Kept, groups: dict[str, PlacementGroup], *, fresh: bool
+    service: GatewayService, stored: StoredLease, kept: WarmLeaseRow, groups: dict[str, PlacementGroup], *, fresh: bool
 ) -> None:
     """A kernel goes on keeping its GPUs, until the same time as before; what is not kept is a stranger's group."""
     now_s = time.time()
-    if not fresh and stored.lease in groups and now_s < kept.until_s and broker.sessions.is_open(kept.session):
+    if not fresh and stored.lease in groups and now_s < kept.until_s and service.sessions.is_open(kept.session):
         log.info("lease %s stays warm for another %.1f s", stored.lease, kept.until_s - now_s)
-        broker.warm.adopt(Lease.restored(stored, groups[stored.lease]), kept)
+        service.warm.adopt(Lease.restored(stored, groups[stored.lease]), kept)
         return
     gpus = sum(slot[1] for slot in decode(stored.placement, Placement).slots)
-    broker.warm.count(stored.lease, stored.run, gpus, kept, min(now_s, kept.until_s), "the gateway was restarted")
-    broker.journal.put(partial(database.drop_lease, lease=stored.lease))
+    service.warm.count(stored.lease, stored.run, gpus, kept, min(now_s, kept.until_s), "the gateway was restarted")
+    service.journal.put(partial(database.drop_lease, lease=stored.lease))
 
 
-async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
+async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
     """The agent has the run: catch up with its phase. One whose GPUs are nobody's any more is ended."""
     log.info("run %s goes on (%s)", record.run, known.phase)
     record.lease = lease
@@ -205,32 +205,32 @@ async def _go_on(broker: Broker, record: RunRecord, lease: Lease | None, known: 
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
     if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit, or begun by its node
         began_s = max(_began_s(known), record.view.submitted_at)
-        broker.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
-    broker.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
+        service.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
+    service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
     if lease is None and PHASES.get(known.phase, 0) < PHASES["leaving"]:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
-        broker.nodes.abandon(node.node, record.run)
-        await broker.lifecycle.lose(record, "the lease of its GPUs is gone")
+        service.nodes.abandon(node.node, record.run)
+        await service.lifecycle.lose(record, "the lease of its GPUs is gone")
     if known.waits_for is not None:
-        broker.lifecycle.on_waits(record, known.waits_for)
+        service.lifecycle.on_waits(record, known.waits_for)
     record.wake()
 
 
-def _await_answer(broker: Broker, record: RunRecord, lease: Lease) -> None:
+def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
     """Its node does not answer just now: it is waited for as at any other time
     (``gateway/reconcile/membership.py``)."""
     log.warning("run %s may go on: its node does not answer", record.run)
     record.lease = lease
     record.drop_payload()
-    broker.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
+    service.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
 
 
-async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
+async def _without_agent(service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
-    lifecycle = broker.lifecycle
+    lifecycle = service.lifecycle
     record.lease = lease
     waits = unbegun and record.state in _BEFORE_RUNNING
-    if not waits or (record.series and await broker.manifests.may_have_begun(record.run)):
+    if not waits or (record.series and await service.manifests.may_have_begun(record.run)):
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
     elif lease is not None or record.state is RunState.STARTING:
         lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))
@@ -238,31 +238,31 @@ async def _without_agent(broker: Broker, record: RunRecord, lease: Lease | None,
         lifecycle.queue.add(record)
 
 
-async def _is_taken_back(broker: Broker, record: RunRecord, lease: Lease | None, known: NodeRun) -> bool:
+async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun) -> bool:
     """A gang over nodes that has not begun: nobody knows whether all of them got their orders, so it starts anew."""
     if lease is None or len(lease.slots) < 2 or known.phase != "starting" or record.state is not RunState.STARTING:
         return False
     try:
-        return await broker.nodes.forget_unbegun(lease.slots[0].node, record.run)
+        return await service.nodes.forget_unbegun(lease.slots[0].node, record.run)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False
 
 
-async def _is_unbegun(broker: Broker, record: RunRecord, stored: StoredLease, silent: set[str]) -> bool:
+async def _is_unbegun(service: GatewayService, record: RunRecord, stored: StoredLease, silent: set[str]) -> bool:
     """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it.
 
     The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
     """
     placement = decode(stored.placement, Placement)
     first = placement.slots[0][0]
-    node = broker.nodes.find(first)
+    node = service.nodes.find(first)
     if first in silent or record.state not in _BEFORE_RUNNING:
         return False
     if node is not None and node.info is not None and node.info.incarnation == placement.incarnation:
         return True
     try:
-        return not await broker.nodes.has_begun(first, record.run)
+        return not await service.nodes.has_begun(first, record.run)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False

@@ -30,24 +30,24 @@ from ...store.run_contents import Footprint, measure, run_folders
 from ...store.run_folders import saving_since
 from ...store.threads import StoreThreads
 from ...units import format_seconds
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.table import RunTable
 from . import holds
-from .holds import Keeping, Use
+from .holds import LastUse, ResultHolds
 
 log = logging.getLogger(__name__)
 
 
-class Collector:
+class ResultCollector:
     """One collection at a time; all that reads or deletes files is done in threads."""
 
     def __init__(
         self,
         store: Path,
         engine: Engine,
-        journal: Journal,
+        journal: LedgerWriter,
         runs: RunTable,
-        keeping: Keeping,
+        keeping: ResultHolds,
         threads: StoreThreads,
         *,
         grace_s: float = GRACE_S,
@@ -110,7 +110,7 @@ class Collector:
             view = views.get(found.folder.name)
             if view is not None and view.collected_at is None:
                 is_held = view.run in held or view.session in open_sessions
-                rows.append(_results(view, found, uses.get(view.run, Use()), held=is_held))
+                rows.append(_results(view, found, uses.get(view.run, LastUse()), held=is_held))
         return rows
 
     def _saving_since(self) -> float:
@@ -266,7 +266,7 @@ def _own_bytes(footprints: Iterable[Footprint], run: str) -> int:
     return sum(found.own_bytes for found in footprints if found.folder.name == run)
 
 
-def _results(view: RunView, found: Footprint, use: Use, *, held: bool) -> StoredResults:
+def _results(view: RunView, found: Footprint, use: LastUse, *, held: bool) -> StoredResults:
     is_over = RunState.of(view.state).is_terminal
     return StoredResults(
         view.run, view.user, view.notebook, view.submitted_at, (view.finished_at or 0.0) if is_over else None,

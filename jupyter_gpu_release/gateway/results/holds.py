@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from ...protocol.runs import RunView
 from ...protocol.wire import decode
 from ..db.schema import holds, removals, runs, uses
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.sessions import SessionTable
 
 #: a kernel that was not heard of for so long holds nothing any more
@@ -28,17 +28,17 @@ _REMOVED = update(removals).where(removals.c.run == bindparam("key")).values(don
 
 
 @dataclass(frozen=True)
-class Use:
+class LastUse:
     """When a run's results were last loaded by a kernel, and last taken by a later run (0: never)."""
 
     loaded_at: float = 0.0
     reused_at: float = 0.0
 
 
-class Keeping:
+class ResultHolds:
     """Holds and uses, in memory and in the ledger."""
 
-    def __init__(self, engine: Engine, journal: Journal, sessions: SessionTable) -> None:
+    def __init__(self, engine: Engine, journal: LedgerWriter, sessions: SessionTable) -> None:
         self._journal = journal
         self._sessions = sessions
         self._holds: dict[str, set[str]] = {}
@@ -90,9 +90,9 @@ def all_views(connection: Connection) -> Iterable[RunView]:
     return (decode(view, RunView) for (view,) in connection.execute(select(runs.c.view)))
 
 
-def all_uses(connection: Connection) -> dict[str, Use]:
+def all_uses(connection: Connection) -> dict[str, LastUse]:
     """When each run that was ever used was used."""
-    return {row.run: Use(row.loaded_at, row.reused_at) for row in connection.execute(select(uses))}
+    return {row.run: LastUse(row.loaded_at, row.reused_at) for row in connection.execute(select(uses))}
 
 
 def begin_removal(connection: Connection, run: str, reason: str, size: int, at_s: float) -> None:

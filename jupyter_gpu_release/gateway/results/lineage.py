@@ -21,7 +21,7 @@ from ...protocol.wire import encode
 from ..auth.permissions import Act, Caller, may
 from ..cluster.nodes import Node, NodeTable
 from ..db import lineage as db_lineage
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from ..runs.manifests import Manifests
 from ..runs.record import PHASES, RunRecord
 
@@ -32,10 +32,10 @@ _KNOWN_S = 60.0
 _SOON_S, _LOOK_S = 1.0, 0.02
 
 
-class Provenance:
+class LineageService:
     """Every method runs on the event loop."""
 
-    def __init__(self, engine: Engine, journal: Journal, nodes: NodeTable, manifests: Manifests) -> None:
+    def __init__(self, engine: Engine, journal: LedgerWriter, nodes: NodeTable, manifests: Manifests) -> None:
         self._engine = engine
         self._journal = journal
         self._nodes = nodes

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ...presentation.terminal import Folding
+from ...presentation.terminal import OutputCollapser
 from ...protocol.events import Event
-from ...protocol.node import RunAsks, RunFollows, RunPhase, RunUnbegun, RunWaits
+from ...protocol.node import RunAsks, RunPhase, RunStartedAhead, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
 
 #: encoded events kept per run; older ones are read from the run's log
@@ -37,7 +37,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunFollows | RunAsks | RunUnbegun]
+    messages: list[RawEvents | RunPhase | RunWaits | RunStartedAhead | RunAsks | RunUnbegun]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _latest(tail: EventTail) -> list[Event]:
 
 
 def _last_line(events: list[Event]) -> str:
-    folding = Folding()
+    folding = OutputCollapser()
     shown = [*folding.feed(events), *folding.rest()]
     text = "".join(str(event.data.get("text", "")) for event in shown if event.kind == "stream")
     lines = [line.strip() for line in _COLOURS.sub("", text[-4 * _LONGEST :]).splitlines()]

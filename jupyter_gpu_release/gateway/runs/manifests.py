@@ -175,7 +175,7 @@ def _outcome_facts(outcome: Outcome) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(bare)
     if outcome.error is not None:
         error = outcome.error
-        facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.mend}
+        facts["error"] = {"ename": error.ename, "evalue": error.evalue, "code": error.code, "mend": error.hint}
         facts["error"]["traceback"] = error.traceback
     if outcome.values is not None and outcome.values.digest:
         facts["values"] = {"file": outcome.values.file or VALUES_FILE, "digest": outcome.values.digest}

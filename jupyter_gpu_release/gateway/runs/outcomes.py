@@ -60,7 +60,7 @@ def unstarted(error: GpuReleaseError) -> Outcome:
 
 def lost(reason: str) -> Outcome:
     """The outcome of a run whose process, node or cluster died."""
-    return unstarted(RunLostError(reason, mend="run the cell again"))
+    return unstarted(RunLostError(reason, hint="run the cell again"))
 
 
 def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
@@ -85,7 +85,7 @@ def _named(outcome: Outcome) -> str:
 
 def error_info(error: GpuReleaseError) -> ErrorInfo:
     """One of our own errors for an outcome."""
-    return ErrorInfo(ename=type(error).__name__, evalue=error.message, code=error.code, mend=error.mend)
+    return ErrorInfo(ename=type(error).__name__, evalue=error.message, code=error.code, hint=error.hint)
 
 
 def merged(released: Outcome | None, final: Outcome | None) -> Outcome:

@@ -20,7 +20,7 @@ _SOON_S = 0.05
 _A_PLACE_S, _LEAST_S, _MOST_S, _TOGETHER_S = 0.1, 0.2, 2.0, 0.1
 
 
-class Waking:
+class ChangeNotifier:
     """What waits to be told is told once, by the first of the reasons to do so."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ SEQ_STEP = 1000
 PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "leaving": 3, "released": 4, "final": 5}
 
 
-class Told(Enum):
+class NotifyWhen(Enum):
     """When the followers of a run hear of a change."""
 
     NOW = "now"
@@ -67,7 +67,7 @@ class Told(Enum):
     SOON = "soon"
 
 
-class RunRecord(Waking):
+class RunRecord(ChangeNotifier):
     """A run in memory. ``view`` is what clients see; ``outcome`` is shown in it once the lease is gone."""
 
     def __init__(self, view: RunView, ordinal: int, request: RunRequest) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 from ...errors import ForbiddenError
 from ..db import database, usage
 from ..db.database import StoredSession
-from ..db.writer import Journal
+from ..db.writer import LedgerWriter
 from .record import RunRecord
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) ->
     return "grace" if heartbeat_age_s <= (_TELLS_S if is_direct else FRESH_S) else "lost"
 
 
-class Wire(Protocol):
+class SessionSocket(Protocol):
     """The session's socket, as far as sessions care."""
 
     #: nothing (a proxy, a tunnel) lies between the client's end and ours
@@ -55,7 +55,7 @@ class Session:
         self.user = user
         self.state = "live"
         self.since_s = time.time()
-        self.wire: Wire | None = None
+        self.wire: SessionSocket | None = None
         self.heard_at = time.monotonic()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +69,7 @@ class SessionTable:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: LedgerWriter,
         grace_s: float,
         runs_of: Callable[[str], list[RunRecord]],
         cancel: Callable[[RunRecord, str], Awaitable[None]],
@@ -91,7 +91,7 @@ class SessionTable:
             session = self._sessions[entry.session] = Session(entry.session, entry.user)
             self._set(session, "lost" if entry.state == "lost" else "grace")
 
-    async def attach(self, name: str, user: str, wire: Wire) -> Session:
+    async def attach(self, name: str, user: str, wire: SessionSocket) -> Session:
         """A client says hello; its earlier connection, if there still is one, is closed."""
         session = self._sessions.get(name)
         if session is None:
@@ -139,7 +139,7 @@ class SessionTable:
         if session.state == "lost" and session.wire is not None:
             self._set(session, "live")
 
-    def detach(self, session: Session, wire: Wire, *, said_bye: bool) -> None:
+    def detach(self, session: Session, wire: SessionSocket, *, said_bye: bool) -> None:
         """The connection is over (nothing happens when a newer one took its place)."""
         if session.wire is not wire:
             return

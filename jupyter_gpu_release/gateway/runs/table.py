@@ -14,9 +14,9 @@ from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
 from ..db import database, lineage, usage
 from ..db.database import StoredRun
-from ..db.writer import Journal, Write
+from ..db.writer import LedgerWriter, Write
 from .manifests import Manifests
-from .record import SEQ_STEP, RunRecord, Told
+from .record import SEQ_STEP, NotifyWhen, RunRecord
 
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 20
@@ -45,7 +45,7 @@ def _both(first: Write, second: Write) -> Write:
 class RunTable:
     """All live runs, the latest terminal ones, and through the ledger the rest."""
 
-    def __init__(self, engine: Engine, journal: Journal, manifests: Manifests) -> None:
+    def __init__(self, engine: Engine, journal: LedgerWriter, manifests: Manifests) -> None:
         self._engine = engine
         self._journal = journal
         self._manifests = manifests
@@ -127,7 +127,7 @@ class RunTable:
         record: RunRecord,
         state: RunState | None = None,
         *,
-        told: Told = Told.NOW,
+        told: NotifyWhen = NotifyWhen.NOW,
         at_once: bool = False,
         also: Write | None = None,
         **facts: Any,
@@ -145,7 +145,7 @@ class RunTable:
         outcome = record.outcome
         record.view = view
         self.on_change()
-        if told is Told.NOW:
+        if told is NotifyWhen.NOW:
             record.wake()
         else:
             record.wake_soon()

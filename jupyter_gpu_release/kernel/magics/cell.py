@@ -35,7 +35,7 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
         raise refuse_rest(parts.rest)
     if body is None and not parts.rest:
         raise OptionError(
-            "there is nothing to run", mend="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
+            "there is nothing to run", hint="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
         )
     code = parts.rest if body is None else body
     options = notebook.options(expanded(parts.written, notebook.shell.user_ns))
@@ -69,7 +69,7 @@ def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
             return value
         raise OptionError(
             f"--{option} {value}: there is no variable {error.name}",
-            mend="define it in a cell before, or write the value",
+            hint="define it in a cell before, or write the value",
         ) from None
     except Exception:  # noqa: BLE001 - any expression may stand there; what does not work stays as written
         return value

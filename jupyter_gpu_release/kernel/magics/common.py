@@ -22,9 +22,9 @@ def rest(notebook: Notebook) -> GatewayClient:
 def refuse_words(magic: str, line: str) -> None:
     """Raise :class:`OptionError` for words behind a magic that takes none."""
     if line.strip():
-        raise OptionError(f"%{magic} {line.strip()}: it takes no words", mend=f"write %{magic}")
+        raise OptionError(f"%{magic} {line.strip()}: it takes no words", hint=f"write %{magic}")
 
 
-def own(status: StatusDocument, session: str) -> list[WarmRow]:
+def own_warm_leases(status: StatusDocument, session: str) -> list[WarmRow]:
     """What a kernel keeps, by its session with the gateway."""
     return [row for row in status.warm if row.session == session]

@@ -13,10 +13,10 @@ from ...errors import GpuReleaseError
 from ...protocol.cell import INLINE_LIMIT_BYTES
 from ...protocol.rest import StatusDocument
 from ...protocol.runs import ResourceAsk
-from ...submission.capture import Prepared
+from ...submission.capture import CapturedInputs
 from ...units import format_bytes
 from ..runs.foreground import prepare
-from .common import own
+from .common import own_warm_leases
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def estimate(notebook: Notebook, cell: Cell) -> None:
     display(_outlook(notebook, cell, prepared.imports))
 
 
-def sent_table(prepared: Prepared) -> Table:
+def sent_table(prepared: CapturedInputs) -> Table:
     """The names that would be sent, the largest first."""
     rows = [
         (value.name, value.type, format_bytes(value.bytes))
@@ -107,7 +107,7 @@ def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
     wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"
     if ask.gpus > gpus.total:
         return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
-    if any(row.gpus == ask.gpus for row in own(document, session)):
+    if any(row.gpus == ask.gpus for row in own_warm_leases(document, session)):
         return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
     if ask.gpus <= gpus.free and not document.waiting:
         return f"{wanted}: it would start at once"

@@ -196,7 +196,7 @@ def unbuilt(name: str, sign: str) -> Callable[..., None]:
 
     @_in_our_words
     def refuse(line: str, cell: str = "") -> None:
-        raise OptionError(f"{sign}{name}: this version cannot do that yet", mend="%gpu_train? lists what it can")
+        raise OptionError(f"{sign}{name}: this version cannot do that yet", hint="%gpu_train? lists what it can")
 
     refuse.__doc__ = "Not built yet."
     return refuse

@@ -26,9 +26,9 @@ from ..namespace.values import open_values
 from ..output.cell_output import CellOutput, SilentOutput
 from ..output.relay import Relay
 from ..output.replay import show_recorded
-from ..runs.finish import Homecoming, Returned
-from ..runs.follow import Following, Manner
-from .common import own, refuse_words, rest
+from ..runs.finish import BoundRun, ResultBinder
+from ..runs.follow import FollowMode, RunFollower
+from .common import own_warm_leases, refuse_words, rest
 from .tables import runs_table
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def attach_to(notebook: Notebook, run: str) -> None:
     session = notebook.link.session(notebook.settings)
     with Interrupts() as interrupts:
         feed = session.follow(run, adopt=True)
-        manner = Manner(leaves=True, replays=True, suffix=f" · run {run}")
+        manner = FollowMode(leaves=True, replays=True, suffix=f" · run {run}")
         on_events = partial(notebook.published.take, session, run)
-        following = Following(CellOutput(notebook.shell), session, feed, interrupts, manner, on_events)
+        following = RunFollower(CellOutput(notebook.shell), session, feed, interrupts, manner, on_events)
         try:
             view = following.until_usable()
         except GpuReleaseError as error:
@@ -65,12 +65,12 @@ def attach_to(notebook: Notebook, run: str) -> None:
         if session.welcome is not None and view.user != session.welcome.user:
             following.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
             raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
-        coming = Homecoming(notebook, session)
+        coming = ResultBinder(notebook, session)
         coming.in_turn = False
         return _show(coming.take_in(view), following, view)
 
 
-def _show(returned: Returned, following: Following, view: RunView) -> None:
+def _show(returned: BoundRun, following: RunFollower, view: RunView) -> None:
     returned.show(following, view)
     if returned.failure is not None:
         raise returned.failure
@@ -93,7 +93,7 @@ def show_runs(notebook: Notebook, line: str) -> None:
     """``%gpu_runs [N]``."""
     word = line.strip() or "20"
     if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
-        raise OptionError(f"%gpu_runs {word}: not a number of runs", mend=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
+        raise OptionError(f"%gpu_runs {word}: not a number of runs", hint=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
     with rest(notebook) as gateway:
         own = {run.run for run in notebook.background.under_way()}
         display(runs_table(gateway.runs(int(word), mine=True), int(word), own))
@@ -117,12 +117,12 @@ def debug(notebook: Notebook, line: str) -> None:
     """``%gpu_debug [RUN] [--rank N]``."""
     asked = _DEBUG.fullmatch(line.strip())
     if asked is None:
-        raise OptionError(f"%gpu_debug {line.strip()}: not understood", mend="write %gpu_debug RUN --rank N, or less")
+        raise OptionError(f"%gpu_debug {line.strip()}: not understood", hint="write %gpu_debug RUN --rank N, or less")
     failed, rank = notebook.last_failure, None if asked["rank"] is None else int(asked["rank"])
     if asked["run"]:
         failed = _failure_of(notebook, _run_named(notebook, "gpu_debug", asked["run"]), rank)
     elif failed is None:
-        raise OptionError("no GPU cell has failed in this kernel", mend="write %gpu_debug RUN, as listed by %gpu_runs")
+        raise OptionError("no GPU cell has failed in this kernel", hint="write %gpu_debug RUN, as listed by %gpu_runs")
     elif rank is not None:
         failed = _failure_of(notebook, failed.run, rank)
     begin_post_mortem(notebook.shell, failed)
@@ -134,7 +134,7 @@ def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
     view = show_recorded(session, run, Relay(SilentOutput(notebook.shell)))
     error = failure_of(view, 0)
     if error is None:
-        raise OptionError(f"run {run} did not fail ({view.state})", mend="%gpu_runs lists the runs that did")
+        raise OptionError(f"run {run} did not fail ({view.state})", hint="%gpu_runs lists the runs that did")
     outcome, realm = view.outcome or Outcome(status="lost"), notebook.names.realm
     loaded = codec.Loaded()
     if outcome.values is not None:
@@ -150,12 +150,12 @@ def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
 
 
 def _no_frames(run: str, rank: int, others: list[int]) -> OptionError:
-    mend = "a rank keeps those of an error that its cell raised"
+    hint = "a rank keeps those of an error that its cell raised"
     if others:
-        mend += f"; %gpu_debug {run} --rank {others[0]} has some"
+        hint += f"; %gpu_debug {run} --rank {others[0]} has some"
     return OptionError(
         f"rank {rank} of run {run} left no frames behind" if rank or others else f"run {run} left no frames behind",
-        mend=mend,
+        hint=hint,
     )
 
 
@@ -163,7 +163,7 @@ def wait(notebook: Notebook, line: str) -> None:
     """``%gpu_wait [RUN]``."""
     word = line.strip()
     if word and word != "last" and not is_run_id(word):
-        raise OptionError(f"%gpu_wait: {word!r} is not a run", mend="write %gpu_wait for all, or %gpu_wait RUN")
+        raise OptionError(f"%gpu_wait: {word!r} is not a run", hint="write %gpu_wait for all, or %gpu_wait RUN")
     notebook.background.wait(_newest_beside(notebook) if word == "last" else word)
 
 
@@ -171,7 +171,7 @@ def detach(notebook: Notebook, line: str) -> None:
     """``%gpu_detach [RUN]``."""
     word = line.strip()
     if word and word != "last" and not is_run_id(word):
-        raise OptionError(f"%gpu_detach: {word!r} is not a run", mend="write %gpu_detach for all, or %gpu_detach RUN")
+        raise OptionError(f"%gpu_detach: {word!r} is not a run", hint="write %gpu_detach for all, or %gpu_detach RUN")
     for run in notebook.background.detach(_newest_beside(notebook) if word == "last" else word):
         sys.stdout.write(f"run {run} goes on without this kernel; %gpu_attach {run} brings it back\n")
 
@@ -208,7 +208,7 @@ def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False)
         return _newest(notebook, live=live).run
     if not is_run_id(word):
         given = f"{word!r} is not a run" if word else "no run is named"
-        raise OptionError(f"%{magic}: {given}", mend=f"write %{magic} RUN, as listed by %gpu_runs, or %{magic} last")
+        raise OptionError(f"%{magic}: {given}", hint=f"write %{magic} RUN, as listed by %gpu_runs, or %{magic} last")
     return word
 
 
@@ -240,7 +240,7 @@ def _given_back(notebook: Notebook) -> list[str]:
         return []
     with gateway:
         status = gateway.status()
-        for row in own(status, notebook.link.session_id):
+        for row in own_warm_leases(status, notebook.link.session_id):
             try:
                 gateway.release_lease(row.lease)
             except ConflictError:  # its time was over a moment ago, or a cell beside has just taken it

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ...presentation.wording import card_state
+from ...presentation.wording import gpu_state
 from ...protocol.rest import GpuRow, NodeRow, RunError, RunRow, RunsDocument, StatusDocument
 from ...protocol.states import RunState
 from ...units import format_bytes, format_seconds
@@ -62,7 +62,7 @@ def _cards(document: StatusDocument) -> Table:
 def _card(node: NodeRow, card: GpuRow) -> tuple[str, ...]:
     memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
     busy = "" if card.utilization is None else f"{card.utilization * 100:.0f} %"
-    state = card_state(card, time.time())
+    state = gpu_state(card, time.time())
     return (node.host, card.index, card.name, memory, busy, state, card.user or "", card.run or "")
 
 

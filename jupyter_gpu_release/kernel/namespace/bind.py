@@ -10,13 +10,13 @@ from ...serialization.codec import Loaded
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.sharing.adopt import adopt, memory_of_frame
 from ...serialization.sharing.array_memory import copy_into_view
-from ...serialization.sharing.replace import Exchange
+from ...serialization.sharing.replace import ReferenceReplacer
 
 #: names of IPython's own, which lead to all of it
 _NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
 
 
-class Arrival:
+class NamespaceUpdate:
     """``originals``: name → object that was sent for it; ``memo``: id → (number, object) of all that was sent."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Arrival:
         if replaced:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
-            exchange = Exchange(replaced)
+            exchange = ReferenceReplacer(replaced)
             exchange.inside(loaded.values.values())
             exchange.names(namespace, but=_NOT_WALKED | new)
 

@@ -20,19 +20,19 @@ from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.local_modules import is_state, place_of
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.numbered_parts import PartOf, number_parts
 from ...serialization.sharing.references import Key, parts_of
-from ...submission.capture import Collector, Prepared
+from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.device_history import DeviceHistory
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
-from ...submission.selection import Choice
-from .bind import Arrival
+from ...submission.selection import NameChoice
+from .bind import NamespaceUpdate
 from .left_behind import left_behind, sentences
 from .post_mortem import value_of
 
-_AUTOMATIC = Choice()
+_AUTOMATIC = NameChoice()
 _MOST_WARNINGS = 500
 
 
@@ -41,11 +41,11 @@ class Namespace:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._realm = Realm(shell.user_ns, at_home=True)
+        self._realm = NamespaceInfo(shell.user_ns, at_home=True)
         #: what was chosen as device, and what is on it
         self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
-        self.outward = Collector(shell.user_ns, self._realm)
+        self.outward = InputCapture(shell.user_ns, self._realm)
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         self.outward.patched = self._patches.found
@@ -64,7 +64,7 @@ class Namespace:
         self.deleted_of_last: set[str] = set()
 
     @property
-    def realm(self) -> Realm:
+    def realm(self) -> NamespaceInfo:
         """Whose names these are."""
         return self._realm
 
@@ -79,7 +79,7 @@ class Namespace:
         return failed
 
     # --------------------------------------------------------------------------------- outward
-    def collect(self, body: str, choice: Choice = _AUTOMATIC, *, line_offset: int = 1) -> Prepared:
+    def collect(self, body: str, choice: NameChoice = _AUTOMATIC, *, line_offset: int = 1) -> CapturedInputs:
         """Find and serialise what the cell ``body`` (as typed, magic line removed) needs.
 
         Raises SyntaxError (the cell's own, line numbers of the whole cell), OptionError (a name of ``--in`` that
@@ -125,7 +125,7 @@ class Namespace:
         stream: bytes,
         buffers: Sequence[Any],
         outcome: Outcome,
-        prepared: Prepared | None = None,
+        prepared: CapturedInputs | None = None,
         *,
         run: str = "",
         aliases: dict[str, str] | None = None,
@@ -165,7 +165,7 @@ class Namespace:
             if prepared is not None
             else ({}, {})
         )
-        arrival = Arrival(self._shell.user_ns, loaded, originals, memo)
+        arrival = NamespaceUpdate(self._shell.user_ns, loaded, originals, memo)
         arrival.bind()
         namespace = self._shell.user_ns
         if prepared is not None:
@@ -217,7 +217,7 @@ def _is_here(name: str) -> bool:
 class SentObjects:
     """What was sent for a run, by its key. ``in_turn``: the notebook has waited, so it is as it was."""
 
-    def __init__(self, prepared: Prepared | None, *, in_turn: bool) -> None:
+    def __init__(self, prepared: CapturedInputs | None, *, in_turn: bool) -> None:
         self._prepared = prepared
         self._in_turn = in_turn
         self._parts: dict[str, list[Any]] = {}
@@ -262,7 +262,7 @@ class SentObjects:
         return found[part.number]
 
 
-def _bound_by(tree: ast.Module, facts: CellFacts, choice: Choice) -> list[str]:
+def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:
     """Names that will hold something new after the cell; what it only imports is no such thing."""
     names = facts.bound if choice.out is None else set(choice.out)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

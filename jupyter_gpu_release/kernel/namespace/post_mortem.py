@@ -22,13 +22,13 @@ from ...errors import GpuReleaseError
 from ...protocol.cell import FailedError, FailedFrames, Frame, LastOutput
 from ...protocol.runs import ErrorInfo, Outcome
 from ...serialization import codec
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.references import Key, Live
 
 _RENDER = "_render_traceback_"
 
 
-class NotHere:
+class UnavailableVariable:
     """Stands for a variable whose value stayed behind; its text says why."""
 
     def __init__(self, text: str) -> None:
@@ -38,45 +38,47 @@ class NotHere:
         return self._text
 
 
-def value_of(last: LastOutput, names: dict[str, Any], realm: Realm, sent: Live) -> Any:
+def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent: Live) -> Any:
     """What ``_`` shall be, or words in its place; it may hold what the notebook's names hold, or what was ``sent``."""
 
     def live(key: Key) -> Any:
         return names[key] if isinstance(key, str) else sent(key)
 
     if last.text:
-        return NotHere(last.text)
+        return UnavailableVariable(last.text)
     if last.name:
         name, _, attribute = last.name.partition(".")
         try:
             return getattr(names[name], attribute) if attribute else names[name]
         except (KeyError, AttributeError):
-            return NotHere(f"<`{last.name}` of a GPU cell, which the notebook has not any more>")
+            return UnavailableVariable(f"<`{last.name}` of a GPU cell, which the notebook has not any more>")
     if last.library not in sys.modules:
-        return NotHere(f"<a value of {last.library}, which is not imported here; give it a name to have it here>")
+        return UnavailableVariable(
+            f"<a value of {last.library}, which is not imported here; give it a name to have it here>"
+        )
     try:
         return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm, live).values.get("_")
     except GpuReleaseError as error:
-        return NotHere(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
+        return UnavailableVariable(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
 
 
 class _Variables:
     """Those of all frames; rebuilt when the first one is looked at (that may import what the kernel has not)."""
 
-    def __init__(self, failed: FailedFrames, names: dict[str, Any], realm: Realm) -> None:
+    def __init__(self, failed: FailedFrames, names: dict[str, Any], realm: NamespaceInfo) -> None:
         self._failed, self._names, self._realm = failed, names, realm
         self._loaded: dict[str, Any] | None = None
 
     def find(self, key: str) -> Any:
         failed = self._failed
         if key in failed.texts:
-            return NotHere(failed.texts[key])
+            return UnavailableVariable(failed.texts[key])
         if key in failed.refs:
             name = failed.refs[key]
-            return self._names.get(name, NotHere(f"<`{name}`, which the notebook has not any more>"))
+            return self._names.get(name, UnavailableVariable(f"<`{name}`, which the notebook has not any more>"))
         if self._loaded is None:
             self._loaded = self._load()
-        return self._loaded.get(key, NotHere("<not sent>"))
+        return self._loaded.get(key, UnavailableVariable("<not sent>"))
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -84,9 +86,13 @@ class _Variables:
         except GpuReleaseError as error:
             words = f"<cannot be rebuilt here: {error.message}>"
             return {
-                f"{n} {name}": NotHere(words) for n, f in enumerate(self._failed.frames) for name in f.variables or ()
+                f"{n} {name}": UnavailableVariable(words)
+                for n, f in enumerate(self._failed.frames)
+                for name in f.variables or ()
             }
-        modules = {key: sys.modules.get(name, NotHere(f"<module {name}>")) for key, name in loaded.modules.items()}
+        modules = {
+            key: sys.modules.get(name, UnavailableVariable(f"<module {name}>")) for key, name in loaded.modules.items()
+        }
         return {**loaded.values, **modules}
 
 
@@ -153,7 +159,7 @@ class Remains:
         put(error, "__suppress_context__", self.is_cause or self.before is None)
 
 
-def rebuild(failed: FailedFrames, names: dict[str, Any], realm: Realm) -> Remains:
+def rebuild(failed: FailedFrames, names: dict[str, Any], realm: NamespaceInfo) -> Remains:
     """Real frames for the last error, and the others of its chain with theirs.
 
     ``names``: what the cell's own frames have as globals.
@@ -170,7 +176,7 @@ def rebuild(failed: FailedFrames, names: dict[str, Any], realm: Realm) -> Remain
     return remains
 
 
-def frames_of(outcome: Outcome, rank: int, realm: Realm) -> FailedFrames | None:
+def frames_of(outcome: Outcome, rank: int, realm: NamespaceInfo) -> FailedFrames | None:
     """The frames of a rank that handed no names over."""
     graph = outcome.frames.get(rank)
     if graph is None:

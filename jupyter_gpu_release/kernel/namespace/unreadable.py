@@ -15,7 +15,7 @@ from ...protocol.states import is_run_id
 _MOST_NAMED = 12
 
 
-class LostValues:
+class UnreadableValues:
     """Listens to the cells of ``shell``. ``run_of``: the run that made what a name holds (empty: none is known)."""
 
     def __init__(self, shell: Any, run_of: Callable[[str, Any], str]) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import GatewayUnavailableError, from_code
-from ...presentation.terminal import Folding
+from ...presentation.terminal import OutputCollapser
 from ...protocol.runs import RunView
 from ...protocol.session import Accepted, Events, Refused, Update
 from .relay import Relay
@@ -22,7 +22,7 @@ def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
 
     Raises what the gateway refuses with, and :class:`GatewayUnavailableError` when it falls silent.
     """
-    folding = Folding()
+    folding = OutputCollapser()
     feed = session.follow(run)
     silent_since = time.monotonic()
     try:
@@ -34,11 +34,11 @@ def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
             if isinstance(item, Events):
                 relay.show(folding.feed(item.events))
             elif isinstance(item, Refused):
-                raise from_code(item.code, item.message, item.mend)
+                raise from_code(item.code, item.message, item.hint)
             elif isinstance(item, Update | Accepted):  # the gateway sends all events that it knows before it
                 relay.show(folding.rest())
                 relay.settle()
                 return item.view
-        raise GatewayUnavailableError("the gateway does not answer", mend="look at `jupyter gpu status`")
+        raise GatewayUnavailableError("the gateway does not answer", hint="look at `jupyter gpu status`")
     finally:
         session.drop(feed)

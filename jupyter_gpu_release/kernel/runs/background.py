@@ -19,8 +19,8 @@ from ...submission.selection import placeholder
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput, PinnedOutput
 from ..output.status_line import StatusLine
-from .finish import Homecoming, Returned
-from .follow import Following, Manner, describe
+from .finish import BoundRun, ResultBinder
+from .follow import FollowMode, RunFollower, describe
 from .idle_hooks import BetweenCells
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ _QUIET_S = 0.3
 class BackgroundRun:
     """One run that this kernel has submitted and does not wait for."""
 
-    def __init__(self, notebook: KernelContext, session: GatewaySession, submission: Submission, following: Following):
+    def __init__(
+        self, notebook: KernelContext, session: GatewaySession, submission: Submission, following: RunFollower
+    ):
         self.run = submission.request.run
         self.session = session
         self._notebook = notebook
@@ -48,7 +50,7 @@ class BackgroundRun:
         self.is_settled = False
         self.failure: BaseException | None = None
         #: how it came home; its values are the notebook's
-        self.returned: Returned | None = None
+        self.returned: BoundRun | None = None
         #: its failure was raised by a cell
         self.is_reported = False
         awaited = AwaitedRun(lambda: following.view)
@@ -103,7 +105,7 @@ class BackgroundRun:
         assert submission is not None
         if view.granted_at is None:
             submission.withdraw()
-        coming = Homecoming(self._notebook, self.session, submission.prepared)
+        coming = ResultBinder(self._notebook, self.session, submission.prepared)
         coming.in_turn = False
         kept: set[str] = set()
 
@@ -146,7 +148,7 @@ def _missing(name: str, *, had: bool) -> str:
     return f"`{name}` was not made" + (": it is what it was before" if had else "")
 
 
-class Background:
+class BackgroundRuns:
     """All such runs of one kernel, oldest first."""
 
     def __init__(self, notebook: KernelContext) -> None:
@@ -159,11 +161,11 @@ class Background:
         """Submit, wait until the run is committed, and let it go on by itself; raises what it is refused with."""
         request = submission.request
         kind = "detached" if request.detach else "in the background"
-        manner = Manner(patient=True, suffix=f" · {kind}, run {request.run}")
+        manner = FollowMode(patient=True, suffix=f" · {kind}, run {request.run}")
         output = PinnedOutput(self._notebook.shell)
         on_events = partial(self._notebook.published.take, session, request.run)
         feed = session.submit(request, while_unsent=submission.keep)
-        following = Following(output, session, feed, interrupts, manner, on_events)
+        following = RunFollower(output, session, feed, interrupts, manner, on_events)
         try:
             following.until_accepted()
         except GpuReleaseError as error:
@@ -253,7 +255,7 @@ class Background:
         found = self._runs.get(run)
         if found is None:
             raise NoSuchRunError(
-                f"run {run} was not sent to the background by this kernel", mend=f"%gpu_attach {run} waits for any run"
+                f"run {run} was not sent to the background by this kernel", hint=f"%gpu_attach {run} waits for any run"
             )
         return found
 
@@ -277,7 +279,7 @@ class Background:
         live = [each for each in wanted if not each.is_done.is_set()]
         if not live:
             what = f"run {run} is over" if run else "no run of this notebook is in the background"
-            raise OptionError(f"%gpu_detach: {what}", mend="%gpu_runs lists all runs")
+            raise OptionError(f"%gpu_detach: {what}", hint="%gpu_runs lists all runs")
         for each in live:
             each.session.detach(each.run)
         for each in live:

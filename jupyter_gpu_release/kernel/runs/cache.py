@@ -15,13 +15,13 @@ from ...analysis.dataflow import analyse
 from ...analysis.facts import parse_cell
 from ...cell_api.tracked_files import FileDigests
 from ...errors import GpuReleaseError
-from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, Marks
+from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering
 from ...protocol.runs import RunView, ValueInfo
 from ...protocol.wire import decode, encode
 from ...serialization.hashing.atoms import digest_of_bytes
 from ...serialization.hashing.canonical import UnkeyableError
 from ...serialization.hashing.value_hash import GraphKey
-from ...submission.capture import Prepared
+from ...submission.capture import CapturedInputs
 from ...submission.location import find_workdir
 from ...submission.request import Cell, exported
 from ..namespace.values import open_values
@@ -51,7 +51,7 @@ class CacheKey:
     key: str
     packages: list[str]
     graph: GraphKey
-    prepared: Prepared
+    prepared: CapturedInputs
 
     def marks(self) -> bytes:
         """Which object of what is sent has which number in the key."""
@@ -61,14 +61,14 @@ class CacheKey:
             for ident, (sent, _) in memo.items():
                 if ident in numbers:
                     objects += (sent, numbers[ident])
-        return encode(Marks(objects, self.graph.idents))
+        return encode(ObjectNumbering(objects, self.graph.idents))
 
-    def as_if_sent_by(self, marks: bytes) -> tuple[Prepared, dict[str, str]]:
+    def as_if_sent_by(self, marks: bytes) -> tuple[CapturedInputs, dict[str, str]]:
         """This kernel's objects under the numbers, and ids → its own ids, of the kernel that made ``marks``.
 
         Equal keys mean equal graphs: number n there is number n here.
         """
-        theirs = decode(marks, Marks) if marks else Marks()
+        theirs = decode(marks, ObjectNumbering) if marks else ObjectNumbering()
         sent_there = dict(zip(theirs.objects[1::2], theirs.objects[::2], strict=True))
         memo: dict[int, tuple[int, Any]] = {}
         for ident, (_, thing) in self.prepared.memo.items():
@@ -80,7 +80,7 @@ class CacheKey:
         return replace(self.prepared, memo=memo), aliases
 
 
-def cache_key(notebook: KernelContext, cell: Cell, prepared: Prepared) -> CacheKey:
+def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> CacheKey:
     """The key; raises :class:`NoKeyError` for a cell or an input that has none."""
     transform = notebook.shell.transform_cell
     tree = parse_cell(cell.body, transform, line_offset=cell.place.line_offset)
@@ -106,7 +106,7 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: Prepared) -> CacheK
     return CacheKey(key, _packages(prepared, graph), graph, prepared)
 
 
-def _packages(prepared: Prepared, graph: GraphKey) -> list[str]:
+def _packages(prepared: CapturedInputs, graph: GraphKey) -> list[str]:
     local = {path.partition("/")[0].removesuffix(".py") for path in prepared.modules}
     tops = {module.partition(".")[0] for module in graph.modules} - local - {"__main__", "jupyter_gpu_release"}
     return sorted(tops | set(prepared.packages))
@@ -116,7 +116,7 @@ def _packages(prepared: Prepared, graph: GraphKey) -> list[str]:
 _FILES = FileDigests()
 
 
-def key_of(notebook: KernelContext, cell: Cell, prepared: Prepared) -> CacheKey | None:
+def key_of(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> CacheKey | None:
     """The cell's key, where it asks for one and has one; a note says why not."""
     if not cell.options.cache:
         return None

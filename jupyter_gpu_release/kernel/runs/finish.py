@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ...client.tracebacks import failure_of, without_traceback
 from ...errors import GpuReleaseError
 from ...protocol.runs import RunView, ValueInfo
-from ...submission.capture import Prepared
+from ...submission.capture import CapturedInputs
 from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from ..namespace.values import open_values
 from ..output.receipt import Receipt, make_receipt
-from .follow import Following
+from .follow import RunFollower
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
@@ -27,14 +27,14 @@ Leave = Callable[[Iterable[str]], set[str]]
 
 
 @dataclass(frozen=True)
-class Returned:
+class BoundRun:
     """``failure``: what its cell shall raise (None: it went well). ``values``: what came back, by name."""
 
     receipt: Receipt
     failure: BaseException | None
     values: dict[str, Any]
 
-    def show(self, following: Following, view: RunView) -> None:
+    def show(self, following: RunFollower, view: RunView) -> None:
         """The receipt comes last: below the output, or (as part of its text) below the traceback."""
         failed = self.failure is not None
         if view.outcome is not None and view.outcome.error is not None:
@@ -46,10 +46,12 @@ class Returned:
             following.line.finish(self.receipt.bundle(), self.receipt.metadata())
 
 
-class Homecoming:
+class ResultBinder:
     """Binds what a run made. ``prepared``: what was sent (None: by another kernel, or long ago)."""
 
-    def __init__(self, notebook: KernelContext, session: GatewaySession, prepared: Prepared | None = None) -> None:
+    def __init__(
+        self, notebook: KernelContext, session: GatewaySession, prepared: CapturedInputs | None = None
+    ) -> None:
         self._notebook = notebook
         self._session = session
         self._prepared = prepared
@@ -60,7 +62,7 @@ class Homecoming:
         #: sentences for the receipt, asked for once the names are bound
         self.remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: []
 
-    def take_in(self, view: RunView, interrupts: int = 0) -> Returned:
+    def take_in(self, view: RunView, interrupts: int = 0) -> BoundRun:
         """Bind the names and say how it went; never raises what the run raised."""
         notes = [*self._unsent(view), *self._prepared.notes] if self._prepared is not None else []
         came_back: Sequence[ValueInfo] = ()
@@ -87,7 +89,7 @@ class Homecoming:
         if failure is None and trouble is not None:
             receipt = replace(receipt, sign="✗", parts=("the names are not bound", *receipt.parts))
             failure = without_traceback(trouble, receipt.text)
-        return Returned(receipt, failure, values)
+        return BoundRun(receipt, failure, values)
 
     def _unsent(self, view: RunView) -> list[str]:
         """The name that the cell did not find, if the notebook has it."""

@@ -11,7 +11,7 @@ import msgspec
 
 from ...client.results import is_usable
 from ...errors import GatewayUnavailableError, RunLostError, from_code
-from ...presentation.terminal import Folding
+from ...presentation.terminal import OutputCollapser
 from ...presentation.wording import clock, sentence
 from ...protocol.events import Event
 from ...protocol.runs import RunView
@@ -34,7 +34,7 @@ _LOST = "connection to the gateway lost, the run goes on; reconnecting …"
 
 
 @dataclass(frozen=True)
-class Manner:
+class FollowMode:
     """How a run is followed: a cell that waits for its own run, by default."""
 
     #: an interrupt ends the following, not the run
@@ -47,10 +47,10 @@ class Manner:
     suffix: str = ""
 
 
-_OWN_CELL = Manner()
+_OWN_CELL = FollowMode()
 
 
-class Following:
+class RunFollower:
     """Shows what a run does and passes interrupts on; ends when its names can be used and its lease is gone."""
 
     def __init__(
@@ -59,14 +59,14 @@ class Following:
         session: GatewaySession,
         feed: RunFeed,
         interrupts: Interrupts,
-        manner: Manner = _OWN_CELL,
+        manner: FollowMode = _OWN_CELL,
         on_events: Callable[[Iterable[Event]], None] = lambda _events: None,
     ) -> None:
         self.output = output
         self.line = StatusLine(output)
         self.manner = manner
         self._on_events = on_events
-        self._folding = Folding() if manner.replays else None
+        self._folding = OutputCollapser() if manner.replays else None
         self._is_settled = False
         self.relay = Relay(output, self._before_output)
         self._session = session
@@ -129,8 +129,8 @@ class Following:
             self._is_accepted = True
             self._lost_at = None
         elif isinstance(item, Refused):
-            error = from_code(item.code, item.message, item.mend)
-            raise RunLostError(item.message, mend=item.mend) if self._is_accepted else error
+            error = from_code(item.code, item.message, item.hint)
+            raise RunLostError(item.message, hint=item.hint) if self._is_accepted else error
         else:
             self._take_connection(item)
 
@@ -173,13 +173,13 @@ class Following:
         if not is_alive(self._session.target):
             raise RunLostError(
                 f"this machine's own cluster ended while run {run} was {self.view.state}; your variables are as before",
-                mend="run the cell again: that starts the cluster anew",
+                hint="run the cell again: that starts the cluster anew",
             )
         if time.monotonic() - self._lost_at > _GIVE_UP_S and not self.manner.patient:
             raise GatewayUnavailableError(
                 f"the gateway {self._session.target.url} has not answered for {_GIVE_UP_S:.0f} s; "
                 f"run {run} may still go on, your variables are as before",
-                mend=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
+                hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
         self.line.say(_LOST)
 

@@ -15,7 +15,7 @@ from ...options.run_options import RunOptions
 from ...presentation.wording import sentence
 from ...protocol.events import Event
 from ...protocol.runs import RunView
-from ...submission.capture import Prepared
+from ...submission.capture import CapturedInputs
 from ...submission.placeholders import NeedsRunError
 from ...submission.request import Cell, Submission, choice_of, exported, make_submission
 from ...units import parse_bytes
@@ -24,8 +24,8 @@ from ..interrupts import Interrupts
 from ..namespace.values import store_of
 from ..output.cell_output import CellOutput
 from .cache import key_of, reuse, with_key
-from .finish import Homecoming
-from .follow import Following
+from .finish import ResultBinder
+from .follow import RunFollower
 from .hash_order import note_on_hashes
 from .held_back import HeldBack
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from ...client.feed import RunFeed
     from ...client.session import GatewaySession
     from ..output.short_cells import ShortCells
-    from .background import Background
+    from .background import BackgroundRuns
 
 
 class CellContext(KernelContext, Protocol):
     """The notebook, for cells that wait for their runs or leave them to the background."""
 
-    background: Background
+    background: BackgroundRuns
     short_cells: ShortCells
 
 
-def prepare(notebook: CellContext, cell: Cell) -> Prepared:
+def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     """Check the cell and collect what it needs; nothing is taken yet.
 
     Raises the cell's own syntax error as IPython shows it, and what cannot be sent, by name.
@@ -73,7 +73,7 @@ def _is_alone(options: RunOptions) -> bool:
     return options.ask.ranks == 1 and options.ask.gpus > 1 and "RANK" not in options.env
 
 
-def _collect(notebook: CellContext, cell: Cell) -> Prepared:
+def _collect(notebook: CellContext, cell: Cell) -> CapturedInputs:
     """Names that a run in the background is still making are waited for, so that "Run All" goes through."""
     room = parse_bytes(notebook.settings.implicit_send_max, option="c.GpuRelease.implicit_send_max")
     choice = replace(choice_of(cell.options), implicit_bytes=room, fetches=not cell.options.in_background)
@@ -112,7 +112,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
         raise error
 
 
-def _write_inputs(notebook: CellContext, cell: Cell, prepared: Prepared, session: GatewaySession) -> Submission:
+def _write_inputs(notebook: CellContext, cell: Cell, prepared: CapturedInputs, session: GatewaySession) -> Submission:
     compiler = notebook.shell.compile
     known = sources.sources_in(compiler, prepared.stream)
     submission = make_submission(cell, prepared, session.session_id, lambda: store_of(session), known)
@@ -128,7 +128,7 @@ class _Run:
         self._session = session
         self._submission = submission
         self._interrupts = interrupts
-        self._following: Following | None = None
+        self._following: RunFollower | None = None
 
     def carry_out(self) -> BaseException | None:
         """Send, follow, bind; returns the exception that the cell shall raise."""
@@ -157,15 +157,15 @@ class _Run:
             self._submission.withdraw()
         return self._end(following, view)
 
-    def _following_of(self, feed: RunFeed, held: HeldBack) -> Following:
+    def _following_of(self, feed: RunFeed, held: HeldBack) -> RunFollower:
         def on_events(events: Iterable[Event]) -> None:
             self._notebook.published.take(self._session, feed.run, events)
             held.take(events)
 
         output = CellOutput(self._notebook.shell)
-        return Following(output, self._session, feed, self._interrupts, on_events=on_events)
+        return RunFollower(output, self._session, feed, self._interrupts, on_events=on_events)
 
-    def _leave(self, following: Following, view: RunView) -> BaseException:
+    def _leave(self, following: RunFollower, view: RunView) -> BaseException:
         """The user does not want to wait for the rest."""
         if view.gone_at is None:
             text = f"interrupted without contact to the gateway; run {view.run} may still go on"
@@ -175,8 +175,8 @@ class _Run:
         following.close_line(text)
         return interrupted(text)
 
-    def _end(self, following: Following, view: RunView) -> BaseException | None:
-        coming = Homecoming(self._notebook, self._session, self._submission.prepared)
+    def _end(self, following: RunFollower, view: RunView) -> BaseException | None:
+        coming = ResultBinder(self._notebook, self._session, self._submission.prepared)
         coming.remarks = lambda _values, _failed: self._notebook.short_cells.hint(view)
         returned = coming.take_in(view, self._interrupts.count)
         returned.show(following, view)

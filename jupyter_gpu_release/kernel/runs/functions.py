@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...analysis import sources as analysis_sources
-from ...functions.executor import Launcher, Show
+from ...functions.executor import FunctionExecutor, Show
 from ...options.run_options import RunOptions
 from ...options.table import Written
 from ...protocol.cell import CellSource
 from ...protocol.events import Event
-from ...submission.location import Place, locate
+from ...submission.location import CellLocation, locate
 from ..output.cell_output import PinnedOutput
 from ..output.relay import Relay
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
-    from ...submission.capture import Prepared
+    from ...submission.capture import CapturedInputs
     from ..context import KernelContext
 
 #: defaults for cells that say nothing to a function
 _OF_CELLS = ("async", "cache", "gather")
 
 
-class NotebookLauncher(Launcher):
+class NotebookExecutor(FunctionExecutor):
     """``launch`` in a kernel."""
 
     def __init__(self, notebook: KernelContext) -> None:
@@ -37,10 +37,10 @@ class NotebookLauncher(Launcher):
     def options(self, written: Written) -> RunOptions:  # noqa: D102
         return self._notebook.options(written, without=_OF_CELLS)
 
-    def place(self) -> Place:  # noqa: D102
+    def place(self) -> CellLocation:  # noqa: D102
         return locate(self._notebook.shell, "", is_cell=False)
 
-    def sources(self, prepared: Prepared) -> Sequence[CellSource]:  # noqa: D102
+    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:  # noqa: D102
         return analysis_sources.sources_in(self._notebook.shell.compile, prepared.stream)
 
     def shower(self, *, live: bool) -> Show:

@@ -23,16 +23,16 @@ import ray
 from ..._version import __version__
 from ...errors import ClusterError, GpuReleaseError
 from ...host import process_control
-from ...host.gpu_reader import CardReader
+from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
 from ...protocol.node import (
     AgentConfig,
     GpuInfo,
-    Granted,
+    GrantNotice,
     JoinOrder,
     NodeInfo,
-    RunFollows,
+    RunStartedAhead,
     RunUnbegun,
     StartOrder,
     grant_socket,
@@ -41,14 +41,14 @@ from ...protocol.node import (
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ...store.run_folders import probe_store
-from ..gang.layout import Where
-from ..results.keeper import Keeping
+from ..gang.layout import NodeLocation
+from ..results.keeper import PendingResults
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .packages import Packages, missing
-from .process_reuse import PromisedCalls
+from .process_reuse import AssignedCalls
 from .recorder import Reporter
-from .remote_ranks import Lending, Loans
+from .remote_ranks import RankForwarders, RemoteRankListener
 from .run import AdoptedRun, RunOnNode
 from .store_watch import StoreWatch
 
@@ -71,7 +71,7 @@ def watch(on_gone: Callable[[], None]) -> None:
     asyncio.get_event_loop().add_reader(os.pidfd_open(os.getppid()), on_gone)
 
 
-def end_with_it(node: str, servers: ForkServers, keeping: Keeping) -> None:
+def end_with_it(node: str, servers: ForkServers, keeping: PendingResults) -> None:
     """End everything of this node but what keeps results; does not return."""
     deadline = time.monotonic() + _END_S
     spilling = frozenset(keeping.leave())
@@ -99,7 +99,7 @@ def counted(node: str) -> tuple[int, int]:
 _MOST_EARLY = 64
 
 
-class LeaseWord:
+class GrantListener:
     """``on_told`` takes in the accelerators of a run, and says whether the run is known here."""
 
     def __init__(self, runtime: str, node: str, on_told: Callable[[str, list[str]], bool]) -> None:
@@ -120,7 +120,7 @@ class LeaseWord:
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
             while True:
-                told = decode(self._sock.recv(1 << 16), Granted)
+                told = decode(self._sock.recv(1 << 16), GrantNotice)
                 if not self._on_told(told.run, told.gpu_ids):
                     self._early = {**dict(list(self._early.items())[-_MOST_EARLY:]), told.run: told.gpu_ids}
 
@@ -182,12 +182,12 @@ class NodeAgent:
         process_control.end_marked(
             process_control.NODE_MARKER, self._node, spare=process_control.persisters(), wait_s=_AGENT_END_S
         )
-        self._keeping = Keeping(self._config, self._node)
-        self._cards = CardReader(Nvml())
+        self._keeping = PendingResults(self._config, self._node)
+        self._cards = GpuReader(Nvml())
         self._meter = UseMeter(self._cards)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
-        self._promised = PromisedCalls()
+        self._promised = AssignedCalls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store)
@@ -196,12 +196,14 @@ class NodeAgent:
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
         marks.mkdir(mode=0o700, exist_ok=True)
-        self._where = Where(address=ray.util.get_node_ip_address(), marks=str(marks))
-        self._lending = Lending(self._where.address, self._gang_of)
-        self._loans = Loans(self._servers, self._where.address, None if self._config.simulated else self._meter)
+        self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
+        self._lending = RemoteRankListener(self._where.address, self._gang_of)
+        self._forwarders = RankForwarders(
+            self._servers, self._where.address, None if self._config.simulated else self._meter
+        )
         watch(self._on_raylet_gone)
         self._adopt()
-        self._lease_word = LeaseWord(self._config.runtime, self._node, self._on_told)
+        self._lease_word = GrantListener(self._config.runtime, self._node, self._on_told)
         self._lease_worker = LeaseWorker(self._config.runtime, self._node)
         self._spawn(self._reporter.run())
         self._spawn(self._warm_up())
@@ -232,7 +234,7 @@ class NodeAgent:
 
     async def grant(self, run: str, gpu_ids: list[str]) -> None:
         """The run's accelerators; does nothing when they are known already."""
-        if self._loans.grant(run, gpu_ids):
+        if self._forwarders.grant(run, gpu_ids):
             return
         if run not in self._ungranted and run not in self._runs:
             raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
@@ -240,7 +242,7 @@ class NodeAgent:
 
     async def abandon(self, run: str) -> None:
         """The run's lease came to nothing: forget it; if it may have begun, it is ended."""
-        self._loans.abandon(run)
+        self._forwarders.abandon(run)
         if not await self.forget_unbegun(run) and run in self._runs:
             self._runs[run].signal("kill", "lost")
 
@@ -276,7 +278,7 @@ class NodeAgent:
         return self._incarnation
 
     async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
-        """Take promises back (all of them for None); list[RunFollows]: those of ``runs`` that have begun."""
+        """Take promises back (all of them for None); list[RunStartedAhead]: those of ``runs`` that have begun."""
         self._promised.withdraw(runs)
         known = [found for run in runs or () if (found := self._gang_of(run)) is not None]
         return self._incarnation, encode([run.follows for run in known if run.follows is not None])
@@ -288,20 +290,20 @@ class NodeAgent:
     async def join(self, order_bytes: bytes) -> None:
         """Lend ranks to a gang; returns when accepted."""
         order = decode(order_bytes, JoinOrder)
-        loan = self._loans.begin(order)
-        if loan is not None:
-            self._spawn(self._loans.carry_out(order.run, loan))
+        forwarder = self._forwarders.begin(order)
+        if forwarder is not None:
+            self._spawn(self._forwarders.carry_out(order.run, forwarder))
             ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
             if ids is not None:
-                loan.grant(ids)
+                forwarder.grant(ids)
 
     async def lends(self, run: str) -> bool:
         """Whether ranks are lent to this gang."""
-        return run in self._loans
+        return run in self._forwarders
 
     async def leave(self, run: str) -> None:
         """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
-        await self._loans.leave(run)
+        await self._forwarders.leave(run)
 
     async def lose_member(self, run: str, node: str) -> None:
         """A node that lends ranks to a gang led here is gone."""
@@ -385,7 +387,7 @@ class NodeAgent:
         self._spawn(adopted.carry_out())
 
     def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
-        if self._loans.grant(run, gpu_ids):
+        if self._forwarders.grant(run, gpu_ids):
             return True
         self._grant(run, gpu_ids)
         return run in self._runs
@@ -408,7 +410,7 @@ class NodeAgent:
         order = self._promised.next_after(ended.order)
         if order is not None:
             run = self._runs[order.run] = self._made(order)
-            run.follows = RunFollows(order.run, order.after, time.time(), order.gpu_ids or [])
+            run.follows = RunStartedAhead(order.run, order.after, time.time(), order.gpu_ids or [])
             self._reporter.tell(run.follows)
             self._spawn(self._carry_out(run))
 

@@ -34,7 +34,7 @@ from ...protocol.node import AgentConfig
 from .. import installed_packages, preload
 from ..fork_server import ServerConfig
 from ..supervisor.pair import Pair, connect
-from .process_reuse import StayingProcesses
+from .process_reuse import IdleProcesses
 
 log = logging.getLogger(__name__)
 READY_S = 120.0
@@ -187,7 +187,7 @@ class ForkServer:
             at = f" while it imported {self.importing}" if self.importing else ""
             raise ClusterError(
                 f"the process that cells are forked from ended{at}: {self.last_words()}",
-                mend="run `jupyter gpu doctor`; a library that cannot be imported there can leave the preload list",
+                hint="run `jupyter gpu doctor`; a library that cannot be imported there can leave the preload list",
             )
         self.notes = list(status["notes"])
 
@@ -242,7 +242,7 @@ class ForkServers:
         self.trouble = ""
         for path in Path(config.runtime).glob(f"{self._prefix}*"):  # of an earlier agent of this node
             path.unlink(missing_ok=True)
-        self.staying = StayingProcesses()
+        self.staying = IdleProcesses()
 
     @property
     def notes(self) -> list[str]:
@@ -389,7 +389,7 @@ class ForkServers:
         except TimeoutError:
             raise ClusterError(
                 f"{sys.executable} could not be started within {START_S:g} s",
-                mend="does the filesystem that it lies on answer? `jupyter gpu doctor` looks at the node",
+                hint="does the filesystem that it lies on answer? `jupyter gpu doctor` looks at the node",
             ) from None
         finally:
             if popen is None:

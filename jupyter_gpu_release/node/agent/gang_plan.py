@@ -11,8 +11,8 @@ from ...errors import CannotSendError
 from ...protocol.cell import OTHERS_TOGETHER_BYTES, Graph
 from ...protocol.node import StartOrder
 from ...protocol.runs import ErrorInfo, Outcome
-from ..gang.layout import EVALUATOR, RANK, SERVER, Seat
-from ..ipc.frames import KeepOrder, RankOrder
+from ..gang.layout import EVALUATOR, RANK, SERVER, RankSpec
+from ..ipc.frames import RankOrder, SpoolConfig
 from ..supervisor import stall_watch
 
 #: ended because the rest of the gang was done
@@ -26,26 +26,28 @@ _FINE = ("ok", "interrupted", DISMISSED)
 _FROM_OUTSIDE = ("died", "memory", "hung", "lost", "timeout")
 
 
-def seats_of(order: StartOrder, host: str) -> list[Seat]:
+def rank_specs_of(order: StartOrder, host: str) -> list[RankSpec]:
     """The places of a gang, rank 0 first, without ports; further nodes' hosts are known from the order."""
     counts = [(order.ranks, host), *((member.ranks, member.host) for member in order.gang.members)]
-    seats: list[Seat] = []
+    specs: list[RankSpec] = []
     for node, (count, where) in enumerate(counts):
-        seats += [Seat(len(seats) + local, RANK, node, local, count, where) for local in range(count)]
+        specs += [RankSpec(len(specs) + local, RANK, node, local, count, where) for local in range(count)]
     roles = [SERVER] * order.gang.ps + [EVALUATOR] * order.gang.evaluator
-    return [*seats, *(Seat(len(seats) + number, role, host=host) for number, role in enumerate(roles))]
+    return [*specs, *(RankSpec(len(specs) + number, role, host=host) for number, role in enumerate(roles))]
 
 
-def rank_order(order: StartOrder, keep: KeepOrder, seat: Seat, seats: Sequence[Seat], mark: str = "") -> RankOrder:
+def rank_order(
+    order: StartOrder, keep: SpoolConfig, spec: RankSpec, specs: Sequence[RankSpec], mark: str = ""
+) -> RankOrder:
     """The order for one process."""
-    grace_s = order.grace_s * (1.0 if seat.index == 0 else _OTHERS_PART)
+    grace_s = order.grace_s * (1.0 if spec.index == 0 else _OTHERS_PART)
     return RankOrder(
-        run=order.run, payload=order.payload, folder=order.folder, rank=seat.index,
-        ranks=sum(other.role == RANK for other in seats), role=seat.role,
-        sharers=sum(other.node == seat.node for other in seats), simulated=order.simulated,
+        run=order.run, payload=order.payload, folder=order.folder, rank=spec.index,
+        ranks=sum(other.role == RANK for other in specs), role=spec.role,
+        sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        series=bool(order.series) and len(seats) == 1, stays=order.stays,
-        promised=order.promised, stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(seats) == 1 and not
+        series=bool(order.series) and len(specs) == 1, stays=order.stays,
+        promised=order.promised, stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(specs) == 1 and not
         order.series,
     )  # fmt: skip
 
@@ -56,7 +58,7 @@ def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
     return [list(gpu_ids[rank * share : (rank + 1) * share]) for rank in range(ranks)]
 
 
-def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
+def merge(outcomes: Mapping[int, Outcome], specs: Sequence[RankSpec]) -> Outcome:
     """Rank 0's outcome with the gang's times; the failure is that of whoever failed first."""
     first = outcomes[0]
     if len(outcomes) == 1:
@@ -71,15 +73,15 @@ def merge(outcomes: Mapping[int, Outcome], seats: Sequence[Seat]) -> Outcome:
     if culprit is not None and outcomes[culprit].status == "timeout" and first.status in ("timeout", "interrupted"):
         changes["status"] = "timeout"  # all of it: no rank is to blame
     elif culprit is not None:
-        outcome, name = outcomes[culprit], seats[culprit].name(_ranks(seats))
-        changes |= {"status": outcome.status, "error": _placed(outcome, culprit, seats)}
+        outcome, name = outcomes[culprit], specs[culprit].name(_ranks(specs))
+        changes |= {"status": outcome.status, "error": _placed(outcome, culprit, specs)}
         if culprit:
             what = "still ran" if outcome.status == "timeout" else "failed"
             changes["notes"] = [*first.notes, *outcome.notes, f"{name} of {len(outcomes)} {what}"]
     return msgspec.structs.replace(first, **changes)
 
 
-def stolen_port(outcome: Outcome, seats: Sequence[Seat], master_port: int, taken: Collection[int]) -> Outcome:
+def stolen_port(outcome: Outcome, specs: Sequence[RankSpec], master_port: int, taken: Collection[int]) -> Outcome:
     """Say what it means when a process could not listen on a port that was kept for the gang.
 
     ``taken``: those of them at which something listens although all processes of the gang have ended. The error alone
@@ -92,19 +94,19 @@ def stolen_port(outcome: Outcome, seats: Sequence[Seat], master_port: int, taken
     notes = [
         f"{name} was free when the ranks were started: something on {host} listens there now (a process "
         "group that was not destroyed, or another program); run the cell again for another port"
-        for port, (name, host) in _kept_ports(seats, master_port).items()
+        for port, (name, host) in _kept_ports(specs, master_port).items()
         if port in taken or port in named
     ]
     return msgspec.structs.replace(outcome, notes=[*outcome.notes, *notes]) if notes else outcome
 
 
-def _kept_ports(seats: Sequence[Seat], master_port: int) -> dict[int, tuple[str, str]]:
+def _kept_ports(specs: Sequence[RankSpec], master_port: int) -> dict[int, tuple[str, str]]:
     """What each port is for, and on which host."""
     kept = {}
-    for seat in seats:
-        variables = "TF_CONFIG" if seat.index else "TF_CONFIG, JAX_COORDINATOR_ADDRESS"
-        kept[seat.port] = (f"the port {seat.port} of {seat.name(_ranks(seats))} ({variables})", seat.host)
-    kept[master_port] = (f"MASTER_PORT {master_port}", seats[0].host)
+    for spec in specs:
+        variables = "TF_CONFIG" if spec.index else "TF_CONFIG, JAX_COORDINATOR_ADDRESS"
+        kept[spec.port] = (f"the port {spec.port} of {spec.name(_ranks(specs))} ({variables})", spec.host)
+    kept[master_port] = (f"MASTER_PORT {master_port}", specs[0].host)
     return {port: found for port, found in kept.items() if port}
 
 
@@ -129,12 +131,12 @@ def _seniority(outcome: Outcome) -> tuple[bool, float]:
     return outcome.status not in _FROM_OUTSIDE, outcome.ended_s or outcome.released_s or float("inf")
 
 
-def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | None:
+def _placed(outcome: Outcome, index: int, specs: Sequence[RankSpec]) -> ErrorInfo | None:
     """The error with its rank and node: above the traceback of the user's own, in the sentence of ours."""
-    error, seat = outcome.error, seats[index]
+    error, spec = outcome.error, specs[index]
     if error is None or (error.code and error.ename == CannotSendError.__name__):  # that names its ranks itself
         return error
-    where = f"{seat.name(_ranks(seats))} on {seat.host}"
+    where = f"{spec.name(_ranks(specs))} on {spec.host}"
     if not error.code:
         lines = error.traceback or [f"{error.ename}: {error.evalue}"]
         return msgspec.structs.replace(error, traceback=[f"in {where}:", *lines])
@@ -142,5 +144,5 @@ def _placed(outcome: Outcome, index: int, seats: Sequence[Seat]) -> ErrorInfo | 
     return msgspec.structs.replace(error, evalue=f"{where}: {text}")
 
 
-def _ranks(seats: Sequence[Seat]) -> int:
-    return sum(seat.role == RANK for seat in seats)
+def _ranks(specs: Sequence[RankSpec]) -> int:
+    return sum(spec.role == RANK for spec in specs)

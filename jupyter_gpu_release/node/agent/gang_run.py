@@ -14,20 +14,20 @@ from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..gang.hangs import Progress, find_hang
-from ..gang.layout import RANK, Gang, Lent, Seat, Where, environment
+from ..gang.layout import RANK, GangLayout, NodeLocation, RankSpec, RemoteRankHello, environment
 from ..gang.ports import HeldPorts
-from ..gang.rendezvous import Call, Meeting, Replies
-from ..ipc.frames import Command, FrameReader, Go, KeepOrder, Kind, Output, RankOrder, died_outcome, pack
+from ..gang.rendezvous import CollectiveCall, CollectiveReplies, Rendezvous
+from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, died_outcome, pack
 from ..supervisor.pair import Pair
 from . import gang_plan
 from .fork_servers import ForkServer, ForkServers
 
 
 @dataclass
-class SeatLine:
+class RankConnection:
     """What is known of the process at ``seat``, and the way to it."""
 
-    seat: Seat
+    spec: RankSpec
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     #: on this node; other nodes' agents look after theirs
@@ -52,7 +52,7 @@ _LOOK_S = 1.0
 
 
 #: the accelerators on this node once the lease is there, None when it will not be
-Granted = Callable[[], Awaitable[list[str] | None]]
+AwaitGrant = Callable[[], Awaitable[list[str] | None]]
 
 
 class UnbegunError(Exception):
@@ -87,18 +87,18 @@ class Watcher(Protocol):
 class GangRun:
     """``where.address``: for the other nodes; only needed when the gang has several processes."""
 
-    def __init__(self, order: StartOrder, keep: KeepOrder, watcher: Watcher, where: Where) -> None:
+    def __init__(self, order: StartOrder, keep: SpoolConfig, watcher: Watcher, where: NodeLocation) -> None:
         self._order = order
         self._keep = keep
         self._watcher = watcher
         self._address = where.address if order.gang.members else "127.0.0.1"
-        self._seats = gang_plan.seats_of(order, where.host)
-        self._is_gang = order.gang.is_gang or len(self._seats) > 1
-        self._ranks = sum(seat.role == RANK for seat in self._seats)
-        self._lines: dict[int, SeatLine] = {}
+        self._specs = gang_plan.rank_specs_of(order, where.host)
+        self._is_gang = order.gang.is_gang or len(self._specs) > 1
+        self._ranks = sum(spec.role == RANK for spec in self._specs)
+        self._lines: dict[int, RankConnection] = {}
         self._changed = asyncio.Event()
         self._signalled: Command | None = None
-        self._meetings = {"cell": Meeting(self._ranks), "gather": Meeting(self._ranks, in_step=False)}
+        self._meetings = {"cell": Rendezvous(self._ranks), "gather": Rendezvous(self._ranks, in_step=False)}
         self._waiting_since_s: float | None = None
         self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = False
         #: hosts that the cluster says are gone
@@ -110,17 +110,17 @@ class GangRun:
         self.stays = self._is_followed = False
 
     # ------------------------------------------------------------------------------------- start
-    async def carry_out(self, servers: ForkServers, granted: Granted) -> Outcome | None:
+    async def carry_out(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
         """From the order to the end of all processes; None when the lease was not granted, or is given back.
 
         Raises :class:`UnbegunError`.
         """
         server = await servers.get(fresh=self._order.fresh)
-        mine = [seat for seat in self._seats if seat.node == 0]
+        mine = [spec for spec in self._specs if spec.node == 0]
         with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
             try:
-                for number, seat in enumerate(mine):
-                    await self._connect(servers, server, replace(seat, address=self._address, port=ports.nth(number)))
+                for number, spec in enumerate(mine):
+                    await self._connect(servers, server, replace(spec, address=self._address, port=ports.nth(number)))
                 gpu_ids = await granted()
                 if gpu_ids is None:
                     return None
@@ -132,7 +132,7 @@ class GangRun:
                     return await self._incomplete()
                 self._go(gpu_ids, ports.nth(len(mine)))
                 outcome = await self._until_ended()
-                return gang_plan.stolen_port(outcome, self._seats, ports.nth(len(mine)), ports.taken())
+                return gang_plan.stolen_port(outcome, self._specs, ports.nth(len(mine)), ports.taken())
             except BaseException:
                 await self._end_left()
                 raise
@@ -166,44 +166,46 @@ class GangRun:
             return True
         return self._is_going and (not self._mark or os.path.exists(self._mark))
 
-    async def _connect(self, servers: ForkServers, server: ForkServer, seat: Seat) -> None:
+    async def _connect(self, servers: ForkServers, server: ForkServer, spec: RankSpec) -> None:
         pair = await servers.pair(server, after=self._order.after)
-        self._add(SeatLine(seat, pair.reader, pair.writer, pair))
+        self._add(RankConnection(spec, pair.reader, pair.writer, pair))
 
-    def _add(self, line: SeatLine) -> None:
-        self._seats[line.seat.index] = line.seat
-        self._lines[line.seat.index] = line
-        line.send(Kind.ORDER, encode(self._order_of(line.seat)))
+    def _add(self, line: RankConnection) -> None:
+        self._specs[line.spec.index] = line.spec
+        self._lines[line.spec.index] = line
+        line.send(Kind.ORDER, encode(self._order_of(line.spec)))
         self._changed.set()
 
-    def _order_of(self, seat: Seat) -> RankOrder:
+    def _order_of(self, spec: RankSpec) -> RankOrder:
         mark = "" if self._order.gang.members else self._mark
-        return gang_plan.rank_order(self._order, self._keep, seat, self._seats, mark)
+        return gang_plan.rank_order(self._order, self._keep, spec, self._specs, mark)
 
-    def attach(self, lent: Lent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    def attach(self, lent: RemoteRankHello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Take a rank that another node lends; False when it is not wanted (any more)."""
         members = self._order.gang.members
         node = next((number for number, member in enumerate(members, start=1) if member.node == lent.node), 0)
-        seat = next((s for s in self._seats if s.node == node and s.local == lent.local), None) if node else None
-        if seat is None or seat.index in self._lines or self._is_going:
+        spec = next((s for s in self._specs if s.node == node and s.local == lent.local), None) if node else None
+        if spec is None or spec.index in self._lines or self._is_going:
             return False
-        self._add(SeatLine(replace(seat, address=lent.address, port=lent.port), reader, writer, gpu_ids=lent.gpu_ids))
+        self._add(
+            RankConnection(replace(spec, address=lent.address, port=lent.port), reader, writer, gpu_ids=lent.gpu_ids)
+        )
         return True
 
     async def _all_joined(self) -> bool:
         deadline = time.monotonic() + _JOIN_S
-        while len(self._lines) < len(self._seats) and self._signalled is None and not self._left():
+        while len(self._lines) < len(self._specs) and self._signalled is None and not self._left():
             left_s = deadline - time.monotonic()
             if left_s <= 0 or self._is_withdrawn:
                 break
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(_LOOK_S, left_s))
-        return len(self._lines) == len(self._seats)
+        return len(self._lines) == len(self._specs)
 
     def _left(self) -> list[str]:
         """Hosts whose processes ended without a word, or whose agents are gone."""
-        ended = {line.seat.host for line in self._lines.values() if line.reader.at_eof()}
+        ended = {line.spec.host for line in self._lines.values() if line.reader.at_eof()}
         return sorted(ended | self._gone)
 
     def _check_nobody_left(self) -> None:
@@ -216,23 +218,23 @@ class GangRun:
         if self._signalled is not None:
             text = "the cell was interrupted before its first statement; it left no names"
             return died_outcome(self._signalled.status, "KeyboardInterrupt", text)
-        hosts = sorted({seat.host for seat in self._seats if seat.index not in self._lines})
+        hosts = sorted({spec.host for spec in self._specs if spec.index not in self._lines})
         text = f"{', '.join(hosts)} did not join the gang within {_JOIN_S:g} s"
-        mend = "run the cell again; `jupyter gpu doctor` looks at the nodes"
-        return died_outcome("lost", "GangIncomplete", text, code="lost", mend=mend)
+        hint = "run the cell again; `jupyter gpu doctor` looks at the nodes"
+        return died_outcome("lost", "GangIncomplete", text, code="lost", hint=hint)
 
     def _go(self, gpu_ids: list[str], master_port: int) -> None:
         """All or none: nobody begins before everybody is there."""
         if self._mark and self._order.gang.members:
             os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._is_going = True
-        complete = Gang(self._seats, master_port, self._is_gang)
+        complete = GangLayout(self._specs, master_port, self._is_gang)
         for line in self._lines.values():
-            seat = line.seat
-            ids = (gpu_ids if seat.node == 0 else line.gpu_ids) if seat.role == RANK else []
-            share = gang_plan.shares(ids, seat.local_size)[seat.local]
-            address = seat.address if seat.node else ""
-            go = Go(share, environment(complete, seat), seat.local, seat.local_size, seat.node, complete.nodes, address)
+            spec = line.spec
+            ids = (gpu_ids if spec.node == 0 else line.gpu_ids) if spec.role == RANK else []
+            share = gang_plan.shares(ids, spec.local_size)[spec.local]
+            address = spec.address if spec.node else ""
+            go = Go(share, environment(complete, spec), spec.local, spec.local_size, spec.node, complete.nodes, address)
             line.send(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
@@ -253,10 +255,10 @@ class GangRun:
         finally:
             watch.cancel()
         return gang_plan.merge(
-            {i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._seats
+            {i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._specs
         )
 
-    async def _follow(self, line: SeatLine) -> None:
+    async def _follow(self, line: RankConnection) -> None:
         frames = FrameReader()
         with contextlib.suppress(OSError):  # a node that is gone
             # RELEASED is the last word; the supervisor's own end (it holds nothing) takes another 9 ms
@@ -266,29 +268,29 @@ class GangRun:
         if line.outcome is None:
             self._on_released(line, await self._lost(line))
 
-    async def _lost(self, line: SeatLine) -> Outcome:
-        seat = line.seat
+    async def _lost(self, line: RankConnection) -> Outcome:
+        spec = line.spec
         self._is_cut_off = True
         if line.pair is not None:
             await line.pair.end(self._order.run, self._watcher.on_stuck)
-            return self._watcher.unreported(seat.index)
-        return died_outcome("lost", "NodeLost", f"the node {seat.host} is gone, or its agent is", code="lost")
+            return self._watcher.unreported(spec.index)
+        return died_outcome("lost", "NodeLost", f"the node {spec.host} is gone, or its agent is", code="lost")
 
-    def _take(self, line: SeatLine, kind: Kind, body: bytes) -> None:
-        seat = line.seat
+    def _take(self, line: RankConnection, kind: Kind, body: bytes) -> None:
+        spec = line.spec
         if kind is Kind.OUTPUT:
             for output in decode(body, list[Output]):
-                self._watcher.on_output(output, self._marks(seat))
+                self._watcher.on_output(output, self._marks(spec))
         elif kind is Kind.RUNNING:
             line.progress.began_s = time.monotonic()
-            if seat.index == 0:
+            if spec.index == 0:
                 self._watcher.on_running(decode(body, float))
         elif kind is Kind.ENDED:
             line.progress.ended_s = time.monotonic()
-            if seat.index == 0:
+            if spec.index == 0:
                 self._watcher.on_ended(decode(body, float))
         elif kind is Kind.MEET:
-            self._on_call(seat, decode(body, Call))
+            self._on_call(spec, decode(body, CollectiveCall))
         elif kind is Kind.STUCK:
             self._watcher.on_stuck(body.decode())
         elif kind is Kind.LEAVING:
@@ -299,22 +301,22 @@ class GangRun:
             self.stays = kind is Kind.STAYS
             self._on_released(line, decode(body, Outcome))
 
-    def _marks(self, seat: Seat) -> dict[str, object]:
+    def _marks(self, spec: RankSpec) -> dict[str, object]:
         """Nothing for rank 0, whose output is the cell's."""
-        if seat.index == 0:
+        if spec.index == 0:
             return {}
-        return {"rank": seat.index} | ({} if seat.role == RANK else {"who": seat.name(self._ranks)})
+        return {"rank": spec.index} | ({} if spec.role == RANK else {"who": spec.name(self._ranks)})
 
-    def _on_call(self, seat: Seat, call: Call) -> None:
-        if seat.role == RANK:
-            self._answer("gather" if call.op == "gather" else "cell", seat.index, call)
+    def _on_call(self, spec: RankSpec, call: CollectiveCall) -> None:
+        if spec.role == RANK:
+            self._answer("gather" if call.op == "gather" else "cell", spec.index, call)
 
-    def _answer(self, meeting: str, rank: int, call: Call) -> None:
+    def _answer(self, meeting: str, rank: int, call: CollectiveCall) -> None:
         self._reply(self._meetings[meeting].arrive(rank, call))
         since_s = self._waiting_since_s or time.monotonic()
         self._waiting_since_s = since_s if self._meetings["cell"].waiting else None
 
-    def _reply(self, replies: Replies) -> None:
+    def _reply(self, replies: CollectiveReplies) -> None:
         for rank, reply in replies.items():
             self._lines[rank].send(Kind.MET, encode(reply))
 
@@ -325,39 +327,39 @@ class GangRun:
             line.send(Kind.ANSWER, body)
 
     # --------------------------------------------------------------------------------------- end
-    def _on_released(self, line: SeatLine, outcome: Outcome) -> None:
+    def _on_released(self, line: RankConnection, outcome: Outcome) -> None:
         line.outcome = outcome
         line.progress.ended_s = line.progress.ended_s or time.monotonic()
-        if line.seat.role == RANK:
+        if line.spec.role == RANK:
             how = "has ended" if outcome.status == "ok" else "has failed"
             for meeting in self._meetings.values():
-                self._reply(meeting.leave_for_good(line.seat.index, how))
+                self._reply(meeting.leave_for_good(line.spec.index, how))
         if self._signalled is None:
             if outcome.status not in ("ok", gang_plan.DISMISSED):
                 if not self._is_failing:  # a second interrupt would kill
                     self._end_others()
-            elif len(self._seats) > self._ranks:
+            elif len(self._specs) > self._ranks:
                 self._dismiss(line)
 
     def _end_others(self) -> None:
         """One has failed. Rank 0 gets time to hand over what it has."""
         self._is_failing = True
         for line in self._running():
-            grace_s = None if line.seat.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
+            grace_s = None if line.spec.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
             line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
 
-    def _dismiss(self, ended: SeatLine) -> None:
+    def _dismiss(self, ended: RankConnection) -> None:
         """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
-        if all(line.seat.role != RANK for line in self._running()):
+        if all(line.spec.role != RANK for line in self._running()):
             self._send_home()
-        elif ended.seat.index == 0:
+        elif ended.spec.index == 0:
             asyncio.get_running_loop().call_later(_DISMISS_S, self._send_home)
 
     def _send_home(self) -> None:
         for line in self._running():
             line.send(Kind.SIGNAL, encode(Command("end", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
 
-    def _running(self) -> list[SeatLine]:
+    def _running(self) -> list[RankConnection]:
         return [line for line in self._lines.values() if line.outcome is None]
 
     async def _watch_for_hangs(self) -> None:
@@ -366,7 +368,7 @@ class GangRun:
             return
         while True:
             await asyncio.sleep(min(_LOOK_S, limit_s / 4))
-            progress = {i: line.progress for i, line in self._lines.items() if line.seat.role == RANK}
+            progress = {i: line.progress for i, line in self._lines.items() if line.spec.role == RANK}
             waiting = self._meetings["cell"].waiting
             hang = find_hang(progress, waiting, self._waiting_since_s, time.monotonic(), limit_s)
             if hang is not None:
@@ -396,6 +398,6 @@ class GangRun:
         self._gone |= {member.host for member in members if member.node == node}
         self._changed.set()
         for line in self._lines.values():
-            if line.seat.node and members[line.seat.node - 1].node == node:
+            if line.spec.node and members[line.spec.node - 1].node == node:
                 line.writer.close()
                 line.reader.feed_eof()

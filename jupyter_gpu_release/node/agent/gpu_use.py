@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from ...host import process_control
-from ...host.gpu_reader import CardReader
+from ...host.gpu_reader import GpuReader
 from ...protocol.node import GpuInfo, StartOrder
 from ...protocol.runs import GpuUse
 
@@ -72,7 +72,7 @@ class UseMeter:
     Nothing here waits for the driver, but for :meth:`until_clear` and :meth:`end`, which have limits.
     """
 
-    def __init__(self, cards: CardReader) -> None:
+    def __init__(self, cards: GpuReader) -> None:
         self._cards = cards
         self._runs: dict[str, _Samples] = {}
         self._lock = threading.Lock()

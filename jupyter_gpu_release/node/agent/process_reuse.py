@@ -24,24 +24,24 @@ _END_S = 5.0
 
 
 @dataclass
-class _Stay:
+class _IdleProcess:
     pair: Pair
     #: the fork server that it comes from
     server: object
     limit: asyncio.TimerHandle
 
 
-class StayingProcesses:
+class IdleProcesses:
     """By the run that they carried out."""
 
     def __init__(self) -> None:
-        self._stays: dict[str, _Stay] = {}
+        self._stays: dict[str, _IdleProcess] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def keep(self, run: str, pair: Pair, server: object) -> None:
         """The process of ``run`` waits for another order."""
         limit = asyncio.get_running_loop().call_later(_LONGEST_S, self._end, run)
-        self._stays[run] = _Stay(pair, server, limit)
+        self._stays[run] = _IdleProcess(pair, server, limit)
 
     async def take(self, run: str, server: object) -> Pair | None:
         """The process of ``run``; None when there is none that ``server`` has forked."""
@@ -82,7 +82,7 @@ async def _until_gone(run: str, pair: Pair) -> None:
 _MOST_REFUSED = 64
 
 
-class PromisedCalls:
+class AssignedCalls:
     """Each begins on the GPUs, and in the process if that stays, that a call of the same function leaves."""
 
     def __init__(self) -> None:

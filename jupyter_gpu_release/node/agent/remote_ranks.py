@@ -21,7 +21,7 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.node import JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
-from ..gang.layout import Lent
+from ..gang.layout import RemoteRankHello
 from ..gang.ports import HeldPorts
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
 from ..supervisor.pair import Pair
@@ -46,7 +46,7 @@ _CLEAR_S = 3.0
 _FORK_TRIES = 3
 
 
-class Lending:
+class RemoteRankListener:
     """The leader's side: one listener for all gangs, opened when the first one spans nodes."""
 
     def __init__(self, address: str, find: Callable[[str], RunOnNode | None]) -> None:
@@ -75,7 +75,7 @@ class Lending:
         if not accepted:
             writer.close()
 
-    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Lent | None:
+    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> RemoteRankHello | None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         writer.write(nonce)
         proof = await reader.readexactly(_PROOF_BYTES)
@@ -83,13 +83,13 @@ class Lending:
         if size > _MOST_HELLO_BYTES:
             return None
         hello = await reader.readexactly(size)
-        lent = decode(hello, Lent)
+        lent = decode(hello, RemoteRankHello)
         run = self._find(lent.run)
         secret = run.order.gang.secret if run is not None else ""
         return lent if secret and hmac.compare_digest(proof, _proof(secret, nonce, hello)) else None
 
 
-class Loan:
+class RankForwarder:
     """Carries out one :class:`JoinOrder`."""
 
     def __init__(self, order: JoinOrder, servers: ForkServers, address: str, meter: UseMeter | None) -> None:
@@ -170,11 +170,11 @@ class Loan:
             if self._is_abandoned:
                 return
             for local, (pair, port) in enumerate(zip(pairs, ports.numbers, strict=True)):
-                lent = Lent(self._order.run, self._order.node, local, gpu_ids, self._address, port)
+                lent = RemoteRankHello(self._order.run, self._order.node, local, gpu_ids, self._address, port)
                 self._passing.add(asyncio.create_task(self._pass_through(pair, lent)))
             await asyncio.gather(*self._passing, return_exceptions=True)
 
-    async def _pass_through(self, pair: Pair, lent: Lent) -> None:
+    async def _pass_through(self, pair: Pair, lent: RemoteRankHello) -> None:
         to_leader: asyncio.StreamWriter | None = None
         said = KindsSeen()
         try:
@@ -212,48 +212,48 @@ class Loan:
         return None
 
 
-class Loans:
+class RankForwarders:
     """All that this node lends, by run. ``meter``: of its GPUs, where they are real."""
 
     def __init__(self, servers: ForkServers, address: str, meter: UseMeter | None = None) -> None:
         self._servers = servers
         self._address = address
         self._meter = meter
-        self._loans: dict[str, Loan] = {}
+        self._forwarders: dict[str, RankForwarder] = {}
 
     def __contains__(self, run: object) -> bool:
-        return run in self._loans
+        return run in self._forwarders
 
-    def begin(self, order: JoinOrder) -> Loan | None:
+    def begin(self, order: JoinOrder) -> RankForwarder | None:
         """A new loan to be carried out; None when it is known already."""
-        if order.run in self._loans:
+        if order.run in self._forwarders:
             return None
-        loan = self._loans[order.run] = Loan(order, self._servers, self._address, self._meter)
-        return loan
+        forwarder = self._forwarders[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
+        return forwarder
 
-    async def carry_out(self, run: str, loan: Loan) -> None:
+    async def carry_out(self, run: str, forwarder: RankForwarder) -> None:
         """Until its last rank has ended."""
-        await loan.carry_out()
-        if self._loans.get(run) is loan:
-            del self._loans[run]
+        await forwarder.carry_out()
+        if self._forwarders.get(run) is forwarder:
+            del self._forwarders[run]
 
     def grant(self, run: str, gpu_ids: list[str]) -> bool:
         """Tell a loan its accelerators; False when there is none for this run."""
-        if run in self._loans:
-            self._loans[run].grant(gpu_ids)
-        return run in self._loans
+        if run in self._forwarders:
+            self._forwarders[run].grant(gpu_ids)
+        return run in self._forwarders
 
     def abandon(self, run: str) -> None:
         """End a loan."""
-        if run in self._loans:
-            self._loans[run].abandon()
+        if run in self._forwarders:
+            self._forwarders[run].abandon()
 
     async def leave(self, run: str) -> None:
         """End a loan; returns when its ranks are gone."""
-        loan = self._loans.get(run)
-        if loan is not None:
-            loan.abandon()
-            await loan.ended()
+        forwarder = self._forwarders.get(run)
+        if forwarder is not None:
+            forwarder.abandon()
+            await forwarder.ended()
 
 
 def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReader:

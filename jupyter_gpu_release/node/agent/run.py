@@ -13,13 +13,13 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH
-from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunFollows, RunPhase, RunWaits, StartOrder
+from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunStartedAhead, RunWaits, StartOrder
 from ...protocol.runs import Outcome, PersistWait
 from ...store.event_log import read_events
 from ...store.layout import RunPaths
-from ..gang.layout import Where
+from ..gang.layout import NodeLocation
 from ..ipc.frames import Command, Output, died_outcome
-from ..results.keeper import Keeping, settled_outcome
+from ..results.keeper import PendingResults, settled_outcome
 from .fork_servers import ForkServers
 from .gang_run import GangRun, UnbegunError
 from .gpu_use import UseMeter
@@ -40,9 +40,9 @@ class RunOnNode:
         order: StartOrder,
         servers: ForkServers,
         meter: UseMeter,
-        keeping: Keeping,
+        keeping: PendingResults,
         tell: Callable[[NodeMessage], None],
-        where: Where = Where(),  # noqa: B008 - frozen
+        where: NodeLocation = NodeLocation(),  # noqa: B008 - frozen
     ) -> None:
         self.order = order
         self.waits_for: PersistWait | None = None
@@ -63,7 +63,7 @@ class RunOnNode:
         #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
         self.unbegun = ""
         #: how it began, where that was promised
-        self.follows: RunFollows | None = None
+        self.follows: RunStartedAhead | None = None
         #: called when its GPUs are free (one process may be left, idle), before anybody is told
         self.on_left: Callable[[RunOnNode], None] = lambda run: None
 
@@ -113,9 +113,9 @@ class RunOnNode:
 
     def _end_at_once(self, error: Exception) -> None:
         text = f"this node ({self._host}) could not carry the run out: {type(error).__name__}: {error}"
-        mend = "run the cell again; the node agent's log has the details, please report them"
+        hint = "run the cell again; the node agent's log has the details, please report them"
         if self.outcome is None:
-            self.outcome = died_outcome("lost", "NodeError", text, code="lost", mend=mend)
+            self.outcome = died_outcome("lost", "NodeError", text, code="lost", hint=hint)
         else:
             self.outcome = msgspec.structs.replace(self.outcome, notes=[*self.outcome.notes, text])
         if self.phase not in ("released", "final"):
@@ -128,7 +128,7 @@ class RunOnNode:
         try:
             outcome = await self._until_ended()
         except GpuReleaseError as error:
-            outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend)
+            outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, hint=error.hint)
             if await self._until_granted() is None:
                 return False
         except UnbegunError as error:
@@ -210,8 +210,8 @@ class RunOnNode:
             f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
             + end
         )
-        mend = "run the cell again; `jupyter gpu doctor` looks at the node"
-        return found or died_outcome("lost", "CellProcessDied", lost, code="lost", mend=mend)
+        hint = "run the cell again; `jupyter gpu doctor` looks at the node"
+        return found or died_outcome("lost", "CellProcessDied", lost, code="lost", hint=hint)
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
@@ -266,7 +266,7 @@ class AdoptedRun:
     """Like a :class:`.RunOnNode` that has been released."""
 
     def __init__(
-        self, run: str, folder: str, outcome: Outcome, keeping: Keeping, tell: Callable[[NodeMessage], None]
+        self, run: str, folder: str, outcome: Outcome, keeping: PendingResults, tell: Callable[[NodeMessage], None]
     ) -> None:
         self.run = run
         self.phase = "released"
@@ -286,7 +286,7 @@ class AdoptedRun:
         return list(read_events(RunPaths(Path(self._folder)).events, after))
 
     def signal(self, name: str, status: str) -> None:
-        """Nothing runs any more: results are given up by :meth:`.Keeping.give_up` only."""
+        """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up` only."""
 
     async def carry_out(self) -> None:
         """Report it as released, then its end."""

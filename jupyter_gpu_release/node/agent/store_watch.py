@@ -56,7 +56,7 @@ def _trouble(store: Path) -> str:
     try:
         require_store(store)
     except StoreError as error:
-        return f"{error.message}: {error.mend}" if error.mend else error.message
+        return f"{error.message}: {error.hint}" if error.hint else error.message
     except OSError as error:
         return f"the store {store} cannot be read: {error.strerror}"
     return ""

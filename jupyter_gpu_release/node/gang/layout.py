@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 
-class Lent(msgspec.Struct, frozen=True):
+class RemoteRankHello(msgspec.Struct, frozen=True):
     """What comes with a rank: which one of the node's it is, the node's GPUs, where it can be reached."""
 
     run: str
@@ -25,7 +25,7 @@ RANK, SERVER, EVALUATOR = "rank", "ps", "evaluator"
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankSpec:
     """One process of a gang. ``index``: its rank; servers and evaluator are numbered on behind the ranks.
 
     ``port`` is kept free for it on its node.
@@ -50,10 +50,10 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Gang:
+class GangLayout:
     """All places, and the port on rank 0's node at which PyTorch's ranks meet."""
 
-    seats: Sequence[Seat]
+    specs: Sequence[RankSpec]
     master_port: int = 0
     #: one process that asked to be a gang (``--ranks 1``)
     is_asked: bool = False
@@ -61,74 +61,74 @@ class Gang:
     @property
     def ranks(self) -> int:
         """How many ranks there are, servers not counted."""
-        return sum(seat.role == RANK for seat in self.seats)
+        return sum(spec.role == RANK for spec in self.specs)
 
     @property
     def nodes(self) -> int:
         """Over how many nodes they are spread."""
-        return 1 + max((seat.node for seat in self.seats), default=0)
+        return 1 + max((spec.node for spec in self.specs), default=0)
 
 
-def environment(gang: Gang, seat: Seat) -> dict[str, str]:
+def environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
     """Variables for the process at ``seat``; none for a cell that is no gang."""
-    if len(gang.seats) < 2 and not gang.is_asked:
+    if len(gang.specs) < 2 and not gang.is_asked:
         return {}
-    found = {"TF_CONFIG": json.dumps(_tf_config(gang, seat))}
-    if seat.role == RANK:
-        found |= _torch(gang, seat) | _jax(gang, seat)
+    found = {"TF_CONFIG": json.dumps(_tf_config(gang, spec))}
+    if spec.role == RANK:
+        found |= _torch(gang, spec) | _jax(gang, spec)
     return found
 
 
-def _torch(gang: Gang, seat: Seat) -> dict[str, str]:
+def _torch(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
     """What ``torch.distributed`` (``env://``) reads, and torchrun's further ones."""
     return {
-        "RANK": str(seat.index), "WORLD_SIZE": str(gang.ranks),
-        "LOCAL_RANK": str(seat.local), "LOCAL_WORLD_SIZE": str(seat.local_size),
-        "GROUP_RANK": str(seat.node), "NODE_RANK": str(seat.node), "GROUP_WORLD_SIZE": str(gang.nodes),
-        "MASTER_ADDR": gang.seats[0].address, "MASTER_PORT": str(gang.master_port),
+        "RANK": str(spec.index), "WORLD_SIZE": str(gang.ranks),
+        "LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.local_size),
+        "GROUP_RANK": str(spec.node), "NODE_RANK": str(spec.node), "GROUP_WORLD_SIZE": str(gang.nodes),
+        "MASTER_ADDR": gang.specs[0].address, "MASTER_PORT": str(gang.master_port),
     }  # fmt: skip
 
 
-def _jax(gang: Gang, seat: Seat) -> dict[str, str]:
+def _jax(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
     """``jax.distributed.initialize`` reads the first; ``ranks.initialize_jax()`` passes all of them on."""
     return {
-        "JAX_COORDINATOR_ADDRESS": _address(gang.seats[0]),
+        "JAX_COORDINATOR_ADDRESS": _address(gang.specs[0]),
         "JAX_NUM_PROCESSES": str(gang.ranks),
-        "JAX_PROCESS_ID": str(seat.index),
+        "JAX_PROCESS_ID": str(spec.index),
     }
 
 
-def _tf_config(gang: Gang, seat: Seat) -> dict[str, object]:
+def _tf_config(gang: GangLayout, spec: RankSpec) -> dict[str, object]:
     """Workers alone (MultiWorkerMirroredStrategy), or chief, workers and parameter servers.
 
     The evaluator is no part of the cluster that it is told of (so TensorFlow wants it).
     """
-    ranks = [other for other in gang.seats if other.role == RANK]
-    servers = [other for other in gang.seats if other.role == SERVER]
-    if len(ranks) == len(gang.seats):
-        return {"cluster": {"worker": [_address(other) for other in ranks]}, "task": _task("worker", seat.index)}
+    ranks = [other for other in gang.specs if other.role == RANK]
+    servers = [other for other in gang.specs if other.role == SERVER]
+    if len(ranks) == len(gang.specs):
+        return {"cluster": {"worker": [_address(other) for other in ranks]}, "task": _task("worker", spec.index)}
     cluster = {"chief": [_address(ranks[0])]}
     if ranks[1:]:
         cluster["worker"] = [_address(other) for other in ranks[1:]]
     if servers:
         cluster["ps"] = [_address(other) for other in servers]
-    if seat.role == SERVER:
-        return {"cluster": cluster, "task": _task("ps", seat.index - len(ranks))}
-    if seat.role == EVALUATOR:
+    if spec.role == SERVER:
+        return {"cluster": cluster, "task": _task("ps", spec.index - len(ranks))}
+    if spec.role == EVALUATOR:
         return {"cluster": cluster, "task": _task("evaluator", 0)}
-    return {"cluster": cluster, "task": _task("worker", seat.index - 1) if seat.index else _task("chief", 0)}
+    return {"cluster": cluster, "task": _task("worker", spec.index - 1) if spec.index else _task("chief", 0)}
 
 
 def _task(kind: str, index: int) -> dict[str, object]:
     return {"type": kind, "index": index}
 
 
-def _address(seat: Seat) -> str:
-    return f"{seat.address}:{seat.port}"
+def _address(spec: RankSpec) -> str:
+    return f"{spec.address}:{spec.port}"
 
 
 @dataclass(frozen=True)
-class Where:
+class NodeLocation:
     """``address``: the node's IP address as its cluster knows it; this machine alone: the loopback."""
 
     host: str = field(default_factory=socket.gethostname)

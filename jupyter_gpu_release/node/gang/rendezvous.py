@@ -8,7 +8,7 @@ import msgspec
 MOST_BYTES = 16 << 20
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+class CollectiveCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rank comes to its ``turn``-th round. ``op``: ``barrier``, ``broadcast``, ``gather``; ``leave``: gives up."""
 
     turn: int
@@ -17,7 +17,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     data: bytes = b""
 
 
-class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+class CollectiveReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """``data``: what was broadcast; ``parts``: of all ranks, for rank 0 of a gather; ``error``: there was no round."""
 
     turn: int
@@ -26,10 +26,10 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-Replies = dict[int, Reply]
+CollectiveReplies = dict[int, CollectiveReply]
 
 
-class Meeting:
+class Rendezvous:
     """Rounds that all ranks come to, one at a time; whoever cannot meet is told why at once.
 
     ``in_step``: ranks that have made different numbers of calls do not fit together.
@@ -38,7 +38,7 @@ class Meeting:
     def __init__(self, ranks: int, *, in_step: bool = True) -> None:
         self._ranks = ranks
         self._in_step = in_step
-        self._here: dict[int, Call] = {}
+        self._here: dict[int, CollectiveCall] = {}
         self._gone: dict[int, str] = {}
         #: turn → why nobody meets there any more
         self._broken: dict[int, str] = {}
@@ -48,14 +48,14 @@ class Meeting:
         """The ranks that wait for others."""
         return set(self._here)
 
-    def arrive(self, rank: int, call: Call) -> Replies:
+    def arrive(self, rank: int, call: CollectiveCall) -> CollectiveReplies:
         """Take in what ``rank`` says; returns who is to be answered what."""
         if call.op == "leave":
             return self._on_leave(rank, call)
         if self._gone:
-            return {rank: Reply(call.turn, error=self._why_gone(call))}
+            return {rank: CollectiveReply(call.turn, error=self._why_gone(call))}
         if call.turn in self._broken:
-            return {rank: Reply(call.turn, error=self._broken[call.turn])}
+            return {rank: CollectiveReply(call.turn, error=self._broken[call.turn])}
         self._here[rank] = call
         other = next((number for number, found in self._here.items() if not self._fit(found, call)), None)
         if other is not None:
@@ -65,7 +65,7 @@ class Meeting:
             )
         return self._complete(call) if len(self._here) == self._ranks else {}
 
-    def leave_for_good(self, rank: int, how: str) -> Replies:
+    def leave_for_good(self, rank: int, how: str) -> CollectiveReplies:
         """``rank`` has ended: those who wait for it need wait no longer."""
         self._gone[rank] = how
         self._here.pop(rank, None)
@@ -73,10 +73,10 @@ class Meeting:
             return {}
         return self._break(self._why_gone(next(iter(self._here.values()))))
 
-    def _fit(self, one: Call, other: Call) -> bool:
+    def _fit(self, one: CollectiveCall, other: CollectiveCall) -> bool:
         return (one.op, one.src) == (other.op, other.src) and (one.turn == other.turn or not self._in_step)
 
-    def _on_leave(self, rank: int, call: Call) -> Replies:
+    def _on_leave(self, rank: int, call: CollectiveCall) -> CollectiveReplies:
         """It has waited long enough; a round that was completed meanwhile counts."""
         if rank not in self._here:
             return {}
@@ -85,27 +85,29 @@ class Meeting:
         text = f"rank {rank} gave up waiting for {_ranks(missing)} in {_shown(mine)}"
         replies = self._break(text)
         self._broken[mine.turn] = text
-        return {**replies, rank: Reply(call.turn, error=f"{_ranks(missing)} did not come to {_shown(mine)}")}
+        return {**replies, rank: CollectiveReply(call.turn, error=f"{_ranks(missing)} did not come to {_shown(mine)}")}
 
-    def _complete(self, call: Call) -> Replies:
+    def _complete(self, call: CollectiveCall) -> CollectiveReplies:
         calls, self._here = self._here, {}
         if call.op == "gather":
             parts = [calls[rank].data for rank in range(self._ranks)]
-            return {rank: Reply(mine.turn, parts=[] if rank else parts) for rank, mine in calls.items()}
+            return {rank: CollectiveReply(mine.turn, parts=[] if rank else parts) for rank, mine in calls.items()}
         data = calls[call.src].data
-        return {rank: Reply(mine.turn, data=b"" if rank == call.src else data) for rank, mine in calls.items()}
+        return {
+            rank: CollectiveReply(mine.turn, data=b"" if rank == call.src else data) for rank, mine in calls.items()
+        }
 
-    def _break(self, why: str) -> Replies:
+    def _break(self, why: str) -> CollectiveReplies:
         calls, self._here = self._here, {}
         self._broken.update((call.turn, why) for call in calls.values())
-        return {rank: Reply(call.turn, error=why) for rank, call in calls.items()}
+        return {rank: CollectiveReply(call.turn, error=why) for rank, call in calls.items()}
 
-    def _why_gone(self, call: Call) -> str:
+    def _why_gone(self, call: CollectiveCall) -> str:
         rank, how = next(iter(self._gone.items()))
         return f"rank {rank} {how} and does not come to {_shown(call)}"
 
 
-def _shown(call: Call) -> str:
+def _shown(call: CollectiveCall) -> str:
     return f"broadcast(src={call.src})" if call.op == "broadcast" else f"{call.op}()"
 
 

@@ -14,7 +14,7 @@ from ...protocol.runs import ErrorInfo, Outcome
 from ...store.identity import expect_store
 
 
-class KeepOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a writer of results must know of its node."""
 
     #: the host's folder in the spool
@@ -47,7 +47,7 @@ class Kind(IntEnum):
     RUNNING = 6  #: rank → supervisor → agent: float, the first statement begins
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
-    FILES = 20  #: rank → supervisor: written_files.WrittenTo
+    FILES = 20  #: rank → supervisor: written_files.WrittenPaths
     LEAVING = 21  #: rank → supervisor → agent: float, the process is about to end and holds no device
     PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
@@ -112,7 +112,7 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus: float | None = None
     timeout_s: float | None = None
     grace_s: float = 5.0
-    keep: KeepOrder = KeepOrder("", "")
+    keep: SpoolConfig = SpoolConfig("", "")
     #: see :class:`StartOrder`
     series: bool = False
     stays: bool = False
@@ -200,6 +200,6 @@ class KindsSeen:
             at += step
 
 
-def died_outcome(status: str, ename: str, message: str, *, code: str = "failed", mend: str = "") -> Outcome:
+def died_outcome(status: str, ename: str, message: str, *, code: str = "failed", hint: str = "") -> Outcome:
     """The outcome of a rank that could not report one itself."""
-    return Outcome(status=status, error=ErrorInfo(ename=ename, evalue=message, code=code, mend=mend))
+    return Outcome(status=status, error=ErrorInfo(ename=ename, evalue=message, code=code, hint=hint))

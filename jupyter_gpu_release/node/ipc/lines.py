@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .frames import FrameReader, Kind, pack
 
 
-class Outgoing:
+class SendBuffer:
     """What the other side of ``sock`` does not take yet waits here."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -72,7 +72,7 @@ class _SupervisorsEnd:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._frames = FrameReader()
-        self._outgoing = Outgoing(sock)
+        self._outgoing = SendBuffer(sock)
 
     def fileno(self) -> int:
         """For selectors."""
@@ -138,7 +138,7 @@ class AgentLine:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._frames = FrameReader()
-        self._outgoing = Outgoing(sock)
+        self._outgoing = SendBuffer(sock)
         #: came together with an order
         self._early: list[tuple[Kind, bytes]] = []
 

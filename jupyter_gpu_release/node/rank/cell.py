@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from ...cell_api import tracked_files
-from ...cell_api.context import Surroundings, enter
-from ...cell_api.ranks import take_place
+from ...cell_api.context import ExecutionContext, set_context
+from ...cell_api.ranks import set_rank_context
 from ...errors import GpuReleaseError, RankError, StoreError
 from ...protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph
 from ...protocol.fetch import Answer
@@ -39,7 +39,7 @@ from . import environment
 from .fetching import Fetcher
 from .front_end import take_front_end
 from .loop import CellLoop
-from .output import Outlet
+from .output import OutputSender
 from .publish import Publisher
 from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
@@ -52,7 +52,7 @@ class Rank:
     """Carries out one order on the process's main thread."""
 
     def __init__(
-        self, order: RankOrder, outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop,
+        self, order: RankOrder, outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop,
         files: WrittenFiles,
     ) -> None:  # fmt: skip
         self._order = order
@@ -83,11 +83,11 @@ class Rank:
         except KeyboardInterrupt:
             self._finish(Outcome(status="interrupted", error=ErrorInfo("KeyboardInterrupt", "")))
         except GpuReleaseError as error:
-            self._finish(died_outcome("error", type(error).__name__, error.message, code=error.code, mend=error.mend))
+            self._finish(died_outcome("error", type(error).__name__, error.message, code=error.code, hint=error.hint))
         except Exception as error:  # noqa: BLE001 - the process entry point of foreign unpickling code
             text = f"the inputs could not be loaded on the node: {type(error).__name__}: {error}"
-            mend = "hold the name at fault back with --skip NAME and make it inside the cell"
-            self._finish(died_outcome("error", "CannotLoadError", text, code="cannot_send", mend=mend))
+            hint = "hold the name at fault back with --skip NAME and make it inside the cell"
+            self._finish(died_outcome("error", "CannotLoadError", text, code="cannot_send", hint=hint))
         else:
             self._run_cell(payload)
 
@@ -103,10 +103,10 @@ class Rank:
         if problem is not None:
             raise problem
         environment.take_gpus(go.gpu_ids, simulated=self._order.simulated)
-        environment.take_seat(go, payload)
+        environment.set_rank_variables(go, payload)
         if self._order.promised:
             self._leave_mark()
-        take_place(place_of(self._order, go, self._channel, lambda: self._values.realm))
+        set_rank_context(place_of(self._order, go, self._channel, lambda: self._values.realm))
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
@@ -144,8 +144,8 @@ class Rank:
         self._notes += self._values.load()
         folder = RunPaths(Path(self._order.folder))
         self._publisher = Publisher(self._outlet, self._values.realm, folder.published, self._order.rank)
-        enter(
-            Surroundings(
+        set_context(
+            ExecutionContext(
                 realm=lambda: self._values.realm,
                 find_target=None,
                 store=lambda: str(folder.folder.parent.parent),
@@ -206,7 +206,7 @@ class Rank:
         except RankError as error:  # the run fails for that rank's reason, not for this one
             self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
         except GpuReleaseError as error:
-            return "error", ErrorInfo(type(error).__name__, error.message, code=error.code, mend=error.mend)
+            return "error", ErrorInfo(type(error).__name__, error.message, code=error.code, hint=error.hint)
         except Exception as error:  # noqa: BLE001 - foreign reducers
             return "error", ErrorInfo(
                 "CannotSendError", f"--gather: {type(error).__name__}: {error}", code="cannot_send"

@@ -79,7 +79,7 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     elif payload.workdir_asked:
         raise OptionError(
             f"--workdir {payload.workdir}: no such folder on the node",
-            mend="name a folder on the shared filesystem, or leave the option out",
+            hint="name a folder on the shared filesystem, or leave the option out",
         )
     else:
         os.chdir(paths.files)
@@ -95,7 +95,7 @@ def _change_folder(path: str) -> None:
         os.chdir(path)
     except OSError as error:
         raise OptionError(
-            f"the cell cannot work in {path}: {error.strerror}", mend="name another folder with --workdir"
+            f"the cell cannot work in {path}: {error.strerror}", hint="name another folder with --workdir"
         ) from error
 
 
@@ -129,7 +129,7 @@ def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
     }
 
 
-def take_seat(go: Go, payload: CellPayload) -> None:
+def set_rank_variables(go: Go, payload: CellPayload) -> None:
     """Environment that is known once the gang is complete; what the cell sets with ``--env`` stays."""
     os.environ.update({key: value for key, value in go.environment.items() if key not in payload.env})
     if go.nodes > 1:

@@ -15,7 +15,7 @@ from ...protocol.fetch import FETCH, Answer, not_sent
 from ...protocol.wire import decode
 from ..ipc import frames
 from ..ipc.frames import Kind
-from .output import Outlet
+from .output import OutputSender
 
 #: a kernel that has not answered after this, and after the time that a slow store takes for the value, will not
 _WAIT_S = 60.0
@@ -32,7 +32,7 @@ class Fetcher:
     A thread of its own reads ``sock``, from the first question on: an interrupt tears no frame.
     """
 
-    def __init__(self, outlet: Outlet, sock: socket.socket, held: Mapping[str, int], take: Take) -> None:
+    def __init__(self, outlet: OutputSender, sock: socket.socket, held: Mapping[str, int], take: Take) -> None:
         self._outlet = outlet
         self._sock = sock
         self._held = held

@@ -15,7 +15,7 @@ from typing import Any
 _AGAIN_S = 0.01
 
 
-class Gate:
+class InterruptGate:
     """Open while the cell's own statements run; what comes before strikes at the first, what comes after is too late.
 
     Blocking the signal alone does not do: another thread takes it then (a progress bar's, a DataLoader's), and Python

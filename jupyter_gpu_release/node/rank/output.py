@@ -37,7 +37,7 @@ _AWAITED = frozenset({_FLUSH, _SYNC, _FRAME})
 _SPAWNING = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "pty.spawn"})
 
 
-class Outlet:
+class OutputSender:
     """Collects output; one thread sends it in batches of at most ``FLUSH_S``; falls silent after a fork.
 
     Producers share no lock with that thread: an interrupt may strike between any two bytecodes of theirs, and a
@@ -202,7 +202,7 @@ class OutStream(io.TextIOBase):
     errors = "replace"
     is_terminal = False
 
-    def __init__(self, outlet: Outlet, name: str, descriptor: int) -> None:
+    def __init__(self, outlet: OutputSender, name: str, descriptor: int) -> None:
         self._outlet = outlet
         self._name = name
         self._descriptor = descriptor
@@ -276,7 +276,7 @@ def _write_all(descriptor: int, data: bytes | memoryview) -> int:
     return done
 
 
-def keep_order_with_subprocesses(outlet: Outlet) -> None:
+def keep_order_with_subprocesses(outlet: OutputSender) -> None:
     """Install the audit hook described above (it lives as long as the rank)."""
     busy = False
 

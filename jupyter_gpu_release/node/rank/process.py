@@ -26,10 +26,10 @@ from .cell import Rank
 from .interrupts import strike_again_where_dropped
 from .loop import CellLoop
 from .open_devices import may_hold_gpu
-from .output import Outlet, OutStream, keep_order_with_subprocesses
-from .reset import Leftovers
+from .output import OutputSender, OutStream, keep_order_with_subprocesses
+from .reset import ProcessReset
 from .shell import RankShell, connect, use_inline_figures
-from .warmup import rehearse
+from .warmup import warm_up
 
 #: a process of more memory takes a while to end: its GPUs are asked back when it is gone
 _SOON_GONE_BYTES = 1 << 30
@@ -49,14 +49,14 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
             Path("/proc/self/oom_score_adj").write_text("900")
         loop = CellLoop(shell)
         loop.warm_up()
-        outlet = Outlet(sock, journal, lines.synced)
+        outlet = OutputSender(sock, journal, lines.synced)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
         connect(shell, outlet)
         keep_order_with_subprocesses(outlet)
         use_inline_figures(shell)
         if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
-            rehearse()
+            warm_up()
         _carry_out_orders(outlet, lines, shell, loop)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
@@ -65,11 +65,11 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         os._exit(70)
 
 
-def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
+def _carry_out_orders(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
     """One order; further ones are calls of the same function, as long as none leaves anything behind."""
     baseline = encode(process_control.anonymous_bytes(os.getpid()))
     written: WrittenFiles | None = None
-    leftovers: Leftovers | None = None
+    leftovers: ProcessReset | None = None
     outlet.frame(Kind.MARK, baseline)
     while (frame := frames.receive(lines.sock)) is not None:
         if frame[0] is Kind.STAY:  # too late for the call that it was meant for
@@ -78,7 +78,7 @@ def _carry_out_orders(outlet: Outlet, lines: RankLines, shell: RankShell, loop: 
         if leftovers is not None:
             outlet.frame(Kind.MARK, baseline)
         elif order.series:
-            leftovers = Leftovers(shell)
+            leftovers = ProcessReset(shell)
         # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         shell.gate.reset()
@@ -101,7 +101,7 @@ def _is_told_to_stay(sock: socket.socket) -> bool:
     return frame is not None and frame[0] is Kind.STAY
 
 
-def _leave(outlet: Outlet, order: RankOrder) -> None:
+def _leave(outlet: OutputSender, order: RankOrder) -> None:
     _end_idle_workers()
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()

@@ -25,7 +25,7 @@ from ...protocol.wire import encode
 from ...serialization import codec, rebuild
 from ...store.files import make_private_folder, write_atomic
 from ...store.run_folders import require_store
-from .output import Outlet
+from .output import OutputSender
 
 _PAUSE_S = 0.25
 #: of the cell's time at most 1 / so much is spent on serialising
@@ -38,7 +38,7 @@ _LONGEST_TEXT = 1024
 class Publisher:
     """``folder``: the run's ``published`` folder; ``rank``: only rank 0 publishes."""
 
-    def __init__(self, outlet: Outlet, realm: rebuild.Realm, folder: Path, rank: int) -> None:
+    def __init__(self, outlet: OutputSender, realm: rebuild.NamespaceInfo, folder: Path, rank: int) -> None:
         self._outlet = outlet
         self._realm = realm
         self._folder = folder

@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, sign
 _OF_FRAMEWORKS = ("/dev/", "anon_inode:", "pipe:", "/memfd:", "/proc/")
 
 
-class Leftovers:
+class ProcessReset:
     """Made before the first call of a function, looks back after each one."""
 
     def __init__(self, shell: RankShell) -> None:

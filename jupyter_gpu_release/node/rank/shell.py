@@ -27,8 +27,8 @@ from ...errors import GpuReleaseError
 from ...presentation.tracebacks import drop_own_causes, without_own
 from ...serialization import exceptions
 from .front_end import look_like_a_notebook
-from .interrupts import Gate
-from .output import Outlet
+from .interrupts import InterruptGate
+from .output import OutputSender
 
 
 def _textual(data: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class RankShell(InteractiveShell):
     """A shell without terminal, history or prompts; errors become events."""
 
     compiler_class = RankCompiler
-    outlet: Outlet | None = None
+    outlet: OutputSender | None = None
     kernel: Any
     traceback_lines: list[str]
     #: when the latest error was raised (unix seconds)
@@ -134,7 +134,7 @@ class RankShell(InteractiveShell):
     unshown: BaseException | None = None
     #: functions whose frames do not end the user's traceback: it ends at the line that called them
     hidden_codes: set[CodeType]
-    gate: Gate
+    gate: InterruptGate
     #: file name of a statement that is ours: the call of a launched function
     hidden_file = ""
 
@@ -313,8 +313,8 @@ def build_shell() -> RankShell:
     )
     shell.traceback_lines = []
     look_like_a_notebook(shell)
-    shell.gate = Gate()
-    ours = (Gate.open, _no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
+    shell.gate = InterruptGate()
+    ours = (InterruptGate.open, _no_input, _no_getpass, RankShell.raw_input, RankShell.ask_exit, ExitAutocall.__call__)
     shell.hidden_codes = {function.__code__ for function in ours}
     shell.set_hook("show_in_pager", page.as_hook(shell.show_in_pager), 99)
     shell.Completer.use_jedi = False
@@ -327,7 +327,7 @@ def build_shell() -> RankShell:
     return shell
 
 
-def connect(shell: RankShell, outlet: Outlet) -> None:
+def connect(shell: RankShell, outlet: OutputSender) -> None:
     """Let the shell of this rank speak through ``outlet``."""
     shell.outlet = outlet
     shell.display_pub.outlet = outlet
@@ -336,7 +336,7 @@ def connect(shell: RankShell, outlet: Outlet) -> None:
     _route_comms(outlet)
 
 
-def _route_comms(outlet: Outlet) -> None:
+def _route_comms(outlet: OutputSender) -> None:
     """Widgets: comm messages become events that the notebook's kernel sends on."""
     try:
         import comm

@@ -22,11 +22,11 @@ from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
 
 _prepare = spawn.get_preparation_data
-_realm: Callable[[], rebuild.Realm]
+_realm: Callable[[], rebuild.NamespaceInfo]
 _address = ""
 
 
-def serve_names(realm: Callable[[], rebuild.Realm]) -> None:
+def serve_names(realm: Callable[[], rebuild.NamespaceInfo]) -> None:
     """From now on processes that this one spawns find the names of ``realm``."""
     global _realm
     _realm = realm
@@ -116,7 +116,9 @@ def ask_for_names(address: str) -> None:
 
 
 def _take(names: dict[str, Any], stream: bytes, buffers: list[bytes], has_gpu: bool) -> None:
-    loaded = codec.load(stream, list(map(bytearray, buffers)), rebuild.Realm(names, at_home=False, has_gpu=has_gpu))
+    loaded = codec.load(
+        stream, list(map(bytearray, buffers)), rebuild.NamespaceInfo(names, at_home=False, has_gpu=has_gpu)
+    )
     modules = {name: importlib.import_module(module) for name, module in loaded.modules.items()}
     for name, value in (modules | loaded.values).items():
         names.setdefault(name, value)  # what this process has bound meanwhile is its own
@@ -126,7 +128,7 @@ def _refusing(name: str, why: str) -> Callable[..., None]:
     """Fails in the task's call: a process that fails before leaves a ``Pool`` waiting for ever."""
 
     def refused(*_arguments: Any, **_keywords: Any) -> None:
-        mend = "make it inside the function, or start the processes by fork"
-        raise CannotSendError(f"`{name}` cannot be sent to a spawned process: {why}", mend=mend)
+        hint = "make it inside the function, or start the processes by fork"
+        raise CannotSendError(f"`{name}` cannot be sent to a spawned process: {why}", hint=hint)
 
     return refused

@@ -17,9 +17,9 @@ from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ...serialization import codec
 from ...serialization.process_state import library_settings, random_states
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ..ipc.frames import Command, Go, RankOrder
-from ..supervisor.written_files import WrittenTo
+from ..supervisor.written_files import WrittenPaths
 from ..values.namespace import RankValues
 
 _SOURCE = """
@@ -39,7 +39,7 @@ device = "cpu"
 """
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Send, load, change, collect and throw away values of the kinds that are usual here."""
     with contextlib.suppress(Exception):  # a library in an odd state must not keep the fork server from starting
         _speak()
@@ -49,7 +49,7 @@ def rehearse() -> None:
 def _speak() -> None:
     """Messages of each kind: their decoders are built once, here."""
     order = RankOrder(run="", payload=encode(CellPayload(source="")), folder="")
-    others = (Go([]), WrittenTo([], 0.0, b"", b""), Outcome(status="ok"), Command("interrupt"), 0, 0.0)
+    others = (Go([]), WrittenPaths([], 0.0, b"", b""), Outcome(status="ok"), Command("interrupt"), 0, 0.0)
     for message in (order, CellPayload(source=""), *others):
         decode(encode(message), type(message))
 
@@ -59,7 +59,7 @@ def _travel() -> None:
     exec(compile(_SOURCE, "<rehearsal>", "exec"), home)
     home |= _samples()
     names = [name for name in home if not name.startswith("__")]
-    dump = codec.dump({name: home[name] for name in names}, Realm(home, at_home=True))
+    dump = codec.dump({name: home[name] for name in names}, NamespaceInfo(home, at_home=True))
     payload = CellPayload(source="", ambient=_notebooks_state(), reevaluate={"device": "str('cpu')"})
     space = types.ModuleType("__main__").__dict__
     for stream, buffers in ((b"", []), (dump.stream, [bytes(buffer) for buffer in dump.buffers])):

@@ -30,10 +30,10 @@ from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
 from ...store.threads import StoreSilentError, StoreThreads
 from ...units import format_bytes
-from ..ipc.frames import KeepOrder
+from ..ipc.frames import SpoolConfig
 from .mover import start_mover
 from .persister import SPILL_SIGNAL
-from .spool import BackOff, SpoolEntry, Waiting, default_spool, entries, waits, write_values
+from .spool import BackOff, SpoolEntry, SpoolRecord, default_spool, entries, waits, write_values
 
 _MOST_NAMED = 8
 
@@ -62,7 +62,7 @@ def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outco
     if outcome.error is not None:
         return msgspec.structs.replace(outcome, notes=[*outcome.notes, text])
     if settlement.state == "lost":
-        error = ErrorInfo(RunLostError.__name__, text, code=RunLostError.code, mend="run the cell again")
+        error = ErrorInfo(RunLostError.__name__, text, code=RunLostError.code, hint="run the cell again")
         return msgspec.structs.replace(outcome, status="lost", error=error)
     error = ErrorInfo(RunCancelledError.__name__, text, code=RunCancelledError.code)
     return msgspec.structs.replace(outcome, status="interrupted", error=error)
@@ -97,10 +97,10 @@ _MEMORY_SHARE = 0.25
 _DATAGRAM = 1 << 20
 
 
-class Kept:
+class PendingResult:
     """One run whose results are on their way."""
 
-    def __init__(self, entry: SpoolEntry, waiting: Waiting) -> None:
+    def __init__(self, entry: SpoolEntry, waiting: SpoolRecord) -> None:
         self.entry = entry
         self.waiting = waiting
         self.on_wait: OnWait | None = None
@@ -116,7 +116,7 @@ class Kept:
             self.settled.set_result(settlement)
 
 
-class Keeping:
+class PendingResults:
     """All kept results of one node; every method runs on the agent's event loop."""
 
     def __init__(self, config: AgentConfig, node: str) -> None:
@@ -127,10 +127,10 @@ class Keeping:
         self._node = node
         self._budget = config.persist_memory_bytes or int(process_control.machine_bytes() * _MEMORY_SHARE)
         notify = f"{config.runtime}/kept-{node[:12]}.sock"
-        self.order = KeepOrder(str(root), notify, node, config.persist_bytes_per_s, config.store, config.store_id)
+        self.order = SpoolConfig(str(root), notify, node, config.persist_bytes_per_s, config.store, config.store_id)
         self.order.expect_store()
         self._markers = {process_control.CLUSTER_MARKER: config.cluster, process_control.NODE_MARKER: node}
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, PendingResult] = {}
         self._mover: subprocess.Popen[bytes] | None = None
         self._starting: asyncio.Future[subprocess.Popen[bytes]] | None = None
         self._ticking: asyncio.Task[None] | None = None
@@ -140,7 +140,7 @@ class Keeping:
     def begin(self, run: str, folder: str, pid: int) -> None:
         """A rank has left its results to the persister ``pid``."""
         entry = SpoolEntry(self._root, run)
-        kept = self._keep(Kept(entry, entry.read() or Waiting(run, self._node, folder, 0, pid=pid)))
+        kept = self._keep(PendingResult(entry, entry.read() or SpoolRecord(run, self._node, folder, 0, pid=pid)))
         entry.take()
         self._watch(kept, pid)
 
@@ -172,7 +172,7 @@ class Keeping:
         assert outcome.values is not None
         values, back_off = outcome.values, BackOff()
         size = len(values.stream) + sum(map(len, values.buffers))
-        kept = self._keep(Kept(SpoolEntry(self._root, run), Waiting(run, self._node, folder, size)))
+        kept = self._keep(PendingResult(SpoolEntry(self._root, run), SpoolRecord(run, self._node, folder, size)))
         kept.on_wait = on_wait
         while not kept.settled.done():
             problem = await self._try_small(kept, values)
@@ -194,7 +194,7 @@ class Keeping:
                 return await self.threads.run(waits, folder, size, problem, "memory", back_off, limit_s=_SMALL_S)
         return waits(folder, size, str(problem), "memory", back_off)
 
-    async def _try_small(self, kept: Kept, values: Graph) -> StoreError | str | None:
+    async def _try_small(self, kept: PendingResult, values: Graph) -> StoreError | str | None:
         folder = Path(kept.waiting.folder)
         if kept.trying is None:  # else the last try waits for the store still
             kept.trying = self.threads.begin(write_values, folder, values.stream, values.buffers)
@@ -210,7 +210,7 @@ class Keeping:
         kept.settle(Settlement("durable", digest))
         return None
 
-    async def _spill_small(self, kept: Kept, values: Graph, outcome: Outcome) -> bool:
+    async def _spill_small(self, kept: PendingResult, values: Graph, outcome: Outcome) -> bool:
         entry, waiting = kept.entry, kept.waiting
         wait = msgspec.structs.replace(waiting.waits_for, kept="disk") if waiting.waits_for is not None else None
         try:
@@ -261,14 +261,14 @@ class Keeping:
             self._ticking.cancel()
 
     # ------------------------------------------------------------------------------------------- adoption
-    def adopt(self, alive: frozenset[str]) -> list[Waiting]:
+    def adopt(self, alive: frozenset[str]) -> list[SpoolRecord]:
         """Take over what an earlier agent of this host looked after; ``alive``: nodes with agents of their own."""
         found = []
         for entry in entries(self._root):
             waiting = entry.read()
             if waiting is None or (waiting.node != self._node and waiting.node in alive) or not entry.take():
                 continue
-            kept = self._keep(Kept(entry, waiting))
+            kept = self._keep(PendingResult(entry, waiting))
             found.append(waiting)
             if waiting.state == "memory" and process_control.is_persister(waiting.pid):
                 self._watch(kept, waiting.pid)
@@ -284,7 +284,7 @@ class Keeping:
             self._kept[run].on_wait = on_wait
 
     # ---------------------------------------------------------------------------------------- the inside
-    def _keep(self, kept: Kept) -> Kept:
+    def _keep(self, kept: PendingResult) -> PendingResult:
         self._kept[kept.waiting.run] = kept
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_event_loop().create_task(self._tick())
@@ -301,9 +301,9 @@ class Keeping:
     def _receive(self) -> None:
         with contextlib.suppress(BlockingIOError, msgspec.MsgspecError):
             while True:
-                self._take_in(decode(self._sock.recv(_DATAGRAM), Waiting))
+                self._take_in(decode(self._sock.recv(_DATAGRAM), SpoolRecord))
 
-    def _take_in(self, waiting: Waiting) -> None:
+    def _take_in(self, waiting: SpoolRecord) -> None:
         """What a persister or the mover says of its run."""
         kept = self._kept.get(waiting.run)
         if kept is None or kept.settled.done():
@@ -331,7 +331,7 @@ class Keeping:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(kept.watch, SPILL_SIGNAL)
 
-    def _watch(self, kept: Kept, pid: int) -> None:
+    def _watch(self, kept: PendingResult, pid: int) -> None:
         try:
             kept.watch = os.pidfd_open(pid)
         except OSError:  # it has ended already
@@ -339,13 +339,13 @@ class Keeping:
             return
         asyncio.get_event_loop().add_reader(kept.watch, self._on_end, kept)
 
-    def _unwatch(self, kept: Kept) -> None:
+    def _unwatch(self, kept: PendingResult) -> None:
         if kept.watch is not None:
             asyncio.get_event_loop().remove_reader(kept.watch)
             os.close(kept.watch)
             kept.watch = None
 
-    def _on_end(self, kept: Kept) -> None:
+    def _on_end(self, kept: PendingResult) -> None:
         """A persister is gone: what it said last, or left in its record, tells whether it was done."""
         self._unwatch(kept)
         self._receive()

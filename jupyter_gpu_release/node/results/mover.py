@@ -22,14 +22,14 @@ from ...host import process_control
 from ...host.environment import for_cluster
 from ...store import files
 from ...store.files import make_private_folder
-from ..ipc.frames import KeepOrder
+from ..ipc.frames import SpoolConfig
 from .persister import notify
-from .spool import BackOff, SpoolEntry, Waiting, entries, waits, write_values
+from .spool import BackOff, SpoolEntry, SpoolRecord, entries, waits, write_values
 
 _LOOK_S = 0.5
 
 
-def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_mover(order: SpoolConfig, markers: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start the node's mover; ``markers``: environment variables by which sweeps find it.
 
     Returns once the child has closed the files that it inherits, which a store that hangs keeps from being closed.
@@ -44,7 +44,7 @@ def start_mover(order: KeepOrder, markers: dict[str, str]) -> subprocess.Popen[b
 
 def main() -> int:
     """Move what is there, one run after the other, again and again; 0 when nothing is left."""
-    order = msgspec.json.decode(sys.argv[1], type=KeepOrder)
+    order = msgspec.json.decode(sys.argv[1], type=SpoolConfig)
     process_control.name_this(process_control.MOVER)
     order.expect_store()
     root = Path(order.spool)
@@ -64,7 +64,7 @@ def main() -> int:
 class Mover:
     """Remembers when each run is to be tried again."""
 
-    def __init__(self, order: KeepOrder) -> None:
+    def __init__(self, order: SpoolConfig) -> None:
         self._order = order
         self._back_offs: dict[str, BackOff] = {}
         self._next: dict[str, float] = {}
@@ -81,7 +81,7 @@ class Mover:
                 left -= 1
         return left
 
-    def _move(self, entry: SpoolEntry, waiting: Waiting) -> bool:
+    def _move(self, entry: SpoolEntry, waiting: SpoolRecord) -> bool:
         folder = Path(waiting.folder)
         try:
             graph = entry.open_spilled(waiting.spilled_digest)
@@ -98,7 +98,7 @@ class Mover:
         entry.drop_spilled()
         return True
 
-    def _tell(self, entry: SpoolEntry, waiting: Waiting) -> None:
+    def _tell(self, entry: SpoolEntry, waiting: SpoolRecord) -> None:
         if entry.folder.is_dir():  # else it was given up meanwhile
             entry.write(waiting)
         notify(self._order, waiting)

@@ -31,8 +31,8 @@ from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import encode
 from ...store import files
 from ...store.layout import RunPaths
-from ..ipc.frames import KeepOrder, RankOrder
-from .spool import BackOff, SpoolEntry, Waiting, waits, write_values
+from ..ipc.frames import RankOrder, SpoolConfig
+from .spool import BackOff, SpoolEntry, SpoolRecord, waits, write_values
 
 #: sent by the agent: the node's budget of memory is used up, or the cluster ends
 SPILL_SIGNAL = signal.SIGUSR1
@@ -127,7 +127,7 @@ class Persister:
 
     def __init__(
         self,
-        order: KeepOrder,
+        order: SpoolConfig,
         entry: SpoolEntry,
         folder: Path,
         outcome: Outcome,
@@ -140,7 +140,7 @@ class Persister:
         self._folder = folder
         self._values = (stream, buffers)
         path = str(RunPaths(folder).values)
-        self._waiting = Waiting(
+        self._waiting = SpoolRecord(
             entry.run, order.node, str(folder), size, pid=os.getpid(), outcome=outcome,
             waits_for=PersistWait(path=path, bytes=size),
         )  # fmt: skip
@@ -218,7 +218,7 @@ class Persister:
         notify(self._order, self._waiting)
 
 
-def notify(order: KeepOrder, waiting: Waiting) -> None:
+def notify(order: SpoolConfig, waiting: SpoolRecord) -> None:
     """Tell the agent, if there is one; it reads the record where it was not told."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
         for told in (waiting, msgspec.structs.replace(waiting, outcome=None)):  # an outcome may be too long

@@ -28,7 +28,7 @@ from ...store import files
 from ...store.blobs import BlobStore
 from ...store.files import make_private_folder, write_atomic
 from ...store.graph_file import OpenGraph, open_graph, write_graph
-from ...store.layout import VALUES_FILE, RunPaths, blobs_beside
+from ...store.layout import VALUES_FILE, RunPaths, blobs_folder_beside
 from ...store.run_folders import require_store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -39,7 +39,7 @@ def default_spool() -> str:
     return f"/var/tmp/jupyter-gpu-{os.getuid()}"
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class SpoolRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record. ``state``: ``memory`` (of process ``pid``), ``spilled``, ``durable`` (on the store)."""
 
     run: str
@@ -80,15 +80,15 @@ class SpoolEntry:
         self._spilled = RunPaths(self.folder / "store" / "runs" / run)
         self._owner: int | None = None
 
-    def write(self, waiting: Waiting, *, durable: bool = False) -> None:
+    def write(self, waiting: SpoolRecord, *, durable: bool = False) -> None:
         """Replace the record; raises :class:`StoreError`."""
         make_private_folder(self.folder)
         write_atomic(self._record, [encode(waiting)], durable=durable)
 
-    def read(self) -> Waiting | None:
+    def read(self) -> SpoolRecord | None:
         """The record; None when there is none that can be read."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return decode(self._record.read_bytes(), Waiting)
+            return decode(self._record.read_bytes(), SpoolRecord)
         return None
 
     def write_outcome(self, outcome: Outcome) -> None:
@@ -159,7 +159,7 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
             if name.startswith(f".{VALUES_FILE}.") and name.endswith(".tmp"):
                 (folder / name).unlink()
     path = RunPaths(folder).values
-    blobs = blobs_beside(path)
+    blobs = blobs_folder_beside(path)
     store = BlobStore(blobs, pace=files.current().wrote) if blobs is not None else None
     return write_graph(path, stream, buffers, blobs=store)
 

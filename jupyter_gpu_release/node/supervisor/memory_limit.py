@@ -61,5 +61,5 @@ class MemoryLimit:
             "memory",
             "MemoryError",
             f"the cell used {used} of host memory, its limit is {limit}{shared}, so it was ended; its names are gone",
-            mend=f"ask for more with --memory (for example --memory {enough}GiB), or load less at a time",
+            hint=f"ask for more with --memory (for example --memory {enough}GiB), or load less at a time",
         )

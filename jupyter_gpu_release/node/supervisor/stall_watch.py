@@ -61,8 +61,8 @@ class StallWatch:
             f"the cell had its GPUs, but did not begin: its process did nothing for {format_seconds(self._limit_s)} "
             f"while it loaded what the cell reads ({why})"
         )
-        mend = "run the cell again; `jupyter gpu doctor` looks at the store and the nodes"
-        return died_outcome("lost", "CellNotBegun", text, code="lost", mend=mend)
+        hint = "run the cell again; `jupyter gpu doctor` looks at the store and the nodes"
+        return died_outcome("lost", "CellNotBegun", text, code="lost", hint=hint)
 
 
 def state_of(pid: int) -> str:

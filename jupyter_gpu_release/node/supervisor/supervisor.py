@@ -29,7 +29,7 @@ from ..ipc.text_journal import TextJournal
 from . import exit_reason
 from .memory_limit import MemoryLimit
 from .stall_watch import StallWatch, state_of
-from .written_files import FileLook, WrittenTo
+from .written_files import FileListing, WrittenPaths
 
 _SWEEP_S = 0.1
 _EXIT_GRACE_S = 2.0
@@ -65,7 +65,7 @@ class Supervisor:
             for fd, name in zip(pipes, ("stdout", "stderr"), strict=True)
         }
         self._outcome: Outcome | None = None
-        self._look: FileLook | None = None
+        self._look: FileListing | None = None
         self._persister = 0
         self._running = self._ended = False
         self._deadline: float | None = None  # kill at this monotonic time
@@ -193,7 +193,7 @@ class Supervisor:
             self._stall.stop()
             self._deadline = time.monotonic() + _EXIT_GRACE_S
         elif kind is Kind.FILES:
-            self._look = FileLook(decode(body, WrittenTo))
+            self._look = FileListing(decode(body, WrittenPaths))
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
             self._agent.tell(kind, body)

@@ -63,7 +63,7 @@ def _newer(folder: Path, since_s: float) -> set[Path]:
 _LOOK_S = 2.0
 
 
-class WrittenTo(msgspec.Struct, frozen=True):
+class WrittenPaths(msgspec.Struct, frozen=True):
     """Where a cell may have written since ``since_s``: paths as the system has them."""
 
     opened: list[bytes]
@@ -72,15 +72,15 @@ class WrittenTo(msgspec.Struct, frozen=True):
     here: bytes
 
 
-def written_to(opened: Iterable[str], since_s: float, run_dir: Path) -> WrittenTo:
+def written_to(opened: Iterable[str], since_s: float, run_dir: Path) -> WrittenPaths:
     """As the rank knows it."""
-    return WrittenTo([os.fsencode(path) for path in opened], since_s, os.fsencode(run_dir), os.getcwdb())
+    return WrittenPaths([os.fsencode(path) for path in opened], since_s, os.fsencode(run_dir), os.getcwdb())
 
 
-class FileLook:
+class FileListing:
     """Looks in a thread which files are there, beginning now."""
 
-    def __init__(self, where: WrittenTo) -> None:
+    def __init__(self, where: WrittenPaths) -> None:
         self._where = where
         self._found: list[FileInfo] = []
         self._thread = threading.Thread(target=self._look, name="jgr-files", daemon=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from ...serialization.pickler import GraphPickler
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.references import Key, parts_of
 from ...store.mapped.mapping import GraphMap
@@ -51,7 +51,7 @@ class FingerprintReader:
     Memory that lies in a mapped graph file is not read at all: the file is its pristine copy.
     """
 
-    def __init__(self, realm: Realm, maps: Iterable[GraphMap], *, large: bool) -> None:
+    def __init__(self, realm: NamespaceInfo, maps: Iterable[GraphMap], *, large: bool) -> None:
         self._realm = realm
         self._large = large
         self._maps = list(maps)
@@ -193,7 +193,7 @@ class ArrivedNumbers:
         return ((ident, numbers[ident]) for ident in places if ident in numbers)
 
 
-class KnownObjects:
+class ObjectIds:
     """Mutable objects that arrived, by their number. Held are only those that take no weak reference and are light."""
 
     def __init__(self, memo: dict[int, Any]) -> None:
@@ -299,7 +299,7 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, (type, enum.Enum)) or is_immutable(part)
 
 
-class Holder:
+class NameSnapshot:
     """What a name held, so that a later look can tell whether it still does; keeps nothing heavy alive."""
 
     __slots__ = ("_ident", "_reference", "_value")

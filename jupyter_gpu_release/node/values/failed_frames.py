@@ -13,7 +13,7 @@ from typing import Any
 
 from ...protocol.cell import FRAMES_LIMIT_BYTES, MOST_ERRORS, MOST_FRAMES, FailedError, FailedFrames, Frame
 from ...serialization import codec, exceptions
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from .changes import is_immutable
 
 #: the GPU is held meanwhile
@@ -26,7 +26,7 @@ _CONTAINERS = (list, tuple, set, frozenset)
 def collect_frames(
     error: BaseException,
     namespace: dict[str, Any],
-    realm: Realm,
+    realm: NamespaceInfo,
     limit_bytes: int = FRAMES_LIMIT_BYTES,
     withheld: str = "",
 ) -> FailedFrames | None:

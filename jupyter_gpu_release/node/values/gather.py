@@ -183,9 +183,14 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pack_part(
-    names: Sequence[str], namespace: Mapping[str, Any], realm: rebuild.Realm, paths: RunPaths, rank: int, address: str,
+    names: Sequence[str],
+    namespace: Mapping[str, Any],
+    realm: rebuild.NamespaceInfo,
+    paths: RunPaths,
+    rank: int,
+    address: str,
     held: contextlib.ExitStack,
-) -> Part:  # fmt: skip
+) -> Part:
     """This rank's values. Large ones stay in its memory, for as long as ``held`` does.
 
     ``address``: of this node, for rank 0 on another one; "" on rank 0's own.
@@ -208,7 +213,7 @@ def pack_part(
 def gather(
     names: Sequence[str],
     namespace: dict[str, Any],
-    realm: rebuild.Realm,
+    realm: rebuild.NamespaceInfo,
     paths: RunPaths,
     channel: RankChannel,
     rank: int,
@@ -281,8 +286,8 @@ def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
             problems += [f"rank {rank}'s `{name}` cannot be gathered: {why}" for rank, why in sorted(found.items())]
     if problems:
         is_unknown = all(_NO_SUCH_NAME in found.values() for found in lacking.values())
-        mend = "a name that every rank makes" if is_unknown else "what can be pickled (numbers, arrays, tensors, lists)"
-        raise CannotSendError("; ".join(problems), mend=f"gather {mend}")
+        hint = "a name that every rank makes" if is_unknown else "what can be pickled (numbers, arrays, tensors, lists)"
+        raise CannotSendError("; ".join(problems), hint=f"gather {hint}")
 
 
 def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]:
@@ -292,9 +297,9 @@ def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]
         if part.offered is not None:
             return fetch(part.offered)
     except OSError as error:
-        mend = "let the cluster's nodes reach each other on all ports, which collectives need as well"
+        hint = "let the cluster's nodes reach each other on all ports, which collectives need as well"
         text = f"rank {rank}'s values cannot be read from its memory: {error}"
-        raise ClusterError(text, mend=mend if part.offered is not None else "") from error
+        raise ClusterError(text, hint=hint if part.offered is not None else "") from error
     graph = part.graph
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]

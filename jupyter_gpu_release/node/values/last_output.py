@@ -10,7 +10,7 @@ from typing import Any
 
 from ...protocol.cell import LAST_OUTPUT_LIMIT_BYTES, LastOutput
 from ...serialization import codec
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.references import Key, KnownInputs
 from .changes import is_immutable
 from .failed_frames import bytes_at_least, nbytes_of, text_of
@@ -24,7 +24,9 @@ _MOST_LOOKED_AT = 200
 _DEEPEST = 20
 
 
-def last_output(value: Any, names: Mapping[str, Any], realm: Realm, known: KnownInputs | None = None) -> LastOutput:
+def last_output(
+    value: Any, names: Mapping[str, Any], realm: NamespaceInfo, known: KnownInputs | None = None
+) -> LastOutput:
     """How ``value`` goes home. Plots (lists of lines) and the like would take their whole figure along.
 
     ``names``: what the notebook will hold after the cell; ``known``: inputs that the cell left as they were.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...serialization.pickler import digest
 from ...serialization.process_state.import_watch import ImportWatch
 from ...serialization.process_state.local_modules import MOST_BYTES, place_of, put, state_of
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 
 
 class ModulesOfNotebook:
@@ -24,11 +24,11 @@ class ModulesOfNotebook:
         self._tops: frozenset[str] = frozenset()
         self._edited: frozenset[str] = frozenset()
         #: module that the cell itself has imported → what was in it right after that
-        self._imported: dict[str, dict[str, _Look]] = {}
+        self._imported: dict[str, dict[str, _ModuleState]] = {}
         self._watch = ImportWatch(self._is_imported_by_cell, self._look)
 
     def begin(
-        self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: Realm
+        self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: NamespaceInfo
     ) -> list[str]:
         """Import ``local`` of the facts, which gives the state to compare with, and set what the notebook set; returns
         notes. Modules below ``tops`` are looked at when the cell imports them, but for ``edited`` ones.
@@ -90,7 +90,7 @@ class ModulesOfNotebook:
         return not is_array or getattr(value, "nbytes", 0) <= MOST_BYTES
 
 
-def _is_same(realm: Realm, old: Any, new: Any) -> bool:
+def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:
     """Whether what the module's import made is what the notebook has: a sentinel always is, it cannot be set."""
     if old is new or type(old) is type(new) is object:
         return True
@@ -100,19 +100,19 @@ def _is_same(realm: Realm, old: Any, new: Any) -> bool:
     return looks is not None and looks == digest(new, realm)
 
 
-class _Look(NamedTuple):
+class _ModuleState(NamedTuple):
     """What a value looked like."""
 
     ident: int
     digest: bytes | None
 
 
-def _look_at(value: Any, realm: Realm) -> _Look:
+def _look_at(value: Any, realm: NamespaceInfo) -> _ModuleState:
     is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
-    return _Look(id(value), None if is_definition else digest(value, realm, most_bytes=MOST_BYTES))
+    return _ModuleState(id(value), None if is_definition else digest(value, realm, most_bytes=MOST_BYTES))
 
 
-def _looks_like(before: _Look | None, value: Any, realm: Realm) -> bool:
+def _looks_like(before: _ModuleState | None, value: Any, realm: NamespaceInfo) -> bool:
     """Whether a value is what it was; of one that cannot be pickled, or is large, whether it is the same object."""
     if before is None:
         return False

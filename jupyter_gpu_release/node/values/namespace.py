@@ -24,7 +24,7 @@ from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.process_state import random_states
 from ...serialization.process_state.library_settings import Settings
 from ...serialization.process_state.local_modules import is_state
-from ...serialization.rebuild import Realm
+from ...serialization.rebuild import NamespaceInfo
 from ...serialization.reducers.torch_distributed import unwrapped
 from ...serialization.sharing.array_memory import writing_order
 from ...serialization.sharing.numbered_parts import LargeInput
@@ -32,7 +32,7 @@ from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Liv
 from ...store.mapped.mapping import GraphMap
 from ...units import format_bytes
 from . import frameworks
-from .changes import ArrivedNumbers, Fingerprint, FingerprintReader, Holder, KnownObjects, is_immutable
+from .changes import ArrivedNumbers, Fingerprint, FingerprintReader, NameSnapshot, ObjectIds, is_immutable
 from .failed_frames import collect_frames
 from .held_names import HeldNames
 from .last_output import last_output
@@ -74,10 +74,10 @@ class RankValues:
         self._namespace = namespace
         self._payload = payload
         self._graph = (stream, buffers)
-        self._realm = Realm(namespace, at_home=False, has_gpu=has_gpu)
+        self._realm = NamespaceInfo(namespace, at_home=False, has_gpu=has_gpu)
         self._maps = {id(found): found for found in map(_map_of, buffers) if found is not None}
-        self._before: dict[str, Holder] = {}
-        self._known = KnownObjects({})
+        self._before: dict[str, NameSnapshot] = {}
+        self._known = ObjectIds({})
         self._numbers = ArrivedNumbers({})
         self._inputs: dict[str, Fingerprint | None] = {}
         #: names that the cell has asked for → their numbers
@@ -94,7 +94,7 @@ class RankValues:
         self._choices: set[str] = set(payload.reevaluate)
 
     @property
-    def realm(self) -> Realm:
+    def realm(self) -> NamespaceInfo:
         """Whose names these are."""
         return self._realm
 
@@ -115,7 +115,7 @@ class RankValues:
                 if not is_immutable(value) and not isinstance(value, types.ModuleType):
                     self._inputs[name] = reader.take(value)
         del arrived  # until here, so that what fingerprints make has no address of theirs
-        self._before = {name: Holder(value) for name, value in self._namespace.items()}
+        self._before = {name: NameSnapshot(value) for name, value in self._namespace.items()}
         self._leave_modules()
         return notes
 
@@ -145,7 +145,7 @@ class RankValues:
         self._namespace.update(loaded.values)
         notes += self._modules.begin(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
-        self._known = KnownObjects(loaded.memo)
+        self._known = ObjectIds(loaded.memo)
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
         return list(loaded.values), loaded.memo
@@ -176,7 +176,7 @@ class RankValues:
         may_change = not is_immutable(value)
         with without_warnings():
             fingerprint = self._reader(name).take(value) if may_change else None
-        holder = Holder(value)
+        holder = NameSnapshot(value)
         # Nothing is called from here on, so that no interrupt strikes in between: half an input would be taken for
         # one that the cell has unbound.
         if may_change:
@@ -452,7 +452,7 @@ def _import_for(name: str, module: str) -> types.ModuleType:
         missing = getattr(error, "name", None) or module
         raise codec.LoadError(
             f"`{name}` is the module {module}, which cannot be imported on the node: {error}",
-            mend=f"install {missing} on the nodes, or import it inside the cell where it is optional",
+            hint=f"install {missing} on the nodes, or import it inside the cell where it is optional",
         ) from error
 
 

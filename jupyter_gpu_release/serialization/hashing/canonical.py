@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from ..identity import class_id, function_id
 from ..pickler import OUT_OF_BAND_BYTES, GraphPickler
-from ..rebuild import Realm
+from ..rebuild import NamespaceInfo
 from .atoms import ATOMS, LARGE_BYTES, digest_of_bytes, tagged
 from .code_hash import class_parts, code_parts, is_by_reference, is_of_python, module_of
 
@@ -29,7 +29,7 @@ class UnkeyableError(Exception):
 class Writer:
     """``numbers``: id → number of each object met; ``keep`` holds them; ``pickler``: only its reducers are used."""
 
-    def __init__(self, realm: Realm, whole: set[Any], *, outer: Writer | None = None) -> None:
+    def __init__(self, realm: NamespaceInfo, whole: set[Any], *, outer: Writer | None = None) -> None:
         #: only its reducers are used; holds what they make
         self.pickler: GraphPickler = outer.pickler if outer else GraphPickler(io.BytesIO(), realm, [])
         self.pickler.whole |= whole

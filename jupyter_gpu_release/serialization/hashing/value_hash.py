@@ -17,7 +17,7 @@ from typing import Any
 from blake3 import blake3
 
 from ...protocol.wire import without_gc
-from ..rebuild import Realm
+from ..rebuild import NamespaceInfo
 from .atoms import tagged
 from .canonical import UnkeyableError, Writer
 
@@ -43,7 +43,7 @@ class GraphKey:
     keep: list[Any] = field(default_factory=list)
 
 
-def graph_key(values: Mapping[str, Any], realm: Realm) -> GraphKey:
+def graph_key(values: Mapping[str, Any], realm: NamespaceInfo) -> GraphKey:
     """The key of these names and values; raises :class:`UnkeyableError` with the name at fault."""
     whole: set[Any] = set()
     with without_gc():

@@ -80,11 +80,11 @@ def map_file(facts: FileFacts, dtype: Any, mode: Any, offset: int, shape: Any, o
         found = os.stat(path)
         # network filesystems tell changes late, and some number files anew on each machine: one of the two must agree
         if found.st_size != size or (found.st_ino != inode and found.st_mtime_ns != changed_ns):
-            raise MappedFileError(f"it maps the file {path}, and another file has that name here", mend=_MEND)
+            raise MappedFileError(f"it maps the file {path}, and another file has that name here", hint=_MEND)
         mapped: Any = np.memmap(path, dtype, "r" if mode == "r" else "r+", offset, shape, order)
     except OSError as error:
         text = f"it maps the file {path}, which cannot be opened here: {error.strerror}"
-        raise MappedFileError(text, mend=_MEND) from error
+        raise MappedFileError(text, hint=_MEND) from error
     mapped.mode = mode
     return mapped
 

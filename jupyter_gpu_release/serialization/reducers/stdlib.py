@@ -178,7 +178,7 @@ def _concurrent(kind: type) -> Any:
 
 def refuse_future(_pickler: Any, _future: Any) -> Any:
     """A launched function's run, or something that an executor is at."""
-    raise CannotSendError("it is a future and not its result", mend="send its result: .result() waits for it")
+    raise CannotSendError("it is a future and not its result", hint="send its result: .result() waits for it")
 
 
 #: library → the reducer for one of its types; asked only when the library is loaded

@@ -21,7 +21,7 @@ _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.Code
 _BY_INDEX = (list, collections.deque)
 
 
-class Exchange:
+class ReferenceReplacer:
     """``replaced``: id → (old, new). Walks the objects that it is given; what cannot be changed (a tuple, a method) is
     made again, once, and put where the old one was.
     """

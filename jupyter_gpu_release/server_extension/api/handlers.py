@@ -14,9 +14,9 @@ from tornado import web
 from ...errors import GpuReleaseError, RequestError
 
 if TYPE_CHECKING:
-    from ..gateway import GatewayLine
-    from ..models import Health, Kept, KernelsDocument, Released, ServerStatus
-    from ..user_tokens import Identities
+    from ..gateway import GatewayConnection
+    from ..models import Health, KeepReply, KernelsDocument, Released, ServerStatus
+    from ..user_tokens import UserConnections
 
 #: what an authoriser is asked about
 AUTH_RESOURCE = "gpu_release"
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Application(Protocol):
     """The extension, as its routes see it."""
 
-    identities: Identities
+    identities: UserConnections
 
     async def status(self, user: str, *, may_act: bool = True) -> ServerStatus:
         """``GET status`` as ``user`` may see it."""
@@ -41,7 +41,7 @@ class Application(Protocol):
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``."""
 
-    def keep(self, kernel: str, keep_s: float | None, user: str) -> Kept:
+    def keep(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
         """``POST kernels/<id>/keep``."""
 
     def keep_lease(self, lease: str, until: float) -> None:
@@ -67,7 +67,7 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
         return str(self.current_user.username)
 
     @property
-    def gateway(self) -> GatewayLine:
+    def gateway(self) -> GatewayConnection:
         """The line that speaks for who asks; raises :class:`ForbiddenError` when there is none."""
         return self.app.identities.line_of(self.username)
 
@@ -92,7 +92,7 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
-            raise RequestError(f"the body is not what this route takes: {error}", mend="see docs/openapi") from error
+            raise RequestError(f"the body is not what this route takes: {error}", hint="see docs/openapi") from error
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Our own errors as ``{"error": {"code", "message", "mend"}, "message"}``; others as Jupyter writes them."""
@@ -101,7 +101,7 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
             super().write_error(status_code, **kwargs)
             return
         self.set_status(error.http_status)
-        facts = {"code": error.code, "message": error.message, "mend": error.mend}
+        facts = {"code": error.code, "message": error.message, "mend": error.hint}
         self.answer({"error": facts, "message": error.message})
 
     def log_exception(self, kind: Any, value: Any, traceback: Any) -> None:
@@ -175,7 +175,7 @@ class LeaseReleaseHandler(GpuHandler):
         self.answer(answer)
 
 
-class Extension(msgspec.Struct, frozen=True):
+class ExtendRequest(msgspec.Struct, frozen=True):
     """Body of ``leases/<id>/extend``: seconds from now."""
 
     keep_s: float = 1800.0
@@ -188,7 +188,7 @@ class LeaseExtendHandler(GpuHandler):
     @authorized
     async def post(self, lease: str) -> None:
         """POST leases/<id>/extend."""
-        wanted = self.body(Extension, Extension())
+        wanted = self.body(ExtendRequest, ExtendRequest())
         _check_span(wanted.keep_s)
         answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
         self.app.keep_lease(lease, answer.until)
@@ -206,7 +206,7 @@ class KernelsHandler(GpuHandler):
         self.answer(self.app.kernels())
 
 
-class Letting(msgspec.Struct, frozen=True):
+class ReleaseRequest(msgspec.Struct, frozen=True):
     """Body of ``kernels/<id>/release``: patterns of variables that may be moved to the host's memory."""
 
     names: list[str] = []
@@ -219,11 +219,11 @@ class KernelReleaseHandler(GpuHandler):
     @authorized
     async def post(self, kernel: str) -> None:
         """POST kernels/<id>/release."""
-        wanted = self.body(Letting, Letting())
+        wanted = self.body(ReleaseRequest, ReleaseRequest())
         self.answer(await self.app.release(kernel, wanted.names, self.username))
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class KeepRequest(msgspec.Struct, frozen=True):
     """Body of ``kernels/<id>/keep``: seconds from now; None: as long as the server is configured for."""
 
     keep_s: float | None = None
@@ -236,7 +236,7 @@ class KernelKeepHandler(GpuHandler):
     @authorized
     async def post(self, kernel: str) -> None:
         """POST kernels/<id>/keep."""
-        wanted = self.body(Keeping, Keeping())
+        wanted = self.body(KeepRequest, KeepRequest())
         if wanted.keep_s is not None:
             _check_span(wanted.keep_s)
         self.answer(self.app.keep(kernel, wanted.keep_s, self.username))

@@ -15,8 +15,8 @@ import msgspec
 
 from ..._version import __version__
 from ...protocol.rest import RunRow, RunsDocument
-from ..models import Health, Kept, KernelsDocument, Released, ServerStatus
-from .handlers import BASE, Extension, Keeping, Letting
+from ..models import Health, KeepReply, KernelsDocument, Released, ServerStatus
+from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest
 
 FILE = Path(__file__).parent / "openapi.json"
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -44,10 +44,10 @@ OPERATIONS = (
     Operation("get", "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("post", "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
     Operation("post", "/leases/{id}/release", "End a warm lease"),
-    Operation("post", "/leases/{id}/extend", "Keep a warm lease for longer", body=Extension),
+    Operation("post", "/leases/{id}/extend", "Keep a warm lease for longer", body=ExtendRequest),
     Operation("get", "/kernels", "GPU memory that this server's kernels hold, and the policy's word", KernelsDocument),
-    Operation("post", "/kernels/{id}/release", "Ask a kernel's GPU libraries to let go", Released, Letting),
-    Operation("post", "/kernels/{id}/keep", "Answer a warning: leave this kernel alone", Kept, Keeping),
+    Operation("post", "/kernels/{id}/release", "Ask a kernel's GPU libraries to let go", Released, ReleaseRequest),
+    Operation("post", "/kernels/{id}/keep", "Answer a warning: leave this kernel alone", KeepReply, KeepRequest),
 )
 
 

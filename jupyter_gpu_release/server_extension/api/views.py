@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ...host.gpus import Card
+from ...host.gpus import Gpu
 from ..culling.monitor import Monitor
 from ..culling.policy import Observation, at_work
 from ..models import KernelGpu, KernelRow, LocalGpu, MigInstance
-from ..monitoring.attribution import Held, Owner
+from ..monitoring.attribution import GpuHolding, Owner
 from ..monitoring.kernels import Watch
 from ..monitoring.sampling import Sample
 
@@ -18,7 +18,7 @@ def gpu_rows(sample: Sample) -> list[LocalGpu]:
     return [_gpu_row(card, sample.by_card.get(card.index, [])) for card in sample.cards]
 
 
-def _gpu_row(card: Card, held: list[Held]) -> LocalGpu:
+def _gpu_row(card: Gpu, held: list[GpuHolding]) -> LocalGpu:
     strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
     return LocalGpu(
         index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
@@ -52,7 +52,7 @@ def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:
     )
 
 
-def _by_card(held: list[Held]) -> list[KernelGpu]:
+def _by_card(held: list[GpuHolding]) -> list[KernelGpu]:
     rows = []
     for index in sorted({entry.card for entry in held}):
         own = [entry for entry in held if entry.card == index]

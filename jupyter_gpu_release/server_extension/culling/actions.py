@@ -18,7 +18,7 @@ from ...client.home import HomePaths
 from ...errors import ConflictError, GpuReleaseError
 from ...store.files import make_private_folder
 from ...units import format_bytes, format_seconds
-from ..gateway import GatewayLine
+from ..gateway import GatewayConnection
 from ..models import Released
 from ..monitoring.kernels import Watch
 from .config import GpuCuller
@@ -47,7 +47,7 @@ async def _call(watch: Watch, function: str, argument: Any) -> dict[str, Any]:
         raise ConflictError(f"kernel {watch.kernel} speaks {watch.language or 'an unknown language'}, not Python")
     busy, why = watch.conversation.busy()
     if busy is not False:
-        raise ConflictError(f"kernel {watch.kernel} is left alone: {why}", mend="wait until its cell has ended")
+        raise ConflictError(f"kernel {watch.kernel} is left alone: {why}", hint="wait until its cell has ended")
     # nothing of this gets into the user's namespace: the text runs in a dictionary of its own
     expression = (
         f"(lambda own: (exec({_SOURCE!r}, own), own['in_time'](own[{function!r}], {time.monotonic() + _LATE_S!r}, "
@@ -115,7 +115,7 @@ class Result:
 class Actor:
     """Does it. Every method answers with a :class:`Result`; a refusal is one, too."""
 
-    def __init__(self, culler: GpuCuller, gateway: GatewayLine, kernel_manager: Any) -> None:
+    def __init__(self, culler: GpuCuller, gateway: GatewayConnection, kernel_manager: Any) -> None:
         self._culler = culler
         self._gateway = gateway
         self._kernels = kernel_manager

@@ -136,7 +136,7 @@ class GpuCuller(LoggingConfigurable):
         try:
             check[proposal["trait"].name](proposal["value"])
         except OptionError as error:
-            raise TraitError(f"c.GpuCuller: {error.message} ({error.mend})") from error
+            raise TraitError(f"c.GpuCuller: {error.message} ({error.hint})") from error
         return proposal["value"]
 
     def policy_for(self, subject: Subject, local: datetime) -> Policy:

@@ -15,8 +15,8 @@ from traitlets.config import LoggingConfigurable
 from ...errors import GpuReleaseError
 from ...protocol.rest import StatusDocument
 from .. import metrics
-from ..audit import Record
-from ..gateway import GatewayLine
+from ..audit import ActionLog
+from ..gateway import GatewayConnection
 from ..monitoring.kernels import Watch, Watches
 from ..monitoring.sampling import Sample, SampleLoop
 from .actions import Actor, Result
@@ -35,8 +35,8 @@ class Monitor(LoggingConfigurable):
     """Everything that is known of this server's kernels, and the policy's passes over them."""
 
     def __init__(
-        self, culler: GpuCuller, watches: Watches, samples: SampleLoop, gateway: GatewayLine, actor: Actor,
-        record: Record, settings: dict[str, Any],
+        self, culler: GpuCuller, watches: Watches, samples: SampleLoop, gateway: GatewayConnection, actor: Actor,
+        record: ActionLog, settings: dict[str, Any],
     ) -> None:  # fmt: skip
         super().__init__(parent=culler)
         self._culler, self._gateway, self._actor, self._record = culler, gateway, actor, record

@@ -59,9 +59,9 @@ def parse_hours(text: str) -> Hours:
             begin, end = (time.max if clock == "24:00" else time.fromisoformat(clock) for clock in clocks.split("-"))
             numbers = range(_DAYS.index(first), _DAYS.index(last or first) + 1)
         except ValueError as error:
-            raise OptionError(f"business_hours: {part!r} is no span of the week", mend=_MEND) from error
+            raise OptionError(f"business_hours: {part!r} is no span of the week", hint=_MEND) from error
         if not numbers or begin >= end:
-            raise OptionError(f"business_hours: {part!r} ends before it begins", mend=_MEND)
+            raise OptionError(f"business_hours: {part!r} ends before it begins", hint=_MEND)
         spans += [(day, begin, end) for day in numbers]
     return Hours(tuple(spans))
 
@@ -72,9 +72,9 @@ def check_overrides(overrides: Sequence[Mapping[str, Any]]) -> None:
         unknown = set(entry) - set(_CONDITIONS) - set(_SETTINGS)
         if unknown:
             known = ", ".join((*_CONDITIONS, *_SETTINGS))
-            raise OptionError(f"override {number}: unknown {', '.join(sorted(unknown))}", mend=f"known are {known}")
+            raise OptionError(f"override {number}: unknown {', '.join(sorted(unknown))}", hint=f"known are {known}")
         if entry.get("hours", "business") not in ("business", "outside"):
-            raise OptionError(f"override {number}: hours={entry['hours']!r}", mend="'business' or 'outside'")
+            raise OptionError(f"override {number}: hours={entry['hours']!r}", hint="'business' or 'outside'")
         _applied(Policy(), entry)
 
 
@@ -122,5 +122,5 @@ def check_protected(protected: Sequence[str]) -> None:
         kind, colon, pattern = entry.partition(":")
         if not colon or kind not in ("user", "kernelspec", "queue", "path") or not pattern:
             raise OptionError(
-                f"protected: {entry!r} names nobody", mend="write it like 'path:prod/*', 'user:ann' or 'kernelspec:r*'"
+                f"protected: {entry!r} names nobody", hint="write it like 'path:prod/*', 'user:ann' or 'kernelspec:r*'"
             )

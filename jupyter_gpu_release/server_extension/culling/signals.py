@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...host.gpus import Card
+from ...host.gpus import Gpu
 from ...protocol.rest import ActiveRow, StatusDocument
-from ..monitoring.attribution import Held
+from ..monitoring.attribution import GpuHolding
 from .policy import Signal
 
 #: states in which Jupyter itself is about to do something with the kernel
@@ -35,7 +35,7 @@ def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> 
     return Signal("cell", *said)
 
 
-def gpu_signal(held: Sequence[Held], cards: Mapping[int, Card], limits: Thresholds) -> tuple[Signal, float | None]:
+def gpu_signal(held: Sequence[GpuHolding], cards: Mapping[int, Gpu], limits: Thresholds) -> tuple[Signal, float | None]:
     """Whether the kernel's processes keep a GPU busy, and how much. Without a share of its own a process is taken
     to be all that its card does: too much rather than too little. ``cards``: by index.
     """
@@ -94,7 +94,7 @@ def is_of(run: ActiveRow, kernel: str, path: str) -> bool:
     return run.notebook == path or run.notebook.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]
 
 
-def held_bytes(held: Sequence[Held]) -> int | None:
+def held_bytes(held: Sequence[GpuHolding]) -> int | None:
     """Sum of what is held; None when something is held whose size the driver does not tell."""
     known = [entry.process.used_bytes for entry in held]
     if any(size is None for size in known):

@@ -11,7 +11,7 @@ from enum import Enum
 
 import msgspec
 
-from ...host.gpus import Card, GpuProcess
+from ...host.gpus import Gpu, GpuProcess
 from ...host.processes import Process, ProcessTable
 
 #: put into the environment of every kernel of this server; its value is the kernel's id
@@ -40,7 +40,7 @@ class KernelProcess:
     start_s: float | None = None
 
 
-class Held(msgspec.Struct, frozen=True):
+class GpuHolding(msgspec.Struct, frozen=True):
     """What one process holds of one card, and whose it is (``subject``: kernel id or terminal name)."""
 
     card: int
@@ -65,7 +65,7 @@ class Evidence:
     server: int = 0
 
 
-class Owners:
+class OwnerIndex:
     """The trees of kernels and terminals at one moment; :meth:`of` says whose a process is."""
 
     def __init__(
@@ -128,18 +128,20 @@ class FirstSeen:
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], float] = {}
 
-    def update(self, cards: Iterable[Card], now_s: float) -> Mapping[tuple[int, int], float]:
+    def update(self, cards: Iterable[Gpu], now_s: float) -> Mapping[tuple[int, int], float]:
         """(card, pid) → seconds after boot."""
         present = {(card.index, process.pid) for card in cards for process in card.processes}
         self._seen = {key: self._seen.get(key, now_s) for key in present}
         return self._seen
 
 
-def attribute(cards: Iterable[Card], owners: Owners, seen: Mapping[tuple[int, int], float]) -> tuple[Held, ...]:
+def attribute(
+    cards: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, int], float]
+) -> tuple[GpuHolding, ...]:
     """Whose is what, process by process."""
     held = []
     for card in cards:
         for process in card.processes:
             owner, subject, why = owners.of(process.pid, seen[card.index, process.pid])
-            held.append(Held(card.index, card.uuid, process, owner, subject, why))
+            held.append(GpuHolding(card.index, card.uuid, process, owner, subject, why))
     return tuple(held)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...host.gpus import Card, Nvml
+from ...host.gpus import Gpu, Nvml
 from ...host.processes import (
     ProcessTable,
     ProcessWatch,
@@ -22,7 +22,7 @@ from ...host.processes import (
     in_first_namespace,
     since_boot_s,
 )
-from .attribution import Evidence, FirstSeen, Held, KernelProcess, Owner, Owners, attribute
+from .attribution import Evidence, FirstSeen, GpuHolding, KernelProcess, Owner, OwnerIndex, attribute
 
 #: what a process that uses a GPU has open (the second: Windows' subsystem for Linux)
 DEVICES = ("/dev/nvidia", "/dev/dxg")
@@ -35,38 +35,38 @@ class Sample:
     """One look. ``cpu_s``: kernel → (start of its root process, CPU seconds of its tree so far)."""
 
     at_s: float
-    cards: tuple[Card, ...] = ()
+    cards: tuple[Gpu, ...] = ()
     problem: str = ""
-    held: tuple[Held, ...] = ()
+    held: tuple[GpuHolding, ...] = ()
     cpu_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def held_by(self, kernel: str) -> list[Held]:
+    def held_by(self, kernel: str) -> list[GpuHolding]:
         """What a kernel's processes hold."""
         return self._by_kernel.get(kernel, [])
 
     @cached_property
-    def by_card(self) -> dict[int, list[Held]]:
+    def by_card(self) -> dict[int, list[GpuHolding]]:
         """What is held of each card."""
-        found: dict[int, list[Held]] = {}
+        found: dict[int, list[GpuHolding]] = {}
         for held in self.held:
             found.setdefault(held.card, []).append(held)
         return found
 
     @cached_property
-    def by_index(self) -> dict[int, Card]:
+    def by_index(self) -> dict[int, Gpu]:
         """The cards by their index."""
         return {card.index: card for card in self.cards}
 
     @cached_property
-    def _by_kernel(self) -> dict[str, list[Held]]:
-        found: dict[str, list[Held]] = {}
+    def _by_kernel(self) -> dict[str, list[GpuHolding]]:
+        found: dict[str, list[GpuHolding]] = {}
         for held in self.held:
             if held.owner is Owner.KERNEL:
                 found.setdefault(held.subject, []).append(held)
         return found
 
 
-class Looker:
+class Sampler:
     """Looks; keeps what spares work from one look to the next. One thread at a time."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[str] = DEVICES) -> None:
@@ -100,14 +100,16 @@ class Looker:
         }
         return Sample(at_s, reading.cards, reading.problem, held, cpu_s)
 
-    def _owners_in(self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Owners:
+    def _owners_in(
+        self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]
+    ) -> OwnerIndex:
         evidence = Evidence(
             lambda pid: self._environment(table, pid),
             lambda pid: self._uses_device(table, pid),
             self._same_ids,
             os.getpid(),
         )
-        return Owners(table, kernels, terminals, evidence)
+        return OwnerIndex(table, kernels, terminals, evidence)
 
     def _environment(self, table: ProcessTable, pid: int) -> Mapping[str, str]:
         process = table.get(pid)
@@ -140,9 +142,9 @@ class Looker:
 class SampleLoop:
     """The last sample, and the thread that makes them. A driver that hangs leaves the old one, marked as such."""
 
-    def __init__(self, looker: Looker) -> None:
+    def __init__(self, looker: Sampler) -> None:
         self._looker = looker
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_SampleRequest | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._pending: asyncio.Future[Sample] | None = None
         self.last = Sample(time.monotonic(), problem="not looked yet")
@@ -156,7 +158,7 @@ class SampleLoop:
         if self._pending is None:
             loop = asyncio.get_running_loop()
             self._pending = loop.create_future()
-            self._orders.put(_Order(loop, self._pending, kernels, terminals))
+            self._orders.put(_SampleRequest(loop, self._pending, kernels, terminals))
         done, _ = await asyncio.wait([self._pending], timeout=_SLOW_S)
         if not done:
             return None
@@ -186,7 +188,7 @@ class SampleLoop:
 
 
 @dataclass(frozen=True)
-class _Order:
+class _SampleRequest:
     """One look that is wanted, and who waits for it."""
 
     loop: asyncio.AbstractEventLoop

@@ -30,7 +30,7 @@ _MOST_NAMED = 20
 
 
 @dataclass
-class Swept:
+class SweepResult:
     """What a sweep freed, or would free. ``notes``: why something was left, for people."""
 
     blobs: int = 0
@@ -53,7 +53,7 @@ def store_time_s(store: Path) -> float:
             probe.unlink()
     except OSError as error:
         raise StoreError(
-            f"cannot write to {folder}: {error.strerror}", mend="is the store full or read-only?"
+            f"cannot write to {folder}: {error.strerror}", hint="is the store full or read-only?"
         ) from error
 
 
@@ -72,7 +72,7 @@ def references(footprints: Iterable[Footprint]) -> set[str]:
         more = f" (and {len(unknown) - 1} more graphs)" if len(unknown) > 1 else ""
         raise StoreError(
             f"no blob is freed: {unknown[0][1]}{more}",
-            mend="upgrade jupyter_gpu_release, mend the file, or move away: "
+            hint="upgrade jupyter_gpu_release, mend the file, or move away: "
             + ", ".join(sorted({str(folder) for folder, _ in unknown})[:_MOST_NAMED]),
         )
     return known
@@ -89,9 +89,9 @@ def _may_be_whole(path: Path) -> bool:
     return match is not None and int(match[1]) > _NEWEST_GRAPH
 
 
-def sweep_blobs(store: Path, footprints: list[Footprint], before_s: float, *, dry_run: bool = False) -> Swept:
+def sweep_blobs(store: Path, footprints: list[Footprint], before_s: float, *, dry_run: bool = False) -> SweepResult:
     """Free the blobs that ``footprints`` do not refer to and that nobody touched since ``before_s`` (store's clock)."""
-    swept = Swept()
+    swept = SweepResult()
     blobs = BlobStore(store / "blobs")
     try:
         known = references(footprints)

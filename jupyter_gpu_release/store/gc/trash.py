@@ -35,13 +35,13 @@ class Trash:
         require_store(self._store)
         make_private_folder(self.folder)
         if self.folder.is_symlink():
-            raise StoreError(f"{self.folder} is a symbolic link: nothing is moved there", mend="remove the link")
+            raise StoreError(f"{self.folder} is a symbolic link: nothing is moved there", hint="remove the link")
 
     def take_results(self, run: str, reason: str, now_s: float) -> None:
         """Remove all of the run but its manifest, which says so; may be repeated until it succeeds."""
         paths = RunPaths.of(self._store, run)
         if paths.folder.is_symlink():
-            raise StoreError(f"{paths.folder} is a symbolic link: not touched", mend="remove the link by hand")
+            raise StoreError(f"{paths.folder} is a symbolic link: not touched", hint="remove the link by hand")
         self.make()
         if paths.folder.is_dir():
             _mark(paths, reason, now_s)
@@ -71,7 +71,7 @@ class Trash:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StoreError(f"cannot delete {error.filename or path}: {error.strerror}", mend=_MEND) from error
+            raise StoreError(f"cannot delete {error.filename or path}: {error.strerror}", hint=_MEND) from error
 
     def left(self) -> Iterator[str]:
         """Runs of which something is still to be deleted."""
@@ -86,9 +86,9 @@ class Trash:
                 os.rename(folder / entry, _free(target, entry, number))
             except FileNotFoundError as error:
                 if os.path.lexists(folder / entry):
-                    raise StoreError(f"{target} was removed while {entry} was moved there", mend=_MEND) from error
+                    raise StoreError(f"{target} was removed while {entry} was moved there", hint=_MEND) from error
             except OSError as error:
-                raise StoreError(f"cannot move {folder / entry} away: {error.strerror}", mend=_MEND) from error
+                raise StoreError(f"cannot move {folder / entry} away: {error.strerror}", hint=_MEND) from error
 
 
 _MEND = "check owner and rights; `jupyter gpu gc` goes on from there"

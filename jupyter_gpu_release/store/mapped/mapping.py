@@ -188,5 +188,5 @@ def refuse_torn(buffers: Iterable[memoryview]) -> None:
         if found is not None and found[0].torn:
             raise StoreError(
                 f"not sent: some of its values came from {found[0].path}, could not be read any more and are zeros now",
-                mend="run the cell that made them again (`x = x.copy()` keeps what there is, with the zeros)",
+                hint="run the cell that made them again (`x = x.copy()` keeps what there is, with the zeros)",
             )

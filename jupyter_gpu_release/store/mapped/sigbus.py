@@ -39,7 +39,7 @@ _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
 
 
-class Alarm:
+class MainThreadRaiser:
     """``number``: the signal whose Python handler is used; ``inside``: code that nothing may be raised in."""
 
     def __init__(self, number: signal.Signals, inside: types.CodeType) -> None:
@@ -122,7 +122,7 @@ def _error(lost: list[tuple[Path, Path]]) -> StoreError:
         "what was not read of it before is zeros now"
     )
     again = f"`%gpu_attach {run}` when the filesystem is back, or " if run else ""
-    return StoreError(text, mend=f"do not use these values: {again}run the cell that made them again")
+    return StoreError(text, hint=f"do not use these values: {again}run the cell that made them again")
 
 
 def _is_between_cells(frame: types.FrameType | None) -> bool:
@@ -176,12 +176,12 @@ class _Action(ctypes.Structure):
     )  # fmt: skip
 
 
-class Guard:
+class SigbusHandler:
     """The process's handler of SIGBUS; ``find``: the mapping in which an address lies."""
 
     def __init__(self, find: Callable[[int], Mapping | None]) -> None:
         self._find = find
-        self._alarm = Alarm(signal.SIGBUS, Guard._on_signal.__code__)
+        self._alarm = MainThreadRaiser(signal.SIGBUS, SigbusHandler._on_signal.__code__)
         self._faults: dict[int, int] = {}
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._callback = _Handler(self._on_signal)
@@ -251,7 +251,7 @@ def _is_torn(mapping: Mapping, page: int) -> bool:
     return any(page in torn for torn in tuple(mapping.torn.values()))
 
 
-_guard: Guard | None = None
+_guard: SigbusHandler | None = None
 
 
 def watch(find: Callable[[int], Mapping | None]) -> None:
@@ -259,5 +259,5 @@ def watch(find: Callable[[int], Mapping | None]) -> None:
     global _guard
     with contextlib.suppress(AttributeError):  # a C library without sigaction
         if _guard is None:
-            _guard = Guard(find)
+            _guard = SigbusHandler(find)
         _guard.install()

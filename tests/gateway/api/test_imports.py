@@ -47,8 +47,8 @@ def staged(here: StoreBed, there: StoreBed, number: int = 1) -> str:
 
 def imported(there: StoreBed, name: str, caller: Caller = BOB) -> RunRecord:
     async def go() -> RunRecord:
-        async with there.broker() as broker:
-            return await import_run(broker, caller, name, "ann@here")
+        async with there.service() as service:
+            return await import_run(service, caller, name, "ann@here")
 
     return asyncio.run(go())
 
@@ -126,15 +126,15 @@ def test_a_gateway_that_died_between_rename_and_commit(here: StoreBed, there: St
     name = staged(here, there)
 
     async def die() -> None:
-        async with there.broker() as broker:
+        async with there.service() as service:
 
             def killed(*_: object, **__: object) -> None:
                 raise SystemExit("killed")
 
-            broker.journal.put = killed  # type: ignore[method-assign]
+            service.journal.put = killed  # type: ignore[method-assign]
             with pytest.raises(SystemExit):
-                await import_run(broker, BOB, name, "ann@here")
-            assert broker.runs.find(run_id(1)) is None  # not in any list
+                await import_run(service, BOB, name, "ann@here")
+            assert service.runs.find(run_id(1)) is None  # not in any list
 
     asyncio.run(die())
     assert imported(there, staged(here, there)).view.user == "bob"

@@ -255,7 +255,7 @@ def test_a_session_of_another_protocol_is_refused(gateway: GatewayBed) -> None:
         assert isinstance(refused, Refused)
         assert (refused.run, refused.code) == ("", "protocol_version")
         assert "9.9" in refused.message
-        assert refused.mend
+        assert refused.hint
         with pytest.raises(Exception, match="1008"):
             link.recv(timeout=60)
 

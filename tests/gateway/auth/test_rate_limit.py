@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_release.gateway.auth.rate_limit import Attempts
+from jupyter_gpu_release.gateway.auth.rate_limit import TokenRateLimit
 
 
 def test_the_first_ones_cost_nothing() -> None:
-    attempts = Attempts(free=3)
+    attempts = TokenRateLimit(free=3)
     for _ in range(3):
         attempts.wrong("a", 100.0)
     assert attempts.wait_s("a", 100.0) == 0
 
 
 def test_then_each_one_doubles_the_wait_up_to_a_minute() -> None:
-    attempts, now_s, waits = Attempts(free=0), 0.0, []
+    attempts, now_s, waits = TokenRateLimit(free=0), 0.0, []
     for _ in range(9):
         attempts.wrong("a", now_s)
         waits.append(attempts.wait_s("a", now_s))
@@ -23,7 +23,7 @@ def test_then_each_one_doubles_the_wait_up_to_a_minute() -> None:
 
 
 def test_addresses_are_apart_and_quiet_is_forgiven() -> None:
-    attempts = Attempts(free=1)
+    attempts = TokenRateLimit(free=1)
     attempts.wrong("a", 0.0)
     attempts.wrong("a", 0.0)
     assert attempts.wait_s("a", 0.0) == 1
@@ -33,7 +33,7 @@ def test_addresses_are_apart_and_quiet_is_forgiven() -> None:
 
 
 def test_many_addresses_take_no_more_memory_than_so_much() -> None:
-    attempts = Attempts(free=0)
+    attempts = TokenRateLimit(free=0)
     attempts.wrong("first", 0.0)
     for number in range(10_000):
         attempts.wrong(str(number), 0.0)

@@ -21,7 +21,7 @@ from jupyter_gpu_release.gateway.auth.tokens import (
     new_token,
 )
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.protocol.admin import TokenIssued, TokenRequest
 
 
@@ -145,7 +145,7 @@ def test_who_waits_for_a_tokens_end_hears_of_it(monkeypatch: pytest.MonkeyPatch)
 def test_the_ledger_remembers_and_in_the_end_forgets(tmp_path: Path) -> None:
     async def use() -> None:
         engine = database.open_ledger(tmp_path / "ledger.sqlite")
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         tokens = [new_token(TokenRequest("ann", expires_s=days * 86400.0), 0.0) for days in (1, 2, 400)]
         with engine.begin() as link:
             database.put_token(link, embedded_token("own", "root", 0.0))

@@ -139,7 +139,7 @@ OURS = {"python": "3.11.7", "ray": "2.60.0", "package": "0.1.0"}
 def test_a_cluster_with_other_versions(theirs: dict[str, str], words: list[str]) -> None:
     with pytest.raises(ClusterError) as refused:
         check_versions("node-1", OURS | theirs, OURS)
-    assert refused.value.mend
+    assert refused.value.hint
     assert "node-1" in refused.value.message
     for word in words:
         assert word in str(refused.value)

@@ -52,10 +52,10 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
 @pytest.mark.asyncio
 @pytest.mark.parametrize("function", ["remove_placement_group", "available_resources_per_node"])
 async def test_a_ray_that_fails_at_a_release_leaks_no_lease(bed: BrokerBed, function: str) -> None:
-    async with bed.life() as broker:
-        record, waits = await bed.running(broker), await bed.submitted(broker, 4)
+    async with bed.life() as service:
+        record, waits = await bed.running(service), await bed.submitted(service, 4)
         bed.ray.faults[function] = ray.exceptions.RaySystemError("the control store is away")
-        bed.end(broker, record)
+        bed.end(service, record)
         await until(lambda: bed.ray.asked.count(function) > 2)
         assert not waits.lease
         bed.ray.faults.clear()
@@ -68,10 +68,10 @@ async def test_a_silent_ray_stops_neither_the_gateway_nor_a_cell(
 ) -> None:
     monkeypatch.setattr(lifecycle, "FREE_S", 0.2)
     monkeypatch.setattr(ray_calls, "LIMIT_S", 0.1)
-    async with bed.life() as broker:
-        record, waits = await bed.running(broker), await bed.submitted(broker, 4)
+    async with bed.life() as service:
+        record, waits = await bed.running(service), await bed.submitted(service, 4)
         bed.ray.answers.clear()
-        bed.end(broker, record)
+        bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED)
         assert "Ray has not reported its GPUs free" in record.outcome.notes[-1]
         assert record.view.gone_at is None

@@ -17,8 +17,8 @@ from sqlalchemy.exc import IntegrityError
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.db.database import StoredLease, StoredSession, open_ledger
-from jupyter_gpu_release.gateway.db.writer import Journal, LedgerError
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
@@ -129,7 +129,7 @@ def test_a_damaged_ledger_is_said(tmp_path: Path) -> None:
 
 def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
     async def go() -> list[BaseException | None]:
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         writes = [submission(1), submission(2), submission(2), submission(3)]
         done = [
             journal.put(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
@@ -153,7 +153,7 @@ def test_no_failure_of_one_write_ends_the_ledgers_thread(engine: Engine, fault: 
         raise fault("no")
 
     async def go() -> list[BaseException | None]:
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         writes = [partial(insert, what=submission(1)), bad, partial(insert, what=submission(2))]
         together = await asyncio.gather(*map(journal.put, writes), return_exceptions=True)
         alone = await asyncio.gather(journal.put(bad), return_exceptions=True)
@@ -180,7 +180,7 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
         raise SystemExit
 
     async def go() -> None:
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         dead = asyncio.Event()
         journal.on_death = dead.set
         doomed = journal.put(end)
@@ -196,17 +196,17 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
 
 def test_a_gateway_that_can_commit_nothing_is_not_ready(tmp_path: Path) -> None:
     async def go() -> None:
-        broker = Broker(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
-        assert broker.problems() == []
-        broker.journal.is_alive = False
-        assert broker.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
-        assert not broker.health().ready
-        broker.journal.is_alive, broker.journal.trouble = True, "database or disk is full"
-        (problem,) = broker.problems()
+        service = GatewayService(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
+        assert service.problems() == []
+        service.journal.is_alive = False
+        assert service.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
+        assert not service.health().ready
+        service.journal.is_alive, service.journal.trouble = True, "database or disk is full"
+        (problem,) = service.problems()
         assert problem.endswith("cannot be written: database or disk is full")
-        assert not broker.health().ready
-        broker.journal.close()
-        broker.engine.dispose()
+        assert not service.health().ready
+        service.journal.close()
+        service.engine.dispose()
 
     asyncio.run(go())
 
@@ -215,10 +215,10 @@ _DYING = """
 import asyncio, sys
 from pathlib import Path
 from jupyter_gpu_release.gateway.actor import end_process
-from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.db.database import open_ledger
 async def go():
-    journal = Journal(open_ledger(Path(sys.argv[1])))
+    journal = LedgerWriter(open_ledger(Path(sys.argv[1])))
     journal.on_death = end_process
     journal.put(lambda connection: sys.exit())
     await asyncio.sleep(600)
@@ -239,9 +239,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_database import submission
 from jupyter_gpu_release.gateway.db import database as ledger
-from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 async def go():
-    journal = Journal(ledger.open_ledger(Path(sys.argv[1])))
+    journal = LedgerWriter(ledger.open_ledger(Path(sys.argv[1])))
     for number in range(1, 100000):
         view, ordinal, request = submission(number)
         await journal.put(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))

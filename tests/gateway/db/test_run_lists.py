@@ -52,7 +52,7 @@ def test_newest_first_of_one_user_or_all(engine: Engine) -> None:
 
 
 def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None:
-    error = ErrorInfo("ValueError", "no", ["traceback"], mend="m")
+    error = ErrorInfo("ValueError", "no", ["traceback"], hint="m")
     add(engine, 1, Outcome("error", error, results=[ValueInfo("x", "int", 8)], notes=["n"]))
     (others,) = listed(engine, Caller("bob")).runs
     assert (others.user, others.error, others.results, others.notes) == ("ann", None, [], [])
@@ -60,7 +60,7 @@ def test_results_and_errors_are_for_the_owner_and_admins(engine: Engine) -> None
         (row,) = listed(engine, caller).runs
         (brief,) = listed(engine, caller, brief=True).runs
         assert brief == msgspec.structs.replace(row, error=None, results=[], notes=[])
-        assert (row.error.evalue, row.error.mend, row.results[0].name, row.notes) == ("no", "m", "x", ["n"])
+        assert (row.error.evalue, row.error.hint, row.results[0].name, row.notes) == ("no", "m", "x", ["n"])
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with its summary", "from before there were summaries"])

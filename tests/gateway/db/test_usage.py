@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_release.gateway.db.database import StoredSession, insert_run, open_ledger, put_session, update_run
-from jupyter_gpu_release.gateway.db.usage import Held, put_session_end, put_use, read_leases, usage_since
-from jupyter_gpu_release.gateway.db.warm_leases import KeptSpan
+from jupyter_gpu_release.gateway.db.usage import LeaseUse, put_session_end, put_use, read_leases, usage_since
+from jupyter_gpu_release.gateway.db.warm_leases import WarmSpan
 from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 
@@ -18,8 +18,8 @@ NOW = 10_000.0
 def _held(
     since: float, until: float | None, *, user: str = "ann", session: str = "s", gpus: int = 1,
     running_at: float | None = None, mean: float | None = None,
-) -> Held:  # fmt: skip
-    return Held(user, session, gpus, since, since if running_at is None else running_at, until, mean)
+) -> LeaseUse:  # fmt: skip
+    return LeaseUse(user, session, gpus, since, since if running_at is None else running_at, until, mean)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def _held(
         ([_held(100, 200, session=""), _held(300, 400, session="")], {"": float("inf")}, Usage(200, 200, 0)),
     ],
 )
-def test_the_account(leases: list[Held], ends: dict[str, float], expected: Usage) -> None:
+def test_the_account(leases: list[LeaseUse], ends: dict[str, float], expected: Usage) -> None:
     assert usage_since(leases, ends, 0.0, NOW) == {"ann": expected}
     assert usage_since(reversed(leases), ends, 0.0, NOW) == {"ann": expected}
 
@@ -51,7 +51,7 @@ def test_the_account(leases: list[Held], ends: dict[str, float], expected: Usage
 def test_what_was_kept_warm_is_neither_held_nor_saved() -> None:
     """From 200 to 320 two GPUs, then still one: of the 2 × 300 s until the next run 240 are not saved."""
     leases = [_held(100, 200, gpus=2), _held(500, 600)]
-    kept = [KeptSpan("ann", 2, 200, 320), KeptSpan("bob", 1, 9_990, None), KeptSpan("ann", 1, -50, -20)]
+    kept = [WarmSpan("ann", 2, 200, 320), WarmSpan("bob", 1, 9_990, None), WarmSpan("ann", 1, -50, -20)]
     assert usage_since(leases, {}, 0.0, NOW, kept) == {"ann": Usage(300, 300, 360, 240), "bob": Usage(kept_s=10)}
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from jupyter_gpu_release.errors import ClusterError
-from jupyter_gpu_release.gateway.dispatch.call_pipelining import Promises
+from jupyter_gpu_release.gateway.dispatch.call_pipelining import CallPipeline
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.node.agent.process_reuse import PromisedCalls
-from jupyter_gpu_release.protocol.node import RunFollows, StartOrder
+from jupyter_gpu_release.node.agent.process_reuse import AssignedCalls
+from jupyter_gpu_release.protocol.node import RunStartedAhead, StartOrder
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.scheduling.snapshot import Slot
 
@@ -39,11 +39,11 @@ class _Node:
         self.promised += [order.run for order in orders]
         return self.life
 
-    async def withdraw(self, _node: str, runs: list[str] | None) -> tuple[str, list[RunFollows]]:
+    async def withdraw(self, _node: str, runs: list[str] | None) -> tuple[str, list[RunStartedAhead]]:
         if not self.answers:
             raise ClusterError("no answer")
         self.promised = [run for run in self.promised if runs is not None and run not in runs]
-        return self.life, [RunFollows(run, "first", 1.0) for run in runs or () if run in self.begun]
+        return self.life, [RunStartedAhead(run, "first", 1.0) for run in runs or () if run in self.begun]
 
     def find(self, _node: str) -> None:
         return None
@@ -84,12 +84,12 @@ class _Bed:
         manifests = SimpleNamespace(
             create_folder=lambda _: asyncio.sleep(0), folder=lambda run: f"/{run}", may_have_begun=self._is_marked
         )
-        self.promises = Promises(
+        self.call_pipeline = CallPipeline(
             self.queue, SimpleNamespace(get=records.get), SimpleNamespace(all=lambda: [lease]), self.node, manifests,
             asyncio.ensure_future,
         )  # fmt: skip
-        self.promises.on_begun = lambda message: self.promises.begun(records[message.run])
-        self.promises.on_dead, self.promises.on_cancelled = self._on_dead, self.queue.remove
+        self.call_pipeline.on_begun = lambda message: self.call_pipeline.begun(records[message.run])
+        self.call_pipeline.on_dead, self.call_pipeline.on_cancelled = self._on_dead, self.queue.remove
 
     async def _is_marked(self, run: str) -> bool:
         return run in self.marked
@@ -98,9 +98,9 @@ class _Bed:
         self.dead.append(living)
 
     async def settle(self) -> None:
-        promises = self.promises
-        promises.renew_soon()
-        while promises._due or promises._giving or promises._withdrawing:
+        call_pipeline = self.call_pipeline
+        call_pipeline.renew_soon()
+        while call_pipeline._due or call_pipeline._giving or call_pipeline._withdrawing:
             await asyncio.sleep(0.001)
 
 
@@ -128,7 +128,7 @@ def test_one_that_has_begun_is_not_given_back() -> None:
         bed = _Bed([record])
         await bed.settle()
         bed.node.begun, bed.node.promised = ["a"], []
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         assert bed.queue.waits == []  # its word came with the answer
 
     _run(test)
@@ -140,10 +140,10 @@ def test_a_node_that_does_not_answer_keeps_its_promise() -> None:
         bed = _Bed([record])
         await bed.settle()
         bed.node.answers = False
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         assert bed.queue.is_promised("a")
         bed.node.answers, bed.node.life = True, "two"  # and a new agent cannot know what the old one began
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         assert bed.queue.is_promised("a")
         assert bed.dead == ["two"]
 
@@ -157,9 +157,9 @@ def test_one_that_was_cancelled_meanwhile_ends_once_it_is_given_back() -> None:
         await bed.settle()
         bed.node.answers = False
         record.cancelled = "interrupted"
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         bed.node.answers = True
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         assert bed.queue.waits == []
         assert not bed.queue.is_promised("a")
 
@@ -170,7 +170,7 @@ def test_a_promise_that_comes_after_its_withdrawal_is_refused() -> None:
     """What is asked of an actor may arrive in another order."""
     first, second = (StartOrder(run, b"", "", gpus=1, series="f") for run in "ab")
     ended = StartOrder("ended", b"", "", gpus=1, gpu_ids=["3"], series="f")
-    calls = PromisedCalls()
+    calls = AssignedCalls()
     calls.withdraw(["a"])
     calls.add(first)
     calls.add(second)
@@ -196,9 +196,9 @@ def test_when_the_node_is_gone_what_has_not_begun_waits_again() -> None:
             await bed.settle()
             if marked:
                 bed.marked.add("a")
-            assert await bed.promises.forget("n", "one") == []
+            assert await bed.call_pipeline.forget("n", "one") == []
             assert bed.queue.is_promised("a")
-            assert await bed.promises.forget("n", "two") == ([record] if marked else [])
+            assert await bed.call_pipeline.forget("n", "two") == ([record] if marked else [])
             assert not bed.queue.is_promised("a")
 
     _run(test)
@@ -211,10 +211,10 @@ def test_one_that_follows_what_nobody_has_heard_of_yet_is_neither_given_back_nor
         record = _record("a")
         bed = _Bed([record])
         await bed.settle()
-        heard: list[RunFollows] = []
-        bed.promises.on_begun = heard.append  # as the lifecycle does while the call before it waits
+        heard: list[RunStartedAhead] = []
+        bed.call_pipeline.on_begun = heard.append  # as the lifecycle does while the call before it waits
         bed.node.begun, bed.node.promised = ["a"], []
-        assert not await bed.promises.is_given_back(record)
+        assert not await bed.call_pipeline.is_given_back(record)
         assert [message.run for message in heard] == ["a"]
         assert bed.queue.is_promised("a")
         assert bed.dead == []
@@ -227,11 +227,11 @@ def test_a_promise_that_reached_the_next_agent_is_its_own() -> None:
         record = _record("a")
         bed = _Bed([record])
         bed.node.hears.clear()
-        bed.promises.renew_soon()
-        while not bed.promises._giving:
+        bed.call_pipeline.renew_soon()
+        while not bed.call_pipeline._giving:
             await asyncio.sleep(0.001)
         bed.node.life = "two"  # the one that was meant is gone
-        forgetting = asyncio.ensure_future(bed.promises.forget("n", "two"))
+        forgetting = asyncio.ensure_future(bed.call_pipeline.forget("n", "two"))
         await asyncio.sleep(0)
         bed.node.hears.set()
         assert await forgetting == []
@@ -246,7 +246,7 @@ def test_all_that_a_node_was_promised_is_taken_back() -> None:
         bed = _Bed([_record("a")])
         await bed.settle()
         bed.node.promised.append("of an earlier gateway")
-        await bed.promises.take_all_back("n")
+        await bed.call_pipeline.take_all_back("n")
         assert bed.node.promised == []
         assert not bed.queue.is_promised("a")
 

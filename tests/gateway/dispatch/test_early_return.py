@@ -17,34 +17,34 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
 
 @pytest.mark.asyncio
 async def test_gpus_that_ray_has_freed_are_granted_when_the_process_is_gone(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        record = await bed.running(broker, 2)
-        bed.say(broker, record, "ended")
-        bed.say(broker, record, "leaving")
+    async with bed.life() as service:
+        record = await bed.running(service, 2)
+        bed.say(service, record, "ended")
+        bed.say(service, record, "leaving")
         await until(lambda: bed.ray.names() == [])
         lease = record.lease
         assert lease is not None
         assert lease.returning is not None
         await until(lease.returning.done)
-        waits = await bed.submitted(broker, 4)
-        broker.lifecycle.queue.serve()
+        waits = await bed.submitted(service, 4)
+        service.lifecycle.queue.serve()
         assert waits.state is RunState.QUEUED
         assert record.state is RunState.RELEASING
-        bed.say(broker, record, "released")
+        bed.say(service, record, "released")
         await until(lambda: waits.lease is not None and bed.ray.names() == [f"jgr-test-{waits.run}"])
         assert record.view.gone_at is not None
 
 
 @pytest.mark.asyncio
 async def test_a_run_that_waits_for_the_same_gpus_gets_them_as_they_are(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
-        waits = await bed.submitted(broker, 4)
-        bed.say(broker, record, "ended")
-        bed.say(broker, record, "leaving")
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
+        waits = await bed.submitted(service, 4)
+        bed.say(service, record, "ended")
+        bed.say(service, record, "leaving")
         assert record.lease is not None
         assert record.lease.returning is None
-        bed.say(broker, record, "released")
+        bed.say(service, record, "released")
         await until(lambda: waits.lease is not None)
         assert "remove_placement_group" not in bed.ray.asked
 

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.reconcile import membership
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.wire import encode
 
@@ -34,7 +34,7 @@ class Calls:
         return encode(info(self.life))
 
     async def reach(self, life: str) -> bool:
-        return await membership._is_callable(cast(Broker, cast(Any, SimpleNamespace(nodes=self))), info(life))
+        return await membership._is_callable(cast(GatewayService, cast(Any, SimpleNamespace(nodes=self))), info(life))
 
 
 @pytest.mark.asyncio

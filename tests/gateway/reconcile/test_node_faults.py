@@ -15,7 +15,7 @@ from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile import membership, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.kernel.runs.follow import describe
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState
@@ -27,31 +27,31 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
 
 
-async def _look(broker: Broker, condition: Callable[[], object]) -> None:
+async def _look(service: GatewayService, condition: Callable[[], object]) -> None:
     """As the gateway every few seconds."""
     async with asyncio.timeout(30):
         while not condition():
-            await membership.refresh(broker)
-            broker.lifecycle.queue.serve()
+            await membership.refresh(service)
+            service.lifecycle.queue.serve()
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.asyncio
 async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) -> None:
     bed.settings["node_grace_s"] = 3600.0
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
         bed.agents["b"].silent = True
-        await _look(broker, lambda: record.view.reason)
+        await _look(service, lambda: record.view.reason)
         assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe(record.view)
-        waits = await bed.submitted(broker, 2)
+        waits = await bed.submitted(service, 2)
         assert (
             waits.view.reason == "next in the queue: the node host-b does not answer, or its agent is being restarted"
         )
         bed.agents["b"].silent = False
-        await _look(broker, lambda: not record.view.reason)
+        await _look(service, lambda: not record.view.reason)
         assert record.state is RunState.RUNNING
-        bed.end(broker, record)
+        bed.end(service, record)
         await until(lambda: record.state is RunState.SUCCEEDED and waits.lease is not None)
 
 
@@ -111,9 +111,9 @@ async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(
 _GANG = ResourceAsk(gpus=2, ranks=2, nodes=2)
 
 
-async def _starting(bed: BrokerBed, broker: Broker) -> RunRecord:
+async def _starting(bed: BrokerBed, service: GatewayService) -> RunRecord:
     """A gang that both nodes have accepted, and that has not begun."""
-    record = await bed.submitted(broker, ask=_GANG)
+    record = await bed.submitted(service, ask=_GANG)
     await until(lambda: record.accepted)
     return record
 
@@ -151,14 +151,14 @@ async def _is_judged(bed: BrokerBed, record: RunRecord, begun: bool) -> None:
 
 @pytest.mark.asyncio
 async def test_a_gang_that_its_leader_has_forgotten_begins_anew_and_not_for_ever(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        record = await _starting(bed, broker)
+    async with bed.life() as service:
+        record = await _starting(bed, service)
         for number in range(1, 4):
             bed.agents[record.lease.slots[0].node].phases.clear()
-            await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+            await service.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
             await until(lambda n=number: record.put_back == n and record.accepted)
         bed.agents[record.lease.slots[0].node].phases.clear()
-        await broker.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
+        await service.lifecycle.on_unbegun(record, "ranks on host-b ended before the gang began")
         await until(lambda: record.state is RunState.LOST and not bed.ray.groups)
         assert record.view.reason == "ranks on host-b ended before the gang began"
 
@@ -166,11 +166,11 @@ async def test_a_gang_that_its_leader_has_forgotten_begins_anew_and_not_for_ever
 @pytest.mark.asyncio
 async def test_a_leader_hears_that_a_lending_agent_died(bed: BrokerBed) -> None:
     """What it lent may not have reached the leader yet, so that no line's end tells it."""
-    async with bed.life() as broker:
-        record = await _starting(bed, broker)
+    async with bed.life() as service:
+        record = await _starting(bed, service)
         leader, lender = (bed.agents[slot.node] for slot in record.lease.slots)
         bed.next_agent(lender.node)
-        await _look(broker, lambda: leader.lost_members)
+        await _look(service, lambda: leader.lost_members)
         assert leader.lost_members == [(record.run, lender.node)]
 
 
@@ -192,14 +192,14 @@ async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
     bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
         bed.agents["b"].silent = True
-        await _look(broker, lambda: record.view.reason)
-        await broker.lifecycle.cancel(record, "■, twice", kill=True)
+        await _look(service, lambda: record.view.reason)
+        await service.lifecycle.cancel(record, "■, twice", kill=True)
         assert bed.agents["b"].killed == []
         bed.agents["b"].silent = False
-        await _look(broker, lambda: bed.agents["b"].killed == [record.run])
+        await _look(service, lambda: bed.agents["b"].killed == [record.run])
 
 
 @pytest.mark.asyncio
@@ -208,32 +208,32 @@ async def test_a_node_that_loses_its_power_is_given_up_after_the_grace_and_ends_
 ) -> None:
     """Ray takes it for alive all the while. Who waits for it steps aside."""
     bed.settings["node_grace_s"] = 0.3
-    async with bed.life() as broker:
-        record, waits = await bed.running(broker, 4), await bed.submitted(broker, 3)
-        behind = await bed.submitted(broker, 1, ask=ResourceAsk(gpus=0))
+    async with bed.life() as service:
+        record, waits = await bed.running(service, 4), await bed.submitted(service, 3)
+        behind = await bed.submitted(service, 1, ask=ResourceAsk(gpus=0))
         bed.agents["b"].silent = True
-        await _look(broker, lambda: record.state is RunState.LOST)
+        await _look(service, lambda: record.state is RunState.LOST)
         assert record.view.reason == "the node host-b has not answered for 0.3 s"
-        assert broker.leases.of_run(record.run) is None
-        await _look(broker, lambda: waits.view.reason.startswith("others go first"))
+        assert service.leases.of_run(record.run) is None
+        await _look(service, lambda: waits.view.reason.startswith("others go first"))
         assert behind.lease is not None
         bed.agents["b"].silent = False
         assert record.run in bed.agents["b"].phases  # it went on there
-        await _look(broker, lambda: waits.lease is not None)
+        await _look(service, lambda: waits.lease is not None)
         assert bed.agents["b"].killed == [record.run]
 
 
 @pytest.mark.asyncio
 async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        first, record = await bed.running(broker, 1), await bed.running(broker, 4)
-        large = await bed.submitted(broker, 4)
-        small = await bed.submitted(broker, 1)
+    async with bed.life() as service:
+        first, record = await bed.running(service, 1), await bed.running(service, 4)
+        large = await bed.submitted(service, 4)
+        small = await bed.submitted(service, 1)
         assert (large.view.position, small.view.position) == (1, 2)
         bed.ray.dead.add("b")
         bed.agents["b"].silent = True
-        await _look(broker, lambda: record.state is RunState.LOST and small.view.position == 1)
-        bed.end(broker, first)
+        await _look(service, lambda: record.state is RunState.LOST and small.view.position == 1)
+        bed.end(service, first)
         await until(lambda: small.lease is not None)
         assert small.lease.slots[0].node == "a"
         assert large.view.reason.startswith("others go first until a node that fits is up: asks for 4 GPUs")
@@ -241,12 +241,12 @@ async def test_a_node_dies_with_a_queue_behind_it(bed: BrokerBed) -> None:
 
 @pytest.mark.asyncio
 async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
+    async with bed.life() as service:
         bed.agents["b"].trouble = "the store /team is not there: is it mounted?"
-        await _look(broker, lambda: broker.problems())
-        assert broker.problems() == ["host-b: the store /team is not there: is it mounted?"]
-        large, small = await bed.submitted(broker, 4), await bed.running(broker, 1)
+        await _look(service, lambda: service.problems())
+        assert service.problems() == ["host-b: the store /team is not there: is it mounted?"]
+        large, small = await bed.submitted(service, 4), await bed.running(service, 1)
         assert small.lease.slots[0].node == "a"
         assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
         bed.agents["b"].trouble = ""
-        await _look(broker, lambda: large.lease is not None)
+        await _look(service, lambda: large.lease is not None)

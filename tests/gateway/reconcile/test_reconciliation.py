@@ -11,7 +11,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.reconciliation import Reconciliation
-from jupyter_gpu_release.gateway.service import Broker
+from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.scheduling.snapshot import Slot
 
@@ -23,8 +23,8 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
     return made
 
 
-async def _reconcile(broker: Broker, condition: Any) -> None:
-    reconciliation = Reconciliation(broker)
+async def _reconcile(service: GatewayService, condition: Any) -> None:
+    reconciliation = Reconciliation(service)
     async with asyncio.timeout(30):
         while not condition():
             await reconciliation.look()
@@ -33,46 +33,46 @@ async def _reconcile(broker: Broker, condition: Any) -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_in_order_is_left_alone(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
-    async with bed.life() as broker:
-        record, waits = await bed.running(broker, 3), await bed.submitted(broker, 2)
+    async with bed.life() as service:
+        record, waits = await bed.running(service, 3), await bed.submitted(service, 2)
         looks = iter(range(60))
-        await _reconcile(broker, lambda: next(looks, None) is None)
+        await _reconcile(service, lambda: next(looks, None) is None)
         assert (record.state, waits.state) == (RunState.RUNNING, RunState.QUEUED)
         assert "reconciliation" not in caplog.text
 
 
 @pytest.mark.asyncio
 async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
-    async with bed.life() as broker:
-        lease = broker.leases.add(Lease("jgr-test-nobody", "20260101-000000-00000000", (Slot("a", 4),)))
-        broker.ray_leases.begin(lease, "/tmp")
-        await broker.ray_leases.finish(lease)
-        waits = await bed.submitted(broker)
-        await _reconcile(broker, lambda: waits.lease is not None)
+    async with bed.life() as service:
+        lease = service.leases.add(Lease("jgr-test-nobody", "20260101-000000-00000000", (Slot("a", 4),)))
+        service.ray_leases.begin(lease, "/tmp")
+        await service.ray_leases.finish(lease)
+        waits = await bed.submitted(service)
+        await _reconcile(service, lambda: waits.lease is not None)
         assert lease.state is LeaseState.GONE
         assert "lease jgr-test-nobody has no living run" in caplog.text
 
 
 @pytest.mark.asyncio
 async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
         with monkeypatch.context() as patch:
-            patch.setattr(broker.warm, "keep", lambda *_: 1 / 0)
-            bed.end(broker, record)
+            patch.setattr(service.warm, "keep", lambda *_: 1 / 0)
+            bed.end(service, record)
             await until(lambda: record.releasing is not None and record.releasing.done())
         assert record.state is RunState.RELEASING
-        await _reconcile(broker, lambda: record.state is RunState.SUCCEEDED and not broker.leases.all())
+        await _reconcile(service, lambda: record.state is RunState.SUCCEEDED and not service.leases.all())
         assert not bed.ray.groups
 
 
 @pytest.mark.asyncio
 async def test_an_end_that_nobody_was_told_of_is_taken_in_but_not_ahead_of_its_own_word(bed: BrokerBed) -> None:
     """The word may be on its way, behind the run's last output."""
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
         bed.agents["a"].phases[record.run] = "ended"
-        reconciliation = Reconciliation(broker)
+        reconciliation = Reconciliation(service)
         for _ in range(2 * 5 - 1):
             await reconciliation.look()
         assert record.state is RunState.RUNNING
@@ -82,21 +82,21 @@ async def test_an_end_that_nobody_was_told_of_is_taken_in_but_not_ahead_of_its_o
 
 @pytest.mark.asyncio
 async def test_a_run_that_its_node_does_not_know_is_lost(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        record = await bed.running(broker, 4)
+    async with bed.life() as service:
+        record = await bed.running(service, 4)
         bed.agents["a"].phases.clear()
-        await _reconcile(broker, lambda: record.state is RunState.LOST and not bed.ray.groups)
+        await _reconcile(service, lambda: record.state is RunState.LOST and not bed.ray.groups)
         assert "knows nothing of it any more" in record.view.reason
 
 
 @pytest.mark.asyncio
 async def test_a_process_of_a_run_that_is_over_and_a_group_of_nobody_go(bed: BrokerBed) -> None:
-    async with bed.life() as broker:
-        record = await bed.running(broker)
-        await broker.lifecycle.lose(record, "as if its node had been away")
+    async with bed.life() as service:
+        record = await bed.running(service)
+        await service.lifecycle.lose(record, "as if its node had been away")
         stranger = bed.ray._placement_group(
             [{"GPU": 2.0}], name="jgr-test-stranger", bundle_label_selector=[{"ray.io/node-id": "a"}]
         )
-        await _reconcile(broker, lambda: bed.agents["a"].killed and not bed.ray.groups)
+        await _reconcile(service, lambda: bed.agents["a"].killed and not bed.ray.groups)
         assert bed.agents["a"].killed == [record.run]
         assert stranger.name not in bed.ray.names()

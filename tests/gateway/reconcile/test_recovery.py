@@ -212,7 +212,7 @@ def test_deploying_to_nobody(broken: GatewayBed) -> None:
     answer = broken.deploy()
     assert not answer.ok
     assert "cannot connect to the Ray cluster 127.0.0.1:1" in answer.message
-    assert answer.mend
+    assert answer.hint
 
 
 def test_deploying_with_a_wrong_ray_token(broken: GatewayBed, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_deploying_with_a_wrong_ray_token(broken: GatewayBed, tmp_path: Path) ->
     answer = broken.deploy(RAY_AUTH_TOKEN_PATH=str(tmp_path / "wrong"), RAY_NUM_REDIS_GET_RETRIES="2")
     assert (answer.ok, answer.code) == (False, "cluster")
     assert "does not let us in" in answer.message
-    assert "RAY_AUTH_TOKEN_PATH" in answer.mend
+    assert "RAY_AUTH_TOKEN_PATH" in answer.hint
 
 
 def test_deploying_to_a_cluster_of_somebody_else_checks_its_nodes(broken: GatewayBed) -> None:

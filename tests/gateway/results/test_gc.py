@@ -44,18 +44,18 @@ def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
     run = bed.add(1)
 
     async def go() -> None:
-        async with bed.broker() as broker:
-            await broker.collector.collect(OLD)
-        async with bed.broker() as broker:
-            view = broker.runs.find(run).view
+        async with bed.service() as service:
+            await service.collector.collect(OLD)
+        async with bed.service() as service:
+            view = service.runs.find(run).view
             assert (view.collected_because, view.state) == ("not used for 50 days", "succeeded")
             assert view.collected_at > time.time() - 60
             assert [value.name for value in view.outcome.results] == ["x"]
-            assert not broker.manifests.has_values(run, view.outcome)  # so nothing reuses them
+            assert not service.manifests.has_values(run, view.outcome)  # so nothing reuses them
             with pytest.raises(StoreError, match=rf"results of run {run} were removed .*not used for 50 days"):
                 open_graph(bed.paths(1).folder / view.outcome.values.file, view.outcome.values.digest)
             with pytest.raises(ConflictError, match="were removed already: not used for 50 days"):
-                await broker.pin(Caller("ann"), run, pinned=True)
+                await service.pin(Caller("ann"), run, pinned=True)
 
     asyncio.run(go())
 
@@ -66,9 +66,9 @@ def test_a_pin_is_in_the_manifest(bed: StoreBed, pinned: bool) -> None:
     before = read_manifest(bed.paths(1))
 
     async def go() -> None:
-        async with bed.broker() as broker:
-            await broker.pin(Caller("ann"), run, pinned=pinned)
-            await broker.manifests.flush()
+        async with bed.service() as service:
+            await service.pin(Caller("ann"), run, pinned=pinned)
+            await service.manifests.flush()
 
     asyncio.run(go())
     assert read_manifest(bed.paths(1)) == before | {"pinned": pinned}
@@ -102,16 +102,16 @@ def test_pinned_live_and_held_runs_stay(bed: StoreBed) -> None:
     held, free = bed.add(4), bed.add(5)
 
     async def go() -> tuple[GcDocument, GcDocument]:
-        async with bed.broker() as broker:
+        async with bed.service() as service:
             for name in ("a kernel", "another"):
-                broker.sessions._sessions[name] = Session(name, "ann")
-            broker.keeping.hold("another", held)
-        async with bed.broker() as broker:  # holds survive the gateway's death
+                service.sessions._sessions[name] = Session(name, "ann")
+            service.keeping.hold("another", held)
+        async with bed.service() as service:  # holds survive the gateway's death
             for name in ("a kernel", "another"):
-                broker.sessions._sessions[name] = Session(name, "ann")
-            first = await broker.collector.collect(OLD)
-            broker.sessions._sessions.clear()
-            second = await broker.collector.collect(RetentionPolicy(keep=1))
+                service.sessions._sessions[name] = Session(name, "ann")
+            first = await service.collector.collect(OLD)
+            service.sessions._sessions.clear()
+            second = await service.collector.collect(RetentionPolicy(keep=1))
         return first, second
 
     first, second = asyncio.run(go())
@@ -124,16 +124,16 @@ def test_who_attaches_while_it_is_decided_keeps_the_results(bed: StoreBed) -> No
     first, second = bed.add(1), bed.add(2)
 
     async def go() -> GcDocument:
-        async with bed.broker() as broker:
-            broker.sessions._sessions["s"] = Session("s", "ann")
-            removing = broker.collector._remove
+        async with bed.service() as service:
+            service.sessions._sessions["s"] = Session("s", "ann")
+            removing = service.collector._remove
 
             async def attach_meanwhile(removal: object, work: object) -> None:
-                broker.keeping.hold("s", second)
+                service.keeping.hold("s", second)
                 await removing(removal, work)
 
-            broker.collector._remove = attach_meanwhile
-            return await broker.collector.collect(OLD)
+            service.collector._remove = attach_meanwhile
+            return await service.collector.collect(OLD)
 
     assert gone(asyncio.run(go())) == [first]
     assert is_whole(bed, 2)
@@ -160,13 +160,13 @@ def test_blobs_of_a_run_that_has_been_saving_for_days_stay(bed: StoreBed) -> Non
     bed.age_blobs(days=2.5)  # put half a day after its save began
 
     async def go() -> tuple[int, int]:
-        async with bed.broker() as broker:
+        async with bed.service() as service:
             from jupyter_gpu_release.gateway.db import database
 
-            with broker.engine.connect() as connection:
+            with service.engine.connect() as connection:
                 for stored in database.live_runs(connection):
-                    broker.runs.adopt(stored)
-            saving = await broker.collector.collect(RetentionPolicy())
+                    service.runs.adopt(stored)
+            saving = await service.collector.collect(RetentionPolicy())
         over = await bed.collect(RetentionPolicy())
         return saving.blobs, over.blobs
 
@@ -205,18 +205,18 @@ def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
     run = bed.add(1, blob("a"))
 
     async def go() -> None:
-        async with bed.broker() as broker:
+        async with bed.service() as service:
 
             def killed(*_: object) -> None:
                 raise SystemExit("killed")
 
-            broker.collector._trash.take_results = killed
+            service.collector._trash.take_results = killed
             with pytest.raises(SystemExit):
-                await broker.collector.collect(OLD)
+                await service.collector.collect(OLD)
         assert bed.paths(1).values.exists()
-        async with bed.broker() as broker:
-            assert broker.runs.find(run).view.collected_because  # marked: nobody looks for it any more
-            await broker.collector.tidy(RetentionPolicy())
+        async with bed.service() as service:
+            assert service.runs.find(run).view.collected_because  # marked: nobody looks for it any more
+            await service.collector.tidy(RetentionPolicy())
         assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
 
     asyncio.run(go())

@@ -60,15 +60,15 @@ def test_a_run_that_cannot_be_moved_is_named_and_the_others_go(bed: StoreBed) ->
     real = Trash.take_results
 
     async def go() -> GcDocument:
-        async with bed.broker() as broker:
+        async with bed.service() as service:
 
             def refuse(run: str, reason: str, now_s: float) -> None:
                 if run == run_id(1):
                     raise StoreError(f"cannot move {bed.paths(1).values} away: Operation not permitted")
-                real(broker.collector._trash, run, reason, now_s)
+                real(service.collector._trash, run, reason, now_s)
 
-            broker.collector._trash.take_results = refuse
-            return await broker.collector.collect(OLD)
+            service.collector._trash.take_results = refuse
+            return await service.collector.collect(OLD)
 
     document = asyncio.run(go())
     assert os.listdir(bed.paths(2).folder) == ["manifest.json"]

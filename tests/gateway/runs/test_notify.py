@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from jupyter_gpu_release.gateway.db.database import find_run, open_ledger
-from jupyter_gpu_release.gateway.db.writer import Journal
+from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.runs.table import RunTable
@@ -47,7 +47,7 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
         stored.append((found.view.state, found.view.position, found.view.reason))
 
     async def moves() -> None:
-        journal = Journal(engine)
+        journal = LedgerWriter(engine)
         runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()))
         record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
         runs.add(record)

@@ -16,7 +16,7 @@ def test_variables_are_put_in():
 def test_a_variable_that_is_not_there_is_named(value: str):
     with pytest.raises(OptionError, match="there is no variable nosuch") as caught:
         expanded({"gpus": [value]}, {"n": 2})
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 def test_free_text_keeps_its_braces():

@@ -11,7 +11,7 @@ from jupyter_gpu_release.client.home import Connection
 from jupyter_gpu_release.kernel.magics.estimate import missing_packages, outlook, sent_table
 from jupyter_gpu_release.protocol.rest import GatewayFacts, GpuCounts, QueueRow, StatusDocument
 from jupyter_gpu_release.protocol.runs import ResourceAsk, ValueInfo
-from jupyter_gpu_release.submission.capture import Prepared
+from jupyter_gpu_release.submission.capture import CapturedInputs
 
 
 def cluster(*, free: int, waiting: list[QueueRow] | None = None) -> StatusDocument:
@@ -69,7 +69,7 @@ def test_what_other_clusters_have_is_not_known():
 
 
 def test_what_would_be_sent():
-    prepared = Prepared(
+    prepared = CapturedInputs(
         sent=[ValueInfo("a", "int", 28), ValueInfo("X", "ndarray", 3 << 20)],
         total_bytes=(3 << 20) + 28,
         reevaluate={"device": "'cuda'"},
@@ -78,4 +78,4 @@ def test_what_would_be_sent():
     table = sent_table(prepared)
     assert table.title == "To be sent: 3.0 MiB through the store"
     assert [row[0] for row in table.rows] == ["X", "a", "device", "api_key"]
-    assert sent_table(Prepared()).title == "No names would be sent"
+    assert sent_table(CapturedInputs()).title == "No names would be sent"

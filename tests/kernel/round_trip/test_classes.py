@@ -8,7 +8,7 @@ import dataclasses
 from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 # ----------------------------------------------------------------------------------------- classes
 CLASSES = """
@@ -319,7 +319,7 @@ def test_names_that_rebuilding_reads_are_bound_no_longer_than_it_takes(nb: Noteb
     nb.cell(REBUILT_BY_THEMSELVES)
     stream, buffers = nb.ok("a.x = 2\nSCALE = 4\nCALLS.append(0)").graph
     names: dict[str, object] = {"SCALE": 1}
-    loaded = codec.load(stream, buffers, Realm(names, at_home=True))
+    loaded = codec.load(stream, buffers, NamespaceInfo(names, at_home=True))
     assert loaded.values["a"].y == 8
     assert names["SCALE"] == 1
     assert "CALLS" not in names

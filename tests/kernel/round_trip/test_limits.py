@@ -74,8 +74,8 @@ def test_what_cannot_be_sent_is_named_before_queueing(
         nb.collect(body)
     assert path in caught.value.message
     assert reason in caught.value.message
-    assert "inside the cell" in caught.value.mend
-    assert "--skip" in caught.value.mend
+    assert "inside the cell" in caught.value.hint
+    assert "--skip" in caught.value.hint
     for name in ("f", "s"):
         getattr(nb.ns.get(name), "close", lambda: None)()
 

@@ -24,7 +24,7 @@ from jupyter_gpu_release.node.rank import environment
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
 from jupyter_gpu_release.protocol.node import StartOrder
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 UntilTrue = Callable[[Callable[[], object], str], None]
 #: says that it is being loaded, and waits for a word
@@ -51,7 +51,7 @@ class _Slow:
 def test_a_cell_whose_processes_are_killed_before_it_begins_begins_anew(
     node: Node, until: UntilTrue, tmp_path: Path, victim: str
 ) -> None:
-    dump = codec.dump({"slow": _Slow(tmp_path)}, Realm(types.ModuleType("__main__").__dict__, at_home=True))
+    dump = codec.dump({"slow": _Slow(tmp_path)}, NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True))
     run = node.start("print(slow)", gpus=1, inputs=Graph(stream=dump.stream))
     until(lambda: list(tmp_path.iterdir()), "a rank that loads")
     for pid in _pairs(node).values() if victim == "supervisor" else [_server(node)]:
@@ -197,8 +197,8 @@ def test_ranks_on_several_nodes_talk_where_the_others_reach_them(monkeypatch: py
     )
     go = Go(["0"], {"MASTER_ADDR": address}, nodes=2)
     monkeypatch.setenv("MASTER_ADDR", "")
-    environment.take_seat(go, CellPayload(source=""))
+    environment.set_rank_variables(go, CellPayload(source=""))
     assert os.environ["GLOO_SOCKET_IFNAME"] == os.environ["NCCL_SOCKET_IFNAME"] == interface
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
-    environment.take_seat(go, CellPayload(source=""))
+    environment.set_rank_variables(go, CellPayload(source=""))
     assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"

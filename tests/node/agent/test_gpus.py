@@ -75,9 +75,9 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     code = """
     import asyncio, time
     from jupyter_gpu_release.protocol.node import StartOrder
-    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.host.gpu_reader import GpuReader
     from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-    cards = CardReader(nvml)
+    cards = GpuReader(nvml)
     meter = UseMeter(cards)
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
     meter.begin(order)
@@ -100,7 +100,7 @@ def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(as
     code = """
     import asyncio, subprocess
     from jupyter_gpu_release.protocol.node import StartOrder
-    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.host.gpu_reader import GpuReader
     from jupyter_gpu_release.node.agent import gpu_use
     child = subprocess.Popen(["true"])
     child.wait()
@@ -115,7 +115,7 @@ def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(as
     async def left_after(*holders, limit_s=3600.0, then=None):
         gpu_use.CLEAR_S = limit_s
         show(0)
-        cards = CardReader(nvml)
+        cards = GpuReader(nvml)
         meter = gpu_use.UseMeter(cards)
         order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
         meter.begin(order)
@@ -149,9 +149,9 @@ def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
     code = """
     import asyncio
     from jupyter_gpu_release.protocol.node import StartOrder
-    from jupyter_gpu_release.host.gpu_reader import CardReader
+    from jupyter_gpu_release.host.gpu_reader import GpuReader
     from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-    cards = CardReader(nvml)
+    cards = GpuReader(nvml)
     meter = UseMeter(cards)
     known = len(cards.ask().result())
     text = state.read_text()

@@ -14,7 +14,7 @@ from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.supervisor import stall_watch
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 UntilTrue = Callable[[Callable[[], object], str], None]
 
@@ -62,7 +62,7 @@ def test_a_rank_that_does_nothing_with_its_gpus_ends(
 
 def test_a_rank_that_loads_slowly_may_take_its_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stall_watch, "STALL_S", 0.5)
-    realm = Realm(types.ModuleType("__main__").__dict__, at_home=True)
+    realm = NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True)
     dump = codec.dump({"slow": _Slow()}, realm)
     run = node.run("print(slow.begun)", gpus=1, inputs=Graph(stream=dump.stream))
     assert (run.outcome.error, run.text()) == (None, "True\n")

@@ -15,11 +15,11 @@ import pytest
 from node_bed import Node, Run, is_running
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.host.gpu_reader import CardReader
+from jupyter_gpu_release.host.gpu_reader import GpuReader
 from jupyter_gpu_release.host.gpus import Nvml
 from jupyter_gpu_release.node.agent.fork_servers import ForkServer
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-from jupyter_gpu_release.node.agent.remote_ranks import Lending, Loans
+from jupyter_gpu_release.node.agent.remote_ranks import RankForwarders, RemoteRankListener
 from jupyter_gpu_release.node.supervisor.pair import Pair
 from jupyter_gpu_release.protocol.node import GangOrder, JoinOrder, Member, StartOrder
 
@@ -46,16 +46,16 @@ class Lender:
     def __init__(self, node: Node, run: Run) -> None:
         self._node = node
         self._run = run.order.run
-        self.lead = Lending("127.0.0.1", lambda _: run.on_node)
+        self.lead = RemoteRankListener("127.0.0.1", lambda _: run.on_node)
         self._tasks: list[asyncio.Task[None]] = []
-        self.loans = Loans(node.servers, "127.0.0.1")
+        self.forwarders = RankForwarders(node.servers, "127.0.0.1")
 
     async def lend(self) -> None:
         address, port = await self.lead.listen()
-        loan = self.loans.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
-        assert loan is not None
-        loan.grant(["1"])
-        self._tasks.append(self._node.loop.create_task(self.loans.carry_out(self._run, loan)))
+        forwarder = self.forwarders.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
+        assert forwarder is not None
+        forwarder.grant(["1"])
+        self._tasks.append(self._node.loop.create_task(self.forwarders.carry_out(self._run, forwarder)))
 
 
 Begin = Callable[..., tuple[Run, Lender]]
@@ -111,7 +111,7 @@ def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
     assert "ended before the gang began" in run.on_node.unbegun
     assert (run.messages, run.on_node.outcome) == ([], None)
     assert not (node.marks / run.order.run).exists()
-    node.call(lender.loans.leave(run.order.run))
+    node.call(lender.forwarders.leave(run.order.run))
     until(lambda: all(process_control.is_gone(pair.pid) for pair in taken), "the ranks")
 
 
@@ -168,7 +168,7 @@ class Meter(UseMeter):
     """Of a driver that shows lent ranks for as long as a test likes."""
 
     def __init__(self) -> None:
-        super().__init__(CardReader(Nvml()))
+        super().__init__(GpuReader(Nvml()))
         self.asked, self.clear = threading.Event(), threading.Event()
         self.gpu_ids: list[str] | None = None
 
@@ -186,10 +186,10 @@ def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left
 ) -> None:
     meter = Meter()
     run, lender = begin()
-    lender.loans = Loans(node.servers, "127.0.0.1", meter)
+    lender.forwarders = RankForwarders(node.servers, "127.0.0.1", meter)
     node.call(lender.lend())
     assert run.wait().status == "ok"
-    left = asyncio.run_coroutine_threadsafe(lender.loans.leave(run.order.run), node.loop)
+    left = asyncio.run_coroutine_threadsafe(lender.forwarders.leave(run.order.run), node.loop)
     until(meter.asked.is_set, "the question")
     assert meter.gpu_ids == ["1"]
     assert not left.done()
@@ -210,7 +210,7 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
             await asyncio.sleep(0)
         for _ in range(20):  # the line's end is noticed, and the rank is being ended
             await asyncio.sleep(0)
-        await lender.loans.leave(run.order.run)
+        await lender.forwarders.leave(run.order.run)
         return process_control.is_gone(lent)
 
     assert node.call(kill_and_leave())

@@ -8,27 +8,27 @@ from itertools import count
 
 import pytest
 
-from jupyter_gpu_release.node.agent.gang_plan import merge, seats_of, stolen_port
-from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, Gang, Seat, environment
+from jupyter_gpu_release.node.agent.gang_plan import merge, rank_specs_of, stolen_port
+from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, GangLayout, RankSpec, environment
 from jupyter_gpu_release.node.ipc.frames import died_outcome
 from jupyter_gpu_release.protocol.node import GangOrder, Member, StartOrder
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
 
 
-def _gang(ranks: int, *, members: int = 0, ps: int = 0, evaluator: bool = False) -> Gang:
+def _gang(ranks: int, *, members: int = 0, ps: int = 0, evaluator: bool = False) -> GangLayout:
     """``ranks`` on each node; each seat with a port of its own, each node with an address of its own."""
     others = [Member(f"node{number}", f"host{number}", ranks) for number in range(1, members + 1)]
     order = StartOrder(
         run="r", payload=b"", folder="", ranks=ranks, gang=GangOrder(members=others, ps=ps, evaluator=evaluator)
     )
     ports = count(5000)
-    seats = [replace(seat, address=f"10.0.0.{seat.node}", port=next(ports)) for seat in seats_of(order, "host0")]
-    return Gang(seats, master_port=4000)
+    specs = [replace(spec, address=f"10.0.0.{spec.node}", port=next(ports)) for spec in rank_specs_of(order, "host0")]
+    return GangLayout(specs, master_port=4000)
 
 
-def _as_tensorflow(seat: Seat, gang: Gang) -> tuple[dict[str, list[str]], str, int]:
+def _as_tensorflow(spec: RankSpec, gang: GangLayout) -> tuple[dict[str, list[str]], str, int]:
     """The cluster and the place in it, as ``TFConfigClusterResolver`` takes them from the environment."""
-    config = json.loads(environment(gang, seat)["TF_CONFIG"])
+    config = json.loads(environment(gang, spec)["TF_CONFIG"])
     assert set(config) == {"cluster", "task"}
     return config["cluster"], config["task"]["type"], config["task"]["index"]
 
@@ -49,31 +49,31 @@ def test_tensorflow_finds_one_cluster_and_each_process_its_own_address(
 ) -> None:
     gang = _gang(ranks, members=members, ps=ps, evaluator=evaluator)
     more = {"worker": layout.get("worker", 0) + ranks * members} if members else {}
-    found = [_as_tensorflow(seat, gang) for seat in gang.seats]
+    found = [_as_tensorflow(spec, gang) for spec in gang.specs]
     cluster = found[0][0]
     assert all(config[0] == cluster for config in found)
     assert {kind: len(addresses) for kind, addresses in cluster.items()} == {**layout, **more}
     tasks = [(kind, index) for _, kind, index in found]
-    assert len(set(tasks)) == len(gang.seats)
-    for seat, (kind, index) in zip(gang.seats, tasks, strict=True):
-        if seat.role == EVALUATOR:  # told of the cluster, and no part of it
+    assert len(set(tasks)) == len(gang.specs)
+    for spec, (kind, index) in zip(gang.specs, tasks, strict=True):
+        if spec.role == EVALUATOR:  # told of the cluster, and no part of it
             assert (kind, index, kind in cluster) == ("evaluator", 0, False)
         else:
-            assert cluster[kind][index] == f"{seat.address}:{seat.port}"
+            assert cluster[kind][index] == f"{spec.address}:{spec.port}"
     assert tasks[0] == (("chief" if "chief" in cluster else "worker"), 0)  # rank 0's names come back
 
 
 @pytest.mark.parametrize(("ps", "evaluator"), [(0, False), (2, True)])
 def test_torch_and_jax_count_ranks_only(ps: int, evaluator: bool) -> None:
     gang = _gang(2, members=1, ps=ps, evaluator=evaluator)
-    for seat in gang.seats:
-        found = environment(gang, seat)
-        if seat.role != RANK:
+    for spec in gang.specs:
+        found = environment(gang, spec)
+        if spec.role != RANK:
             assert set(found) == {"TF_CONFIG"}
             continue
         assert (found["WORLD_SIZE"], found["JAX_NUM_PROCESSES"], found["LOCAL_WORLD_SIZE"]) == ("4", "4", "2")
-        assert found["RANK"] == found["JAX_PROCESS_ID"] == str(seat.index)
-        assert (found["LOCAL_RANK"], found["GROUP_RANK"]) == (str(seat.index % 2), str(seat.index // 2))
+        assert found["RANK"] == found["JAX_PROCESS_ID"] == str(spec.index)
+        assert (found["LOCAL_RANK"], found["GROUP_RANK"]) == (str(spec.index % 2), str(spec.index // 2))
         assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.0.0.0", "4000")
         assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.0:5000"
 
@@ -82,15 +82,15 @@ def test_torch_and_jax_count_ranks_only(ps: int, evaluator: bool) -> None:
 def test_no_rank_is_to_blame_for_a_timeout_that_ended_all(first: str) -> None:
     stopped = ErrorInfo("KeyboardInterrupt", "", traceback=["in the cell"])
     late = Outcome(status="timeout", error=stopped, ended_s=1.0)
-    merged = merge({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).seats)
+    merged = merge({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).specs)
     assert (merged.status, merged.error, merged.notes) == ("timeout", stopped, [])
-    alone = merge({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).seats)
+    alone = merge({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).specs)
     assert (alone.status, alone.notes) == ("timeout", ["rank 1 of 2 still ran"])
 
 
 def test_a_cell_of_one_process_is_told_nothing() -> None:
     gang = _gang(1)
-    assert environment(gang, gang.seats[0]) == {}
+    assert environment(gang, gang.specs[0]) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_a_cell_of_one_process_is_told_nothing() -> None:
 )
 def test_a_stolen_port_of_another_node_is_known_from_the_error(text: str, words: str) -> None:
     gang = _gang(2, members=1)
-    notes = stolen_port(died_outcome("error", "OSError", text), gang.seats, gang.master_port, ()).notes
+    notes = stolen_port(died_outcome("error", "OSError", text), gang.specs, gang.master_port, ()).notes
     assert [(words in note, "something on host1 listens" in note) for note in notes] == [(True, True)] * bool(words)

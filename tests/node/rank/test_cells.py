@@ -140,7 +140,7 @@ def test_a_greedy_cell_dies_alone_with_a_clear_message(node: Node) -> None:
     outcome = node.run("x = bytearray(1 << 30)\nimport time; time.sleep(1000)", memory_bytes=256 << 20).outcome
     assert outcome.status == "memory"
     assert outcome.error is not None
-    assert "--memory" in outcome.error.mend
+    assert "--memory" in outcome.error.hint
     go.touch()
     assert bystander.wait().status == "ok"
     assert bystander.text() == "well\n"

@@ -17,7 +17,7 @@ from jupyter_gpu_release.protocol.fetch import FETCH, Answer, Fetch
 from jupyter_gpu_release.protocol.node import RunAsks
 from jupyter_gpu_release.protocol.wire import encode
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 _HELD = {"big": 80 << 20, "other": 90 << 20}
 
@@ -44,7 +44,7 @@ class Kernel:
     def _made(self, question: Fetch) -> Answer:
         if isinstance(given := self.values[question.name], Answer):
             return given
-        dump = codec.dump({question.name: self.values[question.name]}, Realm({}, at_home=True))
+        dump = codec.dump({question.name: self.values[question.name]}, NamespaceInfo({}, at_home=True))
         graph = Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers])
         return Answer(question.ask, graph, first=1000)
 
@@ -109,7 +109,7 @@ def test_asked_for_in_any_way_it_comes(node: Node, expression: str) -> None:
 
 
 def test_a_module_that_is_imported_when_it_is_used_asks_for_nothing(node: Node) -> None:
-    dump = codec.dump({}, Realm({}, at_home=True), rest=lambda: {"later": wave}, rest_bytes=1 << 20)
+    dump = codec.dump({}, NamespaceInfo({}, at_home=True), rest=lambda: {"later": wave}, rest_bytes=1 << 20)
     inputs = Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers])
     run = start(node, "print(later.__name__, later.Error.__name__)", inputs=inputs)
     with answering(run) as kernel:
@@ -140,7 +140,7 @@ def test_what_only_looks_asks_for_nothing_and_a_plain_cell_would_see_the_same(no
     assert kernel.asked == []
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], Realm({}, at_home=True))
+    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
     assert set(home.facts["deleted"]) == {"big", "other"}
     assert "big" not in home.values
 
@@ -153,7 +153,7 @@ def test_what_is_fetched_is_an_input(node: Node) -> None:
         assert run.wait().status == "ok", run.outcome.error
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], Realm({}, at_home=True))
+    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
     assert home.values["big"] == [{"deep": 2}]
     assert home.facts["inplace"] == ["big"]
     assert home.facts["deleted"] == ["other"]
@@ -194,7 +194,7 @@ def test_an_interrupt_while_it_waits_ends_the_cell(node: Node) -> None:
     assert run.text() == "left\n"
     values = run.outcome.values
     assert values is not None
-    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], Realm({}, at_home=True))
+    home = codec.load(values.stream, [bytearray(buffer) for buffer in values.buffers], NamespaceInfo({}, at_home=True))
     assert home.facts["deleted"] == []
 
 

@@ -13,16 +13,16 @@ import pytest
 from jupyter_gpu_release.node.ipc import frames
 from jupyter_gpu_release.node.ipc.frames import Kind, Output
 from jupyter_gpu_release.node.ipc.text_journal import TextJournal
-from jupyter_gpu_release.node.rank.output import Outlet, OutStream
+from jupyter_gpu_release.node.rank.output import OutputSender, OutStream
 from jupyter_gpu_release.protocol.wire import decode
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Outlet, socket.socket]]:
+def ends() -> Iterator[tuple[OutputSender, socket.socket]]:
     """An outlet that an interrupt struck between noting that it rings for its sender, and ringing."""
     ours, theirs = socket.socketpair()
     synced = os.eventfd(0)
-    outlet = Outlet(ours, TextJournal(), synced)
+    outlet = OutputSender(ours, TextJournal(), synced)
     outlet._rung, outlet._rung_at_s = True, 0.0
     theirs.settimeout(30)
     with ours, theirs:
@@ -36,14 +36,14 @@ def _text(sock: socket.socket) -> str:
     return "".join(chain.from_iterable(output.data["text"] for output in decode(body, list[Output])))
 
 
-def test_the_next_print_is_sent(ends: tuple[Outlet, socket.socket]) -> None:
+def test_the_next_print_is_sent(ends: tuple[OutputSender, socket.socket]) -> None:
     outlet, theirs = ends
     outlet._queue.append((0.0, "stdout", "before ", 0))
     OutStream(outlet, "stdout", 1).write("after")
     assert _text(theirs) == "before after"
 
 
-def test_the_end_of_the_cell_is_told(ends: tuple[Outlet, socket.socket]) -> None:
+def test_the_end_of_the_cell_is_told(ends: tuple[OutputSender, socket.socket]) -> None:
     outlet, theirs = ends
     outlet._rung_at_s = float("inf")  # as if it had rung a moment ago
     OutStream(outlet, "stdout", 1).write("text")
@@ -58,7 +58,7 @@ def test_the_end_of_the_cell_is_told(ends: tuple[Outlet, socket.socket]) -> None
 def test_an_order_that_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
     ours, theirs = socket.socketpair()
     synced = os.eventfd(0)
-    outlet = Outlet(ours, TextJournal(), synced)
+    outlet = OutputSender(ours, TextJournal(), synced)
     with ours, theirs:
         frames.send(theirs, Kind.STAY)
         waits = threading.Thread(target=outlet.sync)

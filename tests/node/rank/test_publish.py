@@ -13,10 +13,10 @@ import pytest
 from jupyter_gpu_release.client.publications import ReplacedError, value_of
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.protocol.events import Event, Publication, publication_of
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 IMPORT = "import jupyter_gpu_release as gpu_release\n"
-REALM = Realm({}, at_home=True)
+REALM = NamespaceInfo({}, at_home=True)
 
 
 def published(events: list[Event]) -> list[Publication]:

@@ -11,7 +11,7 @@ from node_bed import Node, Run
 
 from jupyter_gpu_release.protocol.cell import CellSource, Graph
 from jupyter_gpu_release.serialization import codec, exceptions
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 NAME = "/tmp/ipykernel_20706/1873216790.py"
 TEXT = "# helpers\ndef fails(x):\n    y = x + 1\n    raise ValueError(y)  # on purpose\n"
@@ -22,7 +22,7 @@ def sent() -> dict[str, Any]:
     """A function of an ordinary cell, on its way into a GPU cell."""
     home = types.ModuleType("__main__").__dict__
     exec(compile(TEXT, NAME, "exec"), home)
-    dump = codec.dump({"fails": home["fails"]}, Realm(home, at_home=True))
+    dump = codec.dump({"fails": home["fails"]}, NamespaceInfo(home, at_home=True))
     inputs = Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers])
     return {"inputs": inputs, "sources": [CellSource(NAME, 1, TEXT)]}
 

@@ -18,7 +18,7 @@ from node_bed import Node
 from vanishing_store import LARGE, SMALL, assert_whole, begin, failures_of, persister_of, waits_of
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.node.ipc.frames import KeepOrder, RankOrder
+from jupyter_gpu_release.node.ipc.frames import RankOrder, SpoolConfig
 from jupyter_gpu_release.node.results import persister
 from jupyter_gpu_release.protocol.node import RunPhase
 from jupyter_gpu_release.protocol.runs import Outcome
@@ -38,7 +38,7 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
 def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a busy machine the fork server looks at its orphans before the fork's first statement."""
     monkeypatch.setattr(persister, "_leave_the_rank", signal.pause)
-    order = RankOrder("20260101-000000-00000001", b"", str(tmp_path), keep=KeepOrder(str(tmp_path), ""))
+    order = RankOrder("20260101-000000-00000001", b"", str(tmp_path), keep=SpoolConfig(str(tmp_path), ""))
     pid = persister.fork_persister(order, Outcome("ok"), b"", [], 0)
     try:
         assert process_control.is_persister(pid)

@@ -12,15 +12,15 @@ import pytest
 
 from jupyter_gpu_release.errors import ClusterError, RankError
 from jupyter_gpu_release.node.gang.channel import RankChannel
-from jupyter_gpu_release.node.gang.rendezvous import Reply
+from jupyter_gpu_release.node.gang.rendezvous import CollectiveReply
 from jupyter_gpu_release.node.values.gather import Offer, Part, fetch, gather, pack_part
 from jupyter_gpu_release.protocol.wire import encode
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.layout import RunPaths
 
 _HERE = "127.0.0.1"
 _LARGE = np.arange(1 << 20)
-_REALM = Realm({}, at_home=True, has_gpu=False)
+_REALM = NamespaceInfo({}, at_home=True, has_gpu=False)
 
 
 def test_what_is_offered_is_fetched_whole_and_is_the_takers_own() -> None:
@@ -60,16 +60,16 @@ class _Line:
         self._part = part
         self._left = rounds
 
-    def meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> Reply:
+    def meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> CollectiveReply:
         self._left -= 1
         if self._left < 0:
             raise RankError("rank 1 has failed and does not come to gather()")
-        return Reply(0, parts=[encode(Part()), encode(self._part)])
+        return CollectiveReply(0, parts=[encode(Part()), encode(self._part)])
 
 
-@pytest.mark.parametrize(("rounds", "kind", "mend"), [(2, ClusterError, "all ports"), (1, RankError, "")])
+@pytest.mark.parametrize(("rounds", "kind", "hint"), [(2, ClusterError, "all ports"), (1, RankError, "")])
 def test_values_that_do_not_come_over_are_an_error_of_their_own_unless_their_rank_is_gone(
-    tmp_path: Any, rounds: int, kind: type[ClusterError | RankError], mend: str
+    tmp_path: Any, rounds: int, kind: type[ClusterError | RankError], hint: str
 ) -> None:
     """Then the run fails for that rank's reason."""
     paths = RunPaths(tmp_path)
@@ -78,7 +78,7 @@ def test_values_that_do_not_come_over_are_an_error_of_their_own_unless_their_ran
     names: dict[str, Any] = {"x": 1}
     with pytest.raises(kind, match=r"rank 1's values cannot be read from its memory: .*refused") as caught:
         gather(["x"], names, _REALM, paths, cast(RankChannel, _Line(part, rounds)), 0, "")
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
     assert names == {"x": 1}
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,7 @@ from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.serialization.codec import dump as dumped
 from jupyter_gpu_release.serialization.codec import load
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.run_folders import create_run_folder
 
@@ -29,7 +29,9 @@ def names_of(outcome: Outcome) -> dict[str, Any]:
     """What the notebook has then."""
     assert (outcome.status, outcome.error) == ("ok", None)
     assert outcome.values is not None
-    return load(outcome.values.stream, list(outcome.values.buffers), Realm({}, at_home=True, has_gpu=False)).values
+    return load(
+        outcome.values.stream, list(outcome.values.buffers), NamespaceInfo({}, at_home=True, has_gpu=False)
+    ).values
 
 
 @pytest.mark.parametrize("end", ["", "dist.destroy_process_group()\n"], ids=["group stands", "group destroyed"])
@@ -37,7 +39,7 @@ def test_a_replicated_model_comes_back_as_its_module(node: Node, end: str) -> No
     """Trained in a gang, whole and usable here; the optimiser that was sent along is still its own."""
     net = torch.nn.Linear(4, 2)
     names = {"net": net, "opt": torch.optim.Adam(net.parameters()), "untouched": torch.nn.Linear(2, 2)}
-    dump = dumped(names, Realm({}, at_home=True, has_gpu=False))
+    dump = dumped(names, NamespaceInfo({}, at_home=True, has_gpu=False))
     source = (
         "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\ntorch.manual_seed(dist.get_rank())\n"
         "model = torch.nn.parallel.DistributedDataParallel(net)\ntrainer = {'model': model, 'scale': 2}\n"
@@ -84,7 +86,7 @@ def test_values_of_all_ranks_come_as_lists(node: Node) -> None:
     assert [note.partition(":")[0] for note in notes] == ["`reads` are functions that read `small`, `alone`"]
     assert run.outcome.values is not None
     opened = open_graph(Path(run.order.folder) / run.outcome.values.file, run.outcome.values.digest)
-    values = load(opened.stream, list(opened.buffers), Realm({}, at_home=True, has_gpu=False)).values
+    values = load(opened.stream, list(opened.buffers), NamespaceInfo({}, at_home=True, has_gpu=False)).values
     assert values["small"] == [0, 10]
     assert [int(array.sum()) for array in values["large"]] == [0, 300_000]
     assert values["alone"] == 0
@@ -111,7 +113,7 @@ def test_ranks_map_one_copy_of_their_inputs(node: Node) -> None:
     """What is read from the store is read once per node: the ranks share its pages."""
     run = new_run_id()
     paths = create_run_folder(node.store, run)
-    dump = dumped({"table": np.arange(400_000)}, Realm({}, at_home=True, has_gpu=False))
+    dump = dumped({"table": np.arange(400_000)}, NamespaceInfo({}, at_home=True, has_gpu=False))
     inputs = Graph(file=paths.inputs.name, digest=write_graph(paths.inputs, dump.stream, dump.buffers))
     source = (
         "total = int(table.sum())\nat = table.ctypes.data\nspan, own, is_ours = '', 0, False\n"

@@ -19,7 +19,7 @@ from jupyter_gpu_release.node.values import frameworks
 from jupyter_gpu_release.node.values.namespace import Collected, RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.serialization import codec
-from jupyter_gpu_release.serialization.rebuild import Realm
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 
 #: those of numpy and torch come home whenever they are loaded
@@ -38,7 +38,7 @@ def rank(
 ) -> tuple[RankValues, dict[str, Any]]:
     """A rank that has loaded ``names`` (through a file when ``path`` is given), and its namespace."""
     space: dict[str, Any] = {"__name__": "__main__", "shell_thing": object()}
-    dump = codec.dump(names, Realm({}, at_home=True))
+    dump = codec.dump(names, NamespaceInfo({}, at_home=True))
     assert not dump.failed
     stream, buffers = dump.stream, [bytes(buffer) for buffer in dump.buffers]
     if path is not None:
@@ -49,7 +49,7 @@ def rank(
 
 
 def home(collected: Collected) -> codec.Loaded:
-    return codec.load(collected.stream, [bytes(b) for b in collected.buffers], Realm({}, at_home=True))
+    return codec.load(collected.stream, [bytes(b) for b in collected.buffers], NamespaceInfo({}, at_home=True))
 
 
 def changed(values: RankValues) -> list[str]:
@@ -184,7 +184,7 @@ def test_inputs_that_the_cell_lets_go_are_freed() -> None:
 def test_the_same_objects_are_told_by_number() -> None:
     inner = Box([1])
     outer = Box(inner)
-    dump = codec.dump({"outer": outer}, Realm({}, at_home=True))
+    dump = codec.dump({"outer": outer}, NamespaceInfo({}, at_home=True))
     space: dict[str, Any] = {}
     values = RankValues(space, CellPayload(source=""), dump.stream, [], has_gpu=False)
     values.load()
@@ -288,15 +288,15 @@ def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.
         exec("def step(batch, number):\n    raise ValueError\nstep([1], 2)", space)
     values.error = raised.value
     graph = values.frames_of_error()
-    failed = codec.load(graph.stream, graph.buffers, Realm({}, at_home=True)).facts["failed"]
+    failed = codec.load(graph.stream, graph.buffers, NamespaceInfo({}, at_home=True)).facts["failed"]
     assert [frame.name for frame in failed.frames] == ["<module>", "step"]
-    found = codec.load(failed.stream, failed.buffers, Realm({}, at_home=True)).values
+    found = codec.load(failed.stream, failed.buffers, NamespaceInfo({}, at_home=True)).values
     assert failed.texts == ({"1 batch": "<builtins.list: its GPU was still at work>"} if busy else {})
     assert found == {"1 number": 2} | ({} if busy else {"1 batch": [1]})
 
 
 def test_broken_inputs_name_their_value() -> None:
-    dump = codec.dump({"fine": 1, "broken": torch.ones(3)}, Realm({}, at_home=True))
+    dump = codec.dump({"fine": 1, "broken": torch.ones(3)}, NamespaceInfo({}, at_home=True))
     damaged = dump.stream.replace(b"rebuild_tensor", b"rebuild_tenzor")
     with pytest.raises(codec.LoadError, match="`broken` cannot be rebuilt on the node: AttributeError"):
         RankValues({}, CellPayload(source=""), damaged, [], has_gpu=False).load()

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_release.host.gpus import Card, GpuProcess
+from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
 from jupyter_gpu_release.protocol.rest import (
     ActiveRow,
     GatewayFacts,
@@ -29,19 +29,19 @@ from jupyter_gpu_release.server_extension.culling.signals import (
     leases_of,
     run_signal,
 )
-from jupyter_gpu_release.server_extension.monitoring.attribution import Held, Owner
+from jupyter_gpu_release.server_extension.monitoring.attribution import GpuHolding, Owner
 from jupyter_gpu_release.server_extension.monitoring.kernels import Conversation
 
 _LIMITS = Thresholds(gpu=0.03, cpu_cores=0.1)
 IDLE, BUSY = (Signal("cell", False),), (Signal("cell", True),)
 
 
-def _held(share: float | None, used: int | None = 10) -> list[Held]:
-    return [Held(0, "GPU-0", GpuProcess(1, used, share), Owner.KERNEL, "k")]
+def _held(share: float | None, used: int | None = 10) -> list[GpuHolding]:
+    return [GpuHolding(0, "GPU-0", GpuProcess(1, used, share), Owner.KERNEL, "k")]
 
 
 def test_a_gpu_is_as_busy_as_the_process_or_else_as_the_card() -> None:
-    quiet, loud, mute = Card(0, utilization=0.0), Card(0, utilization=0.9), Card(0)
+    quiet, loud, mute = Gpu(0, utilization=0.0), Gpu(0, utilization=0.9), Gpu(0)
     assert gpu_signal(_held(0.5), {0: quiet}, _LIMITS)[0].busy is True
     assert gpu_signal(_held(0.0), {0: loud}, _LIMITS)[0].busy is False  # somebody else's work
     assert gpu_signal(_held(None), {0: loud}, _LIMITS)[0].busy is True

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jupyter_gpu_release.host.gpus import Card, GpuProcess
+from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
 from jupyter_gpu_release.host.processes import Process, ProcessTable
 from jupyter_gpu_release.server_extension.monitoring.attribution import (
     CLUSTER_MARKER,
     KERNEL_MARKER,
     Evidence,
     FirstSeen,
-    Held,
+    GpuHolding,
     KernelProcess,
     Owner,
-    Owners,
+    OwnerIndex,
     attribute,
 )
 
@@ -36,11 +36,11 @@ _KERNELS = [KernelProcess("k", 20, 200.0)]
 def _held(
     *pids: int, environments: Mapping[int, Mapping[str, str]] | None = None, same_ids: bool = True,
     users: frozenset[int] = frozenset(), kernels: list[KernelProcess] = _KERNELS, seen_s: float = 1000.0,
-) -> list[Held]:  # fmt: skip
+) -> list[GpuHolding]:  # fmt: skip
     evidence = Evidence(lambda pid: (environments or {}).get(pid, {}), lambda pid: pid in users, same_ids, 10)
     table = ProcessTable({process.pid: process for process in _PROCESSES})
-    owners = Owners(table, kernels, {"1": 30}, evidence)
-    cards = [Card(0, "GPU-0", processes=tuple(GpuProcess(pid, 100) for pid in pids))]
+    owners = OwnerIndex(table, kernels, {"1": 30}, evidence)
+    cards = [Gpu(0, "GPU-0", processes=tuple(GpuProcess(pid, 100) for pid in pids))]
     return list(attribute(cards, owners, FirstSeen().update(cards, seen_s)))
 
 
@@ -99,7 +99,7 @@ def test_in_another_namespace_an_id_alone_proves_nothing() -> None:
 
 def test_first_seen_forgets_what_is_gone() -> None:
     seen = FirstSeen()
-    cards = [Card(0, processes=(GpuProcess(5, 1),))]
+    cards = [Gpu(0, processes=(GpuProcess(5, 1),))]
     assert seen.update(cards, 10.0)[0, 5] == 10.0
     assert seen.update(cards, 20.0)[0, 5] == 10.0
     assert seen.update([], 30.0) == {}

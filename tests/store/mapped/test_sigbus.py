@@ -46,10 +46,10 @@ print(view[0] == 1, view[size // 2 + 4] - view[0], view[size // 2 + 5] in (0, 1)
 view[size - 1] = 7
 print(view[size - 1])
 """
-    text, mend, state, written = lines(play(tmp_path, body))
+    text, hint, state, written = lines(play(tmp_path, body))
     assert f"of run {RUN} (values.graph) cannot be read any more" in text
     assert "is zeros now" in text
-    assert f"%gpu_attach {RUN}" in mend
+    assert f"%gpu_attach {RUN}" in hint
     assert state.startswith(("True 0 True True", "False 0 True True"))  # numpy wrote to its own copy
     assert written == "7"
 
@@ -244,10 +244,10 @@ def test_a_filesystem_that_is_unmounted_stays_for_who_has_it_mapped(mounted: Pat
     except StoreError as error:
         print(error)
     """
-    state, text, mend = lines(play(mounted, body))
+    state, text, hint = lines(play(mounted, body))
     assert state == "False True"
     assert str(mounted) in text
-    assert "mounted" in mend
+    assert "mounted" in hint
 
 
 @pytest.fixture
