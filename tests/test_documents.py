@@ -19,7 +19,9 @@ from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[1]
 TRAITS = {kind.__name__: set(kind.class_own_traits(config=True)) for kind in (GpuCuller, GpuRelease)}
-DOCUMENTS = sorted([*(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("*.md")])
+DOCUMENTS = sorted(
+    [*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / "docs" / "design").glob("*.md"), *REPOSITORY.glob("*.md")]
+)
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
 

@@ -1,0 +1,124 @@
+"""The house stays readable: small folders, no circles, short chains of imports, and documents that name what exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "jupyter_gpu_release"
+#: files in one folder, without ``__init__.py``
+_MOST_FILES = 14
+#: files that import each other in a row, within one folder: 18 in gateway, 13 in kernel, where 12 is the aim
+_LONGEST_CHAIN = 18
+
+
+@cache
+def _modules() -> dict[str, Path]:
+    """``node.agent.run`` → its file; of packages their ``__init__``."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+@cache
+def _imports() -> dict[str, frozenset[str]]:
+    """Module → modules that it imports, whenever: at its top, in functions, for its types."""
+    return {name: frozenset(_imported(name, path)) for name, path in _modules().items() if name}
+
+
+def _imported(name: str, path: Path) -> Iterator[str]:
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
+            for alias in node.names:
+                whole = ".".join(filter(None, [*base, alias.name]))
+                target = whole if whole in _modules() else ".".join(filter(None, base))
+                if target and target != name:
+                    yield target
+
+
+def test_no_folder_is_a_heap() -> None:
+    sizes = {folder: len(list(folder.glob("[!_]*.py"))) for folder in [PACKAGE, *PACKAGE.rglob("*/")]}
+    assert {str(folder.relative_to(REPOSITORY)): n for folder, n in sizes.items() if n > _MOST_FILES} == {}
+
+
+def test_no_file_imports_its_own_users() -> None:
+    left = dict(_imports())
+    while free := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in free}
+    assert sorted(left) == [], "these import each other in a circle, or what does"
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()))
+def test_no_chain_of_imports_is_long(folder: str) -> None:
+    inside = {name: needs for name, needs in _imports().items() if name.split(".")[0] == folder}
+
+    @cache
+    def depth(name: str) -> tuple[str, ...]:
+        return (name, *max((depth(need) for need in inside[name] if need in inside), key=len, default=()))
+
+    longest = max((depth(name) for name in inside), key=len)
+    assert len(longest) <= _LONGEST_CHAIN, " → ".join(longest)
+
+
+def test_only_users_import_the_package_itself() -> None:
+    own = {name for name, path in _modules().items() if name and _imports_the_root(name, path)}
+    assert own == set()
+
+
+def _imports_the_root(name: str, path: Path) -> bool:
+    depth = len(name.split(".")) + (path.name == "__init__.py")
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and ((node.level == depth and not node.module and not {a.name for a in node.names} <= _modules().keys())
+             or (not node.level and node.module == "jupyter_gpu_release"))
+        for node in ast.walk(ast.parse(path.read_text()))
+    )  # fmt: skip
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        if path.parent != PACKAGE:
+            tree = ast.parse(path.read_text())
+            assert ast.get_docstring(tree), f"{path}: no docstring"
+            assert len(tree.body) == 1, f"{path} has code"
+
+
+def test_the_tables_of_architecture_name_what_exists() -> None:
+    text = (REPOSITORY / "ARCHITECTURE.md").read_text()
+    _, _, table = text.partition("\n## Folders\n")
+    named = set(re.findall(r"^\| `([\w/]+)/` \|", table, re.MULTILINE))
+    there = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert named == there
+
+
+def test_paths_in_documents_exist() -> None:
+    documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    named = {
+        (document.name, path)
+        for document in documents
+        if "_made" not in document.parts
+        for path in re.findall(r"`((?:jupyter_gpu_release/)?[a-z_]+/[\w/]+\.py)`", document.read_text())
+    }
+    assert len(named) > 20
+    there = [f"/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.rglob("*.py") if ".venv" not in path.parts]
+    assert sorted((d, p) for d, p in named if not any(path.endswith(f"/{p}") for path in there)) == []
+
+
+def test_the_startup_file_names_a_module_that_exists() -> None:
+    """IPython's start-up file swallows every error: a stale name would load no magics, without a word."""
+    (path,) = (REPOSITORY / "jupyter-config" / "ipython-startup").glob("*.py")
+    named = re.findall(r"jupyter_gpu_release((?:\.\w+)+)", path.read_text())
+    assert named
+    for name in named:
+        parts = name[1:].split(".")
+        assert any(".".join(parts[:n]) in _modules() for n in (len(parts), len(parts) - 1)), name
