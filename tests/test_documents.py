@@ -12,8 +12,8 @@ import pytest
 from traitlets.config import Config
 
 from jupyter_gpu_release.cli.parser import parse
+from jupyter_gpu_release.options.definitions import split_line
 from jupyter_gpu_release.options.run_options import build_options
-from jupyter_gpu_release.options.table import split_line
 from jupyter_gpu_release.server_extension.config import GpuRelease
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 

@@ -16,7 +16,7 @@ from traitlets.config import Configurable
 from jupyter_gpu_release import errors
 from jupyter_gpu_release.cli.parser import command_helps
 from jupyter_gpu_release.client.config import GpuRelease
-from jupyter_gpu_release.options.table import OPTIONS
+from jupyter_gpu_release.options.definitions import OPTIONS
 from jupyter_gpu_release.server_extension.culling.config import GpuCuller
 
 REPOSITORY = Path(__file__).parents[2]

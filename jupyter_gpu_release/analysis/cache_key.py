@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .facts import CellFacts
+from .cell_facts import CellFacts
 
 if TYPE_CHECKING:
     from ..options.run_options import RunOptions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import reflection as analysis_reflection
-from .facts import CellFacts, Transform
+from .cell_facts import CellFacts, Transform
 from .reflection import reflection_in
 from .scopes import (
     Comprehension,

@@ -13,8 +13,8 @@ from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 
 from ..errors import GpuReleaseError, OptionError
+from ..options.definitions import Written, from_mapping, overlay, parse_settings
 from ..options.run_options import build_options
-from ..options.table import Written, from_mapping, overlay, parse_settings
 from ..units import parse_bytes
 from .discovery import Target, find_gateway
 

@@ -35,10 +35,10 @@ from ..protocol.session import (
     Welcome,
 )
 from ..protocol.wire import encode
-from . import transport
+from . import websocket
 from .discovery import Target, WrongAddressError, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
-from .transport import SendQueue, ThreadGroup, UnackedMessages, open_link, own_end, receive, send
+from .websocket import SendQueue, ThreadGroup, UnackedMessages, open_link, own_end, receive, send
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -74,7 +74,7 @@ class GatewaySession:
         self._lost_at: float | None = None
         self._fatal = False
         self._closed = False
-        transport.end_with_process(self)
+        websocket.end_with_process(self)
 
     # ------------------------------------------------------------------------------- the caller's side
     @property

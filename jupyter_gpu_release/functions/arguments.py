@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import CannotSendError, OptionError, WrongCallError
-from ..options.table import OPTIONS, Option, Written
+from ..options.definitions import OPTIONS, Option, Written
 
 #: the name under which a run keeps what its function returned
 RESULT = "result"

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..analysis.facts import CellFacts
+from ..analysis.cell_facts import CellFacts
 from ..client.discovery import is_alive
 from ..client.feed import ConnectionBack, ConnectionLost, FeedItem
 from ..client.rest import GatewayClient
 from ..client.results import open_values
 from ..client.session import GatewaySession
 from ..errors import CannotSendError, GatewayUnavailableError, GpuReleaseError, RunLostError, StoreError, from_code
+from ..options.definitions import Written
 from ..options.run_options import RunOptions
-from ..options.table import Written
 from ..presentation.plain_text import text_of
 from ..presentation.terminal import OutputCollapser
 from ..protocol.cell import CellSource

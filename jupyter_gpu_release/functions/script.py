@@ -18,8 +18,8 @@ from ..client.config import GpuRelease, find_target, load_settings
 from ..client.discovery import Target, is_alive, is_refused
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError
+from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
-from ..options.table import Written, from_mapping, overlay
 from ..presentation.plain_text import is_stderr, text_of
 from ..protocol.cell import CellSource
 from ..protocol.events import Event

@@ -26,9 +26,9 @@ from .api.app import build_app, open_port, serve
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
-from .reconcile import membership
-from .reconcile.reconciliation import Reconciliation
+from .reconcile import node_liveness
 from .reconcile.recovery import adopt, restore, restore_sessions
+from .reconcile.stray_leases import Reconciliation
 from .runs.events import RawEvents, RawReport
 from .service import GatewayService
 
@@ -84,7 +84,7 @@ class Gateway:
     async def node_up(self, info: bytes) -> None:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
         await self._service.recovered.wait()
-        await membership.on_node_up(self._service, decode(info, NodeInfo))
+        await node_liveness.on_node_up(self._service, decode(info, NodeInfo))
         self._warm_workers()
 
     async def node_report(self, report: bytes) -> None:
@@ -155,7 +155,7 @@ class Gateway:
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
-        for look in (self._look_at_clients, partial(membership.refresh, self._service), self._reconciliation.look,
+        for look in (self._look_at_clients, partial(node_liveness.refresh, self._service), self._reconciliation.look,
                      self._look_at_others, self._tidy):  # fmt: skip
             try:
                 await look()

@@ -52,10 +52,10 @@ from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
 from .runs.events import Batch, batches_of
+from .runs.live_runs import RunTable
 from .runs.manifests import Manifests
 from .runs.record import NotifyWhen, RunRecord
 from .runs.sessions import SessionTable
-from .runs.table import RunTable
 from .status_feed import GpuReadings, StatusFeed
 
 log = logging.getLogger(__name__)

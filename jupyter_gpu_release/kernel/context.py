@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..client.config import GpuRelease
+    from ..options.definitions import Written
     from ..options.run_options import RunOptions
-    from ..options.table import Written
     from .connection import GatewayConnection
     from .namespace.detached import DetachedResults
     from .namespace.namespace import Namespace

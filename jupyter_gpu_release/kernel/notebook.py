@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..client.config import GpuRelease, NotebookDefaults, load_settings
+from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
-from ..options.table import Written, from_mapping, overlay
 from .connection import GatewayConnection
 from .namespace.detached import DetachedResults
 from .namespace.namespace import Namespace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
-from .table import OPTIONS, Option, Written
+from .definitions import OPTIONS, Option, Written
 
 if TYPE_CHECKING:
     from ..protocol.runs import ResourceAsk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import Name, Names, Word
+from .limits import Name, Names, Word
 from .lineage import TrackedFile
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from .bounds import Bytes, Name, Word
+from .limits import Bytes, Name, Word
 
 
 class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):

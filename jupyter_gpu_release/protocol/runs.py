@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import (
+from .cell import Graph
+from .limits import (
     Blob,
     Bytes,
     Cores,
@@ -25,7 +26,6 @@ from .bounds import (
     Versions,
     Word,
 )
-from .cell import Graph
 from .lineage import TrackedFile, UsedInputs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..options.table import OPTIONS
+from ..options.definitions import OPTIONS
 from ..protocol.rest import StatusDocument, UsageFacts
 
 DOCUMENT_VERSION = 1

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..analysis.cell_facts import CellFacts
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
-from ..analysis.facts import CellFacts
 from ..analysis.names import is_last_output, is_machinery
 from ..errors import CannotSendError, OptionError
 from ..protocol.lineage import UsedInput

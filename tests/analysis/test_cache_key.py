@@ -8,10 +8,10 @@ import dataclasses
 import pytest
 
 from jupyter_gpu_release.analysis.cache_key import RULES, normalised, options_that_count, why_not
+from jupyter_gpu_release.analysis.cell_facts import parse_cell
 from jupyter_gpu_release.analysis.dataflow import analyse
-from jupyter_gpu_release.analysis.facts import parse_cell
+from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
-from jupyter_gpu_release.options.table import OPTIONS, split_line
 
 
 def form(source: str) -> str:

@@ -13,12 +13,12 @@ import pytest
 from ports import free_port
 
 from jupyter_gpu_release.client import session as session_module
-from jupyter_gpu_release.client import transport
+from jupyter_gpu_release.client import websocket
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import GatewayUnavailableError
 
-_FILES = {session_module.__file__, transport.__file__}
+_FILES = {session_module.__file__, websocket.__file__}
 
 
 class _StrikesAt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_release.client.transport import UnackedMessages
+from jupyter_gpu_release.client.websocket import UnackedMessages
 from jupyter_gpu_release.protocol.session import Detach, Heartbeat, Signal
 
 _FIRST, _SECOND = Signal("run", "interrupt", "1"), Detach("run")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
-from jupyter_gpu_release.options.table import OPTIONS, split_line
 
 
 def read(line: str) -> RunOptions:

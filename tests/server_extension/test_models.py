@@ -10,7 +10,7 @@ import pytest
 from gpu_api import card, node, status
 from server_bed import API, ServerBed
 
-from jupyter_gpu_release.options.table import OPTIONS
+from jupyter_gpu_release.options.definitions import OPTIONS
 from jupyter_gpu_release.protocol.rest import StatusDocument
 from jupyter_gpu_release.server_extension.models import choices_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.analysis.cell_facts import parse_cell
 from jupyter_gpu_release.analysis.dataflow import analyse
-from jupyter_gpu_release.analysis.facts import parse_cell
 from jupyter_gpu_release.errors import OptionError
 from jupyter_gpu_release.submission.capture import check_gather
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket
 
 from ...errors import RequestError
-from ...protocol.bounds import LARGEST_NUMBER
+from ...protocol.limits import LARGEST_NUMBER
 from ...protocol.session import ClientMessage
 from ...protocol.wire import decode
 from ..auth.permissions import Caller

@@ -16,9 +16,9 @@ from ...errors import ClusterError, GpuReleaseError
 from ...protocol.node import RunStartedAhead, StartOrder
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
+from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.record import PHASES, RunRecord
-from ..runs.table import RunTable
 from . import gangs
 from .queue import RunQueue
 

@@ -23,10 +23,10 @@ from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases, group_name
 from ..db import database
 from ..db.writer import LedgerWriter
+from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from ..runs.record import PHASES, NotifyWhen, RunRecord
-from ..runs.table import RunTable
 from . import gangs
 from .call_pipelining import CallPipeline, LeaseHandover
 from .queue import RunQueue
@@ -58,7 +58,7 @@ class FinishedRuns:
             else:
                 self._waiting.append((record, committed))
         for node in self._nodes.ready() if over else ():
-            # one that does not answer is told when it does (``gateway/reconcile/reconciliation.py``)
+            # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
             runs = [record.run for record in over if node.host in record.view.hosts] if node.reachable else []
             try:
                 await self._nodes.forget(node.node, runs)

@@ -13,8 +13,8 @@ from ...scheduling.policy import decide, grants
 from ...scheduling.snapshot import Expire, Grant, NodeState, Release, Slot, Snapshot, Wait, WarmLease
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
+from ..runs.live_runs import RunTable
 from ..runs.record import RunRecord
-from ..runs.table import RunTable
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05

@@ -14,9 +14,9 @@ from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
 from ..db.writer import LedgerWriter
+from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.record import NotifyWhen, RunRecord
-from ..runs.table import RunTable
 from . import gangs
 from .call_pipelining import LeaseHandover
 

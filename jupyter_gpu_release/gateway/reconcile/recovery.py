@@ -31,9 +31,9 @@ from ..db.stores import meant_store
 from ..db.warm_leases import WarmLeaseRow
 from ..runs.record import PHASES, RunRecord
 from ..service import GatewayService
-from . import membership
+from . import node_liveness
 from .persisting import await_node
-from .reconciliation import end_strangers
+from .stray_leases import end_strangers
 
 log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
@@ -165,7 +165,7 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
                 return None
             await asyncio.sleep(0.3)
         else:
-            membership.take_in(service, info)
+            node_liveness.take_in(service, info)
             return runs
 
 
@@ -218,7 +218,7 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
 
 def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
     """Its node does not answer just now: it is waited for as at any other time
-    (``gateway/reconcile/membership.py``)."""
+    (``gateway/reconcile/node_liveness.py``)."""
     log.warning("run %s may go on: its node does not answer", record.run)
     record.lease = lease
     record.drop_payload()

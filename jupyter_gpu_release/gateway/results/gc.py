@@ -31,7 +31,7 @@ from ...store.run_folders import saving_since
 from ...store.threads import StoreThreads
 from ...units import format_seconds
 from ..db.writer import LedgerWriter
-from ..runs.table import RunTable
+from ..runs.live_runs import RunTable
 from . import holds
 from .holds import LastUse, ResultHolds
 

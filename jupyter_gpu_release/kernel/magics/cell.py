@@ -12,7 +12,7 @@ from IPython.utils.text import DollarFormatter
 
 from ...analysis.sources import name_of_plain_cell
 from ...errors import OptionError
-from ...options.table import OPTIONS, Written, refuse_rest, split_line
+from ...options.definitions import OPTIONS, Written, refuse_rest, split_line
 from ...submission.location import locate
 from ...submission.request import Cell
 from ..runs.foreground import train

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from ...errors import GpuReleaseError, OptionError
-from ...options.table import OPTIONS
+from ...options.definitions import OPTIONS
 from ..interrupts import held
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ...analysis.cell_facts import CellFacts, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
-from ...analysis.facts import CellFacts, parse_cell, postpones_annotations
 from ...analysis.names import is_last_output, is_machinery
 from ...client.results import say_lacking
 from ...protocol.cell import FailedFrames, LastOutput

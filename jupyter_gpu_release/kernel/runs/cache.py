@@ -11,8 +11,8 @@ import msgspec
 from blake3 import blake3
 
 from ...analysis.cache_key import KEY_VERSION, normalised, options_that_count, why_not
+from ...analysis.cell_facts import parse_cell
 from ...analysis.dataflow import analyse
-from ...analysis.facts import parse_cell
 from ...cell_api.tracked_files import FileDigests
 from ...errors import GpuReleaseError
 from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...analysis import sources as analysis_sources
 from ...functions.executor import FunctionExecutor, Show
+from ...options.definitions import Written
 from ...options.run_options import RunOptions
-from ...options.table import Written
 from ...protocol.cell import CellSource
 from ...protocol.events import Event
 from ...submission.location import CellLocation, locate

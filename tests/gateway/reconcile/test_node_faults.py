@@ -13,7 +13,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.reconcile import membership, recovery
+from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.kernel.runs.follow import describe
@@ -23,7 +23,7 @@ from jupyter_gpu_release.protocol.states import RunState
 
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BrokerBed:
-    monkeypatch.setattr(membership, "_HELLO_S", 0.1)
+    monkeypatch.setattr(node_liveness, "_HELLO_S", 0.1)
     return BrokerBed(tmp_path, monkeypatch, a=1, b=4)
 
 
@@ -31,7 +31,7 @@ async def _look(service: GatewayService, condition: Callable[[], object]) -> Non
     """As the gateway every few seconds."""
     async with asyncio.timeout(30):
         while not condition():
-            await membership.refresh(service)
+            await node_liveness.refresh(service)
             service.lifecycle.queue.serve()
             await asyncio.sleep(0.01)
 

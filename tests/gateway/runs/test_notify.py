@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jupyter_gpu_release.gateway.db.database import find_run, open_ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
+from jupyter_gpu_release.gateway.runs.live_runs import RunTable
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.gateway.runs.table import RunTable
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.threads import StoreThreads
 

@@ -12,7 +12,7 @@ from jupyter_gpu_release import errors
 from jupyter_gpu_release.cli import parser
 from jupyter_gpu_release.client.config import GpuRelease
 from jupyter_gpu_release.kernel.magics.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics
-from jupyter_gpu_release.options.table import OPTIONS
+from jupyter_gpu_release.options.definitions import OPTIONS
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference.md").read_text()
 COMMANDS = REFERENCE[REFERENCE.index("## Command line") : REFERENCE.index("## Environment variables")]

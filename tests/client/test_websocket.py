@@ -16,7 +16,7 @@ from jupyter_gpu_release.client.discovery import Target, WrongAddressError, is_r
 from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.client.transport import open_link, session_url
+from jupyter_gpu_release.client.websocket import open_link, session_url
 from jupyter_gpu_release.errors import GatewayUnavailableError
 
 

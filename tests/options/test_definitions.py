@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.options.table import OPTIONS, from_mapping, overlay, parse_settings, refuse_rest, split_line
+from jupyter_gpu_release.options.definitions import (
+    OPTIONS,
+    from_mapping,
+    overlay,
+    parse_settings,
+    refuse_rest,
+    split_line,
+)
 
 
 def test_options_and_statement_are_parted():

@@ -8,8 +8,8 @@ import builtins
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
+from jupyter_gpu_release.analysis.cell_facts import CellFacts, parse_cell
 from jupyter_gpu_release.analysis.dataflow import analyse
-from jupyter_gpu_release.analysis.facts import CellFacts, parse_cell
 
 transform = TransformerManager().transform_cell
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_release.errors import ClusterError
-from jupyter_gpu_release.gateway.reconcile import membership
+from jupyter_gpu_release.gateway.reconcile import node_liveness
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.node import NodeInfo
 from jupyter_gpu_release.protocol.wire import encode
@@ -34,7 +34,9 @@ class Calls:
         return encode(info(self.life))
 
     async def reach(self, life: str) -> bool:
-        return await membership._is_callable(cast(GatewayService, cast(Any, SimpleNamespace(nodes=self))), info(life))
+        return await node_liveness._is_callable(
+            cast(GatewayService, cast(Any, SimpleNamespace(nodes=self))), info(life)
+        )
 
 
 @pytest.mark.asyncio
@@ -52,7 +54,7 @@ async def test_an_agent_whose_place_another_took_is_not_taken_up() -> None:
 
 @pytest.mark.asyncio
 async def test_an_agent_that_cannot_be_called_is_asked_to_say_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_CALLABLE_S", 0.05)
+    monkeypatch.setattr(node_liveness, "_CALLABLE_S", 0.05)
     with pytest.raises(ClusterError, match="restarting") as caught:
         await Calls(10**6, "second").reach("second")
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), ClusterError)  # Ray takes it to the agent

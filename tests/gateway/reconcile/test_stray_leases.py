@@ -10,7 +10,7 @@ import pytest
 from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
-from jupyter_gpu_release.gateway.reconcile.reconciliation import Reconciliation
+from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.scheduling.snapshot import Slot
