@@ -193,6 +193,9 @@ class StandInAgent:
     async def has_begun(self, run: str) -> bool:
         return run in self._runs or (self._marks / run).exists()
 
+    async def forget_unbegun(self, run: str) -> bool:
+        return self._ordered.pop(run, None) is not None
+
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 

@@ -179,7 +179,9 @@ class Lifecycle:
         lease = record.lease
         if not _is_unbegun(record) or lease is None or await self._may_have_begun(record, lease):
             return False
-        if not _is_unbegun(record) or record.lease is not lease or record.put_back >= _MOST_PUT_BACK:
+        if not _is_unbegun(record) or record.lease is not lease or not record.accepted:  # somebody else was faster
+            return False
+        if record.put_back >= _MOST_PUT_BACK:
             return False
         self.runs.reload(record)
         record.put_back += 1
@@ -221,6 +223,8 @@ class Lifecycle:
 
     async def on_unbegun(self, record: RunRecord, reason: str) -> None:
         """The leader of a gang has forgotten it, since nothing of it had begun and it lost processes."""
+        if record.starting is not None:  # it may be told before all nodes have answered
+            await asyncio.wait({record.starting})
         lease = record.lease
         if not record.accepted or lease is None or await self.begin_again(record, reason):
             return
@@ -343,7 +347,7 @@ class Lifecycle:
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
-        if lease.returning is not None:
+        if lease.returning is not None or lease.state is LeaseState.RELEASING:  # Ray has freed it, or is about to
             return False
         starting = record.starting
         if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
@@ -385,6 +389,7 @@ class Lifecycle:
         """The run is over: its terminal state is committed, later its agent may forget it."""
         if record.state.is_terminal:
             return
+        self.queue.remove(record)
         outcome = record.outcome = record.outcome or Outcome(status="lost")
         facts |= {"outcome": outcome, "reason": final_reason(outcome, record.cancelled), "position": None}
         facts["waits_for"] = None

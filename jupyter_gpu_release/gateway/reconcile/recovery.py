@@ -39,7 +39,11 @@ log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
 _AGENT_PATIENCE_S = 10.0
 #: the phase that a run had surely reached when it was stored in this state
-_PHASE_OF = {RunState.RUNNING: 1, RunState.RELEASING: 2, RunState.PERSISTING: 3}
+_PHASE_OF = {
+    RunState.RUNNING: PHASES["running"],
+    RunState.RELEASING: PHASES["ended"],
+    RunState.PERSISTING: PHASES["released"],
+}
 #: states in which no cell has begun, as far as the ledger knows
 _BEFORE_RUNNING = (RunState.SUBMITTED, RunState.QUEUED, RunState.STARTING)
 
@@ -254,15 +258,14 @@ async def _is_unbegun(service: GatewayService, record: RunRecord, stored: Stored
 
     The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
     """
-    placement = decode(stored.placement, Placement)
-    first = placement.slots[0][0]
-    node = service.nodes.find(first)
+    first = decode(stored.placement, Placement).slots[0][0]
     if first in silent or record.state not in _BEFORE_RUNNING:
         return False
-    if node is not None and node.info is not None and node.info.incarnation == placement.incarnation:
-        return True
     try:
-        return not await service.nodes.has_begun(first, record.run)
+        # one that knows it, but has not begun it, gives it back in the same step
+        return await service.nodes.forget_unbegun(first, record.run) or not await service.nodes.has_begun(
+            first, record.run
+        )
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False

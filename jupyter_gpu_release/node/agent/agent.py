@@ -290,6 +290,7 @@ class NodeAgent:
     async def join(self, order_bytes: bytes) -> None:
         """Lend ranks to a gang; returns when accepted."""
         order = decode(order_bytes, JoinOrder)
+        await self._forwarders.until_left(order.run)
         forwarder = self._forwarders.begin(order)
         if forwarder is not None:
             self._spawn(self._forwarders.carry_out(order.run, forwarder))
@@ -440,7 +441,7 @@ class NodeAgent:
     async def _can_start_cells(self) -> bool:
         try:
             await self._servers.working()
-        except GpuReleaseError as error:
+        except (GpuReleaseError, OSError) as error:
             log.error("this node takes no runs: %s", error)
             return False
         return True

@@ -272,7 +272,11 @@ class ForkServers:
         Raises :class:`ClusterError` when none starts even with nothing preloaded.
         """
         while True:
-            server = await self.start()
+            try:
+                server = await self.start()
+            except (ClusterError, OSError) as error:
+                self.trouble = str(error)
+                raise
             try:
                 await server.ready()
             except ClusterError as error:

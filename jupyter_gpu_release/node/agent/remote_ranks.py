@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import GpuReleaseError
+from ...errors import ClusterError, GpuReleaseError
 from ...protocol.node import JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
 from ..gang.layout import RemoteRankHello
@@ -40,6 +40,8 @@ _MOST_HELLO_BYTES = 1 << 16
 _AGAIN_S, _TRIES = 0.02, 1500
 #: a loan that is not granted after this never will be
 _GRANT_S = 60.0
+#: how long a gang that begins again waits for ranks that were lent to its earlier try
+_LEFT_S = 5.0
 #: for the driver to clear the GPUs: less than the gateway waits for a node that lends
 _CLEAR_S = 3.0
 #: of making the processes
@@ -103,6 +105,16 @@ class RankForwarder:
         self._using: StartOrder | None = None
         self._passing: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its ranks are being ended."""
+        return self._is_abandoned
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its ranks is left."""
+        return self._ended.is_set()
 
     def grant(self, gpu_ids: list[str]) -> None:
         """The lease is there, with these accelerators on this node."""
@@ -226,10 +238,24 @@ class RankForwarders:
 
     def begin(self, order: JoinOrder) -> RankForwarder | None:
         """A new loan to be carried out; None when it is known already."""
-        if order.run in self._forwarders:
+        known = self._forwarders.get(order.run)
+        if known is not None and not known.has_ended:
             return None
         forwarder = self._forwarders[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
         return forwarder
+
+    async def until_left(self, run: str) -> None:
+        """Wait for the ranks that were lent to an earlier try of this run.
+
+        Raises :class:`ClusterError` when they take long: the gang waits again then, not for ranks that never come.
+        """
+        known = self._forwarders.get(run)
+        if known is None or not known.is_abandoned:
+            return
+        try:
+            await asyncio.wait_for(known.ended(), _LEFT_S)
+        except TimeoutError:
+            raise ClusterError(f"the ranks lent to an earlier try of run {run} have not ended yet") from None
 
     async def carry_out(self, run: str, forwarder: RankForwarder) -> None:
         """Until its last rank has ended."""

@@ -62,6 +62,10 @@ class RunOnNode:
         self._at_s = time.time()
         #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
         self.unbegun = ""
+        #: the gateway has taken it back before it began: it is forgotten here, and tells nothing any more
+        self._is_withdrawn = False
+        #: from here on it is not taken back
+        self._has_outcome = False
         #: how it began, where that was promised
         self.follows: RunStartedAhead | None = None
         #: called when its GPUs are free (one process may be left, idle), before anybody is told
@@ -93,7 +97,10 @@ class RunOnNode:
 
     def withdraw(self) -> bool:
         """As :meth:`abandon`, also when it is granted; False: it may have begun, and goes on."""
-        return self.phase == "starting" and self.gang.withdraw()
+        if self.phase != "starting" or self._has_outcome or not self.gang.withdraw():
+            return False
+        self._is_withdrawn = True
+        return True
 
     def signal(self, name: str, status: str) -> None:
         """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
@@ -107,7 +114,8 @@ class RunOnNode:
                 await self._finish()
         except Exception as error:  # a fault of ours must not keep GPUs, nor a kernel waiting
             log.exception("run %s could not be carried out", self.order.run)
-            self._end_at_once(error)
+            if not self._is_withdrawn:
+                self._end_at_once(error)
         finally:
             recording.cancel()
 
@@ -129,15 +137,16 @@ class RunOnNode:
             outcome = await self._until_ended()
         except GpuReleaseError as error:
             outcome = died_outcome("error", type(error).__name__, error.message, code=error.code, hint=error.hint)
-            if await self._until_granted() is None:
+            if self._is_withdrawn or await self._until_granted() is None:
                 return False
         except UnbegunError as error:
-            self.unbegun = str(error)
+            self.unbegun = "" if self._is_withdrawn else str(error)
             return False
         except OSError as error:
             outcome = died_outcome("died", "NodeError", f"the rank could not be started: {error}")
-        if outcome is None:
+        if outcome is None or self._is_withdrawn:
             return False
+        self._has_outcome = True
         if not self.gang.stays:
             await self._meter.until_clear(self.order)
         if not self.gang.is_given_up:
@@ -159,6 +168,8 @@ class RunOnNode:
             else:
                 if outcome is None or not tries_left or not self.gang.is_cut_off_early:
                     return outcome
+            if self._is_withdrawn:
+                return None
             log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
             self.gang = GangRun(self.order, self._keeping.order, self, self._where)
         return outcome

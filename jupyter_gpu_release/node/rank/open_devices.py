@@ -15,15 +15,13 @@ _OURS = "jgr-"
 
 def may_hold_gpu() -> bool:
     """Whether a device is open or mapped, or another thread of Python's could open one before the process ends."""
-    if any(path.startswith(_DEVICES) for path in _open_files()):
-        return True
     if any(thread is not threading.main_thread() and not thread.name.startswith(_OURS) for thread in _threads()):
         return True
     try:
-        mapped = Path("/proc/self/maps").read_text()
-    except OSError:
+        opened, mapped = _open_files(), Path("/proc/self/maps").read_bytes()
+    except OSError:  # no descriptor is left, say
         return True
-    return any(device in mapped for device in _DEVICES)
+    return any(path.startswith(_DEVICES) for path in opened) or any(device.encode() in mapped for device in _DEVICES)
 
 
 def _threads() -> list[threading.Thread]:

@@ -14,7 +14,7 @@ from broker_bed import BrokerBed, until
 from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
-from jupyter_gpu_release.gateway.runs.record import RunRecord
+from jupyter_gpu_release.gateway.runs.record import PHASES, RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.kernel.runs.follow import describe
 from jupyter_gpu_release.protocol.runs import ResourceAsk
@@ -250,3 +250,34 @@ async def test_a_node_without_the_store_takes_no_runs_and_says_why(bed: BrokerBe
         assert large.view.reason.endswith("up: host-b: the store /team is not there: is it mounted?")
         bed.agents["b"].trouble = ""
         await _look(service, lambda: large.lease is not None)
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_comes_back_knows_how_far_a_run_was(bed: BrokerBed) -> None:
+    """Results that were released are not called lost when nobody is left who can tell of them again."""
+    async with bed.life() as first:
+        record = await bed.running(first, 4)
+        for phase in ("ended", "released"):
+            bed.say(first, record, phase)
+        await until(lambda: record.state is RunState.PERSISTING)
+        await asyncio.sleep(0.3)  # the ledger has it
+    bed.next_agent("b")
+    async with bed.life() as second:
+        again = second.runs.get(record.run)
+        assert (again.state, again.phase) == (RunState.PERSISTING, PHASES["released"])
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_ray_has_freed_already_are_granted_anew_to_the_next(bed: BrokerBed) -> None:
+    """The gateway died after it had asked Ray for them back, and before the process had ended."""
+    async with bed.life() as first:
+        record = await bed.running(first, 4)
+        for phase in ("ended", "leaving"):
+            bed.say(first, record, phase)
+        await until(lambda: not bed.ray.groups)
+        waiting = await bed.submitted(first, 4)
+    async with bed.life() as second:
+        following = second.runs.get(waiting.run)
+        bed.say(second, second.runs.get(record.run), "released")
+        await until(lambda: following.run in bed.agents["b"].phases)
+        assert len(bed.ray.groups) == 1

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from node_bed import Node, is_running
 
+from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.host import process_control, process_ending
 from jupyter_gpu_release.node.agent import packages
+from jupyter_gpu_release.node.agent.run import RunOnNode
 from jupyter_gpu_release.node.ipc.frames import Go
 from jupyter_gpu_release.node.rank import environment
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
@@ -202,3 +205,53 @@ def test_ranks_on_several_nodes_talk_where_the_others_reach_them(monkeypatch: py
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
     environment.set_rank_variables(go, CellPayload(source=""))
     assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"
+
+
+class _NoServer:
+    """Gives no fork server, after a while."""
+
+    def __init__(self, error: Exception) -> None:
+        self.asked, self._error = threading.Event(), error
+        self.answer = asyncio.Event()
+
+    async def get(self, *, fresh: bool) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ClusterError("no process came"), OSError("no fork")])
+def test_a_run_that_was_taken_back_tells_nothing_and_does_not_begin(node: Node, error: Exception) -> None:
+    run = node.start("print(1)", gpu_ids=None)  # waits for its grant
+    servers = node.call(_make_server(error))
+    node.call(_forget(run.on_node))
+    run.future.result(60)
+    again = node.call(_begin_with(node, run, servers))
+    assert servers.asked.wait(60)
+    assert node.call(_withdraw(again))
+    node.loop.call_soon_threadsafe(servers.answer.set)
+    node.call(_until_over(again))
+    assert (again.outcome, again.unbegun, run.messages) == (None, "", [])
+
+
+async def _make_server(error: Exception) -> _NoServer:
+    return _NoServer(error)
+
+
+async def _forget(on_node: RunOnNode) -> None:
+    on_node.abandon()
+
+
+async def _begin_with(node: Node, run: Any, servers: Any) -> RunOnNode:
+    order = msgspec.structs.replace(run.order, gpu_ids=["0"])
+    again = RunOnNode(order, servers, node.meter, node.keeping, run._tell)
+    again.task = asyncio.create_task(again.carry_out())
+    return again
+
+
+async def _withdraw(on_node: RunOnNode) -> bool:
+    return on_node.withdraw()
+
+
+async def _until_over(on_node: Any) -> None:
+    await on_node.task
