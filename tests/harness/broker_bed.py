@@ -152,21 +152,20 @@ class PretendedAgent:
             raise AttributeError(name)
 
         def remote(*arguments: Any) -> asyncio.Future[Any]:
-            task = asyncio.ensure_future(self._answer(name, work(self, *arguments)))
+            task = asyncio.ensure_future(self._answer(name, lambda: work(self, *arguments)))
             self._tasks.add(task)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return task
 
         return SimpleNamespace(remote=remote)
 
-    async def _answer(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _answer(self, name: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The work begins with the answer: one that is called off before leaves no coroutine behind."""
         if self.silent:
-            work.close()
             await asyncio.Event().wait()
         if name in self.faults:
-            work.close()
             raise self.faults[name]
-        return await work
+        return await work()
 
     def info(self) -> NodeInfo:
         return NodeInfo(self.node, f"host-{self.node}", self.life, "3.11", "test", simulated=True, trouble=self.trouble)

@@ -192,7 +192,7 @@ def test_an_interrupt_does_not_break_an_import(
         "%load_ext jupyter_gpu_release\nimport dataclasses, os, signal, sys\n"
         "original = dataclasses.Field.__set_name__\n"
         "def strike(field, owner, name):\n"
-        "    if owner.__name__ == 'Realm':\n"
+        "    if owner.__name__ == 'NamespaceInfo':\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    return original(field, owner, name)\n"
         "dataclasses.Field.__set_name__ = strike"

@@ -77,7 +77,7 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     monkeypatch.syspath_prepend(tmp_path)
     library = library_settings.Library("plotted", vars, lambda _: {"size": 1}, setattr)
     monkeypatch.setitem(library_settings._BY_MODULE, "plotted", library)
-    finders = list(sys.meta_path)
+    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
     arrived = library_settings.ArrivedSettings()
     arrived.take({"plotted": {"size": 7}})
     assert arrived.all()["plotted"] == {"size": 7}
@@ -93,7 +93,7 @@ def test_levels_of_a_librarys_loggers_hold_although_it_sets_them_when_it_is_impo
 ) -> None:
     (tmp_path / "chatty.py").write_text("import logging\nlogging.getLogger('chatty.train').setLevel(logging.INFO)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    finders = list(sys.meta_path)
+    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
     arrived = library_settings.ArrivedSettings()
     arrived.take({"logging": {"logger chatty.train": (logging.ERROR, False, True, ())}})
     assert logging.getLogger("chatty.train").level == logging.ERROR

@@ -1,4 +1,4 @@
-"""numpy arrays: views of one another stay views; the bytes go out of band (numpy's own protocol 5)."""
+"""Numpy arrays and views."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import device_marks
 from . import mapped_files
+from .array_views import rebuild_view
 
 #: a view of at most this much less than its base takes the base along
 _SMALL_BASE_BYTES = 1 << 16
@@ -160,18 +161,6 @@ def tensor_below(array: Any) -> Any:
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(base, torch.Tensor) and base.device.type == "cpu"
     return base if is_tensor else None
-
-
-def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
-    """A view on ``root``'s memory."""
-    if root.nbytes == 0:
-        return np.empty(shape, dtype)
-    root = np.ndarray.view(root, np.ndarray)
-    memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")
-    view: Any = np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
-    if not writeable:
-        view.flags.writeable = False
-    return view
 
 
 _KINDS: dict[type, Any] = {np.ndarray: reduce_array, np.memmap: mapped_files.reduce_mapped}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import device_marks
-from . import mapped_files, torch_distributed
+from . import array_views, mapped_files, torch_distributed
 
 #: a view of at least this much less than its storage takes only itself along, unless the storage travels anyway
 _SMALL_STORAGE_BYTES = 1 << 20
@@ -97,11 +97,7 @@ def storage_over_array(array: Any) -> Any:
 def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A numpy array over ``storage``, which is on the CPU."""
     memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
-    if not memory.nbytes:
-        return memory.view(dtype).reshape(shape)
-    array = type(memory)(shape, dtype, buffer=memory, offset=offset, strides=strides)
-    array.flags.writeable = writeable
-    return array
+    return array_views.rebuild_view(memory, dtype, shape, strides, offset, writeable)
 
 
 def _kept(pickler: Any, thing: Any) -> Any:

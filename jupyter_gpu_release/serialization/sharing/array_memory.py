@@ -274,8 +274,8 @@ def _bytes_of(live: Any) -> tuple[int, Any]:
 
 
 def writing_order(value: Any) -> int:
-    """Arrays before tensors, which may look at their memory; parts of a larger memory last."""
-    return 2 if _is_partial_view(value) else int(type(value).__module__ == "torch")
+    """Arrays before all that may look at their memory; parts of a larger memory last."""
+    return 2 if _is_partial_view(value) else int(type(value).__module__ != "numpy")
 
 
 def _is_partial_view(value: Any) -> bool:

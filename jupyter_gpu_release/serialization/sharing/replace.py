@@ -131,7 +131,7 @@ class ReferenceReplacer:
         return value
 
     def _array_view(self, array: Any) -> Any:
-        from ..reducers import numpy_arrays
+        from ..reducers import array_views, numpy_arrays
 
         tensor = numpy_arrays.tensor_below(array)
         if tensor is not None:
@@ -141,7 +141,7 @@ class ReferenceReplacer:
         if new is None or array.dtype.hasobject:
             return array
         offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        return numpy_arrays.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+        return array_views.rebuild_view(new, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
     def _array_over_tensor(self, array: Any, tensor: Any) -> Any:
         from ..reducers import torch_tensors
