@@ -201,7 +201,6 @@ class _Writer:
         self._references = None if known is None else References(known)
         self._pickler = GraphPickler(self._file, realm, self._dump.buffers, references=self._references)
         self._pickler.whole |= whole
-        self._whole = whole
         self._more = more
         self._careful = careful
 
@@ -309,7 +308,7 @@ class _Writer:
         if name in self._dump.failed:
             return
         before = self._file.tell(), len(self._dump.buffers)
-        memo = self._pickler.memo.copy() if self._careful else None
+        was = self._pickler.remembered() if self._careful else None
         self._pickler.remarks.clear()
         self._pickler.reads_at_load.clear()
         try:
@@ -318,10 +317,10 @@ class _Writer:
             if room is not None and added > room:
                 raise NoRoomError(added)
         except Exception as error:
-            if memo is None:
+            if was is None:
                 raise _TornError(name, error) from error
             self._dump.failed[name] = error
-            self._take_back(before, memo)
+            self._take_back(before, was)
             return
         self._dump.sizes[name] = added
         self._dump.spans[name] = (before[0], self._file.tell(), before[1], len(self._dump.buffers))
@@ -355,14 +354,11 @@ class _Writer:
         if self._references is not None:
             self._references.are_off = False
 
-    def _take_back(self, before: tuple[int, int], memo: Any) -> None:
+    def _take_back(self, before: tuple[int, int], was: Mapping[str, Any]) -> None:
         self._file.seek(before[0])
         self._file.truncate()
         del self._dump.buffers[before[1] :]
-        self._pickler.memo = memo
-        self._pickler.holders.clear()
-        self._pickler.arrays.clear()
-        self._pickler.whole = set(self._whole)
+        self._pickler.take_back(was)
 
 
 def _size_at_least(value: Any) -> int:

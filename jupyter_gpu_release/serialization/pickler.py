@@ -5,6 +5,7 @@ Uses internals of cloudpickle (pinned in pyproject, held by tests): its class tr
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import sys
@@ -84,6 +85,16 @@ class GraphPickler(cloudpickle.Pickler):
         }
         self.nested = False
 
+    def remembered(self) -> dict[str, Any]:
+        """What is known of what has been written, for :meth:`take_back`."""
+        own = {name: copy.copy(getattr(self, name)) for name in ("holders", "arrays", "whole", "parts", "torn")}
+        return {"memo": self.memo.copy(), **own}
+
+    def take_back(self, was: Mapping[str, Any]) -> None:
+        """What was written since is as if it had never been."""
+        for name, value in was.items():
+            setattr(self, name, value)
+
     def refer(self, view: Any) -> Any:
         """How a view on memory that the receiver has already is written; None: it has no such memory."""
         number = None if self.references is None else self.references.place_of(view)
@@ -122,7 +133,7 @@ class GraphPickler(cloudpickle.Pickler):
 
     def _find_reducer(self, kind: type) -> Reducer | None:
         found = _cached_reducer(kind)
-        reads = {} if self.compact else reads_while_rebuilt(kind, self.realm.namespace)
+        reads = {} if self.compact else self._reads_while_rebuilt(kind)
         if not reads:
             return found
 
@@ -131,6 +142,12 @@ class GraphPickler(cloudpickle.Pickler):
             return _NOT_MINE if found is None else found(pickler, thing)
 
         return with_reads
+
+    def _reads_while_rebuilt(self, kind: type) -> dict[str, None]:
+        try:
+            return reads_while_rebuilt(kind, self.realm.namespace)
+        except Exception:  # noqa: BLE001 - classes of any kind; it is a hint on the order of names, and no value fails for it
+            return {}
 
     # ------------------------------------------------------------------------------- functions
     def _reduce_function(self, function: types.FunctionType) -> Any:

@@ -6,6 +6,7 @@ What was set goes along with further cells, and comes into the module when this 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,31 +29,37 @@ class AwayModules:
 
     def take(self, imported: Iterable[str], state: Mapping[str, Any], deleted: Iterable[str]) -> None:
         """A cell has imported these, and set that in them or in earlier ones."""
-        for module in imported:
-            if module not in sys.modules:
-                self._versions[module] = self._version(_top(module))
         self._state |= state
         self._deleted |= set(deleted)
         self._deleted -= state.keys()
-        if self._state or self._deleted:
-            self._watch.begin()
-        else:
+        for name in self._deleted:
+            self._state.pop(name, None)
+        if not (self._state or self._deleted):
             self._watch.end()
             self._versions.clear()
+            return
+        version = self._looked_up()
+        for module in imported:
+            if module not in sys.modules:
+                self._versions[module] = version(module)
+        self._watch.begin()
 
-    def among(self, tops: Collection[str]) -> tuple[list[str], dict[str, Any]]:
-        """Modules of these packages to import there first, and what was set in them."""
+    def among(self, tops: Collection[str]) -> tuple[list[str], dict[str, Any], list[str]]:
+        """Modules of these packages to import there first, what was set in them, and what was deleted there."""
         self._forget()
         modules = [module for module in self._versions if _top(module) in tops]
-        return modules, {name: value for name, value in self._state.items() if place_of(name)[0] in modules}
+        state = {name: value for name, value in self._state.items() if place_of(name)[0] in modules}
+        return modules, state, sorted(name for name in self._deleted if place_of(name)[0] in modules)
+
+    def _looked_up(self) -> Callable[[str], object]:
+        """The version of a module now; the files of each package are looked at once."""
+        of_top = functools.cache(self._version)
+        return lambda module: of_top(_top(module))
 
     def _forget(self) -> None:
         """What has been imported here meanwhile, or was edited."""
-        gone = [
-            module
-            for module, version in self._versions.items()
-            if module in sys.modules or version != self._version(_top(module))
-        ]
+        now = self._looked_up()
+        gone = [module for module, version in self._versions.items() if module in sys.modules or version != now(module)]
         for module in gone:
             del self._versions[module]
         self._state = {name: value for name, value in self._state.items() if place_of(name)[0] in self._versions}
@@ -61,9 +68,8 @@ class AwayModules:
     def _come_home(self, imported: list[str]) -> None:
         """Import all of them, since importing one may change another, then set what the cells have set."""
         self._watch.end()
-        known = {
-            module: version for module, version in self._versions.items() if version == self._version(_top(module))
-        }
+        now = self._looked_up()
+        known = {module: version for module, version in self._versions.items() if version == now(module)}
         state, deleted = self._state, self._deleted
         self._state, self._deleted = {}, set()
         self._versions.clear()

@@ -195,12 +195,13 @@ class InputCapture:
     def _state(self, selection: Selection, needed: set[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         here = self._modules.local(needed, self._modules.added_paths())
         self.local_modules = here.loaded
-        away, set_there = self.away.among(here.tops)
+        away, set_there, deleted_there = self.away.among(here.tops)
         tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
         found = self.patched().items()
         patches = {name: value for name, value in found if place_of(name)[0].partition(".")[0] in tops}
         state = selection.state(here.loaded, patches, set_there)
-        return state, {"local": [*here.loaded, *away], "tops": here.tops, "edited": here.edited}
+        local = [*here.loaded, *away]
+        return state, {"local": local, "tops": here.tops, "edited": here.edited, "without": deleted_there}
 
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
         selection.say_unsent(failed)

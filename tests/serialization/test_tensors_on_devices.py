@@ -64,6 +64,19 @@ def test_views_share_one_storage_on_the_device() -> None:
     assert back["b"].storage_offset() == 2
 
 
+@pytest.mark.parametrize("order", [("tensor", "array"), ("array", "tensor")])
+def test_an_array_over_a_tensor_that_goes_to_a_device_stays_an_array(order: tuple[str, str]) -> None:
+    tensor = torch.arange(6.0)
+    device_marks.mark_tensor(tensor, "meta")
+    both = {"tensor": tensor, "array": tensor.numpy()}
+    back = trip({name: both[name] for name in order}, has_gpu=True)
+    assert back["tensor"].device.type == "meta"
+    assert back["array"].tolist() == [0, 1, 2, 3, 4, 5]
+    home = trip({name: both[name] for name in order}, has_gpu=True, at_home=True)
+    assert device_marks.tensor_mark(home["tensor"]) == "meta"
+    assert home["tensor"].tolist() == home["array"].tolist()
+
+
 def test_a_mark_is_no_attribute_of_the_users() -> None:
     tensor = torch.ones(1)
     tensor.mine = 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +65,18 @@ def test_what_was_set_since_is_read_as_by_a_look_at_all(
     whole = log_settings.read(logging)
     assert _plain(quick) == _plain(whole)
     assert (_plain(quick) == _plain(first)) is is_usual
+
+
+@pytest.mark.usefixtures("watched")
+def test_loggers_that_logging_does_not_know_are_not_read_nor_kept() -> None:
+    first = _plain(log_settings.read(logging))
+    alone, twin = logging.Logger("jgr_test_alone", logging.DEBUG), logging.Logger("email.made", logging.DEBUG)
+    assert _plain(log_settings.read(logging)) == first
+    assert first["logger email.made"][0] == logging.ERROR
+    held = weakref.ref(alone), weakref.ref(twin)
+    del alone, twin
+    gc.collect()
+    assert [reference() for reference in held] == [None, None]
 
 
 def _plain(found: dict[str, Any]) -> dict[str, Any]:

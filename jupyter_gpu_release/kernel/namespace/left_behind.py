@@ -12,7 +12,7 @@ from typing import Any
 
 from ...serialization.pickler import GraphPickler
 
-_MOST_INSIDE = 20_000
+_MOST_INSIDE, _MOST_INSIDE_ALL = 20_000, 200_000
 #: what was written of it
 _OURS = (types.FrameType, GraphPickler, pickle.PickleBuffer)
 #: their objects are held by what belongs to them, in ways that cannot be told from another's
@@ -28,30 +28,41 @@ def left_behind(olds: dict[str, Any], ours: Callable[[Any], Collection[int]]) ->
     if not olds:
         return []
     held_by_threads = {id(value) for value in _locals_of_other_threads()}
-    return [
-        name
-        for name in list(olds)
-        if id(olds[name]) in held_by_threads or _is_held(olds[name], {*ours(olds[name]), id(olds)})
-    ]
+    holders = _holders(olds, {id(olds), *(each for old in olds.values() for each in ours(old))})
+    left, found = _MOST_INSIDE_ALL, []
+    for name, old in olds.items():
+        is_held = id(old) in held_by_threads
+        if not is_held and holders[id(old)]:
+            inside = _inside(old, min(left, _MOST_INSIDE))
+            left -= _MOST_INSIDE if inside is None else len(inside)
+            is_held = inside is not None and not holders[id(old)] <= inside
+        found += [name] if is_held else []
+    return found
 
 
-def _is_held(old: Any, ours: set[int]) -> bool:
-    if str(type(old).__module__).partition(".")[0] in _HOLD_THEMSELVES:
-        return False
-    holders = [each for each in gc.get_referrers(old) if id(each) not in ours and not isinstance(each, _OURS)]
-    if not holders:
-        return False
-    inside = _inside(old)
-    return inside is not None and any(id(each) not in inside for each in holders)
+def _holders(olds: dict[str, Any], ours: set[int]) -> dict[int, set[int]]:
+    """Id of an old object → ids of what refers to it. All that this process has is looked at once, for all of them."""
+    found: dict[int, set[int]] = {id(old): set() for old in olds.values()}
+    wanted = {id(old) for old in olds.values() if _top(type(old)) not in _HOLD_THEMSELVES}
+    for holder in gc.get_referrers(*olds.values()):
+        if id(holder) in ours or issubclass(type(holder), _OURS):
+            continue
+        for ident in wanted.intersection(map(id, gc.get_referents(holder))):
+            found[ident].add(id(holder))
+    return found
 
 
-def _inside(old: Any) -> set[int] | None:
+def _top(kind: type) -> str:
+    return str(kind.__module__).partition(".")[0]
+
+
+def _inside(old: Any, most: int) -> set[int] | None:
     """Ids of what it holds itself, which may refer to it; None: too much."""
     seen, waiting = {id(old)}, [old]
     while waiting:
         for part in gc.get_referents(waiting.pop()):
-            if id(part) not in seen and not isinstance(part, _NOT_INSIDE):
-                if len(seen) > _MOST_INSIDE:
+            if id(part) not in seen and not issubclass(type(part), _NOT_INSIDE):
+                if len(seen) > most:
                     return None
                 seen.add(id(part))
                 waiting.append(part)

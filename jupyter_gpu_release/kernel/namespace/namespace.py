@@ -187,8 +187,7 @@ class Namespace:
             self.outward.origins.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
-            names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
-            self._notes += sentences(name for name in names if not is_state(name))
+            self._notes += _left_behind(arrival, sent)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
@@ -260,6 +259,14 @@ class SentObjects:
         if len(found) != part.total:
             raise KeyError(part)
         return found[part.number]
+
+
+def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
+    try:
+        names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
+    except Exception:  # noqa: BLE001 - it looks at all objects of the process; the names are bound, a note may be missing
+        return []
+    return sentences(name for name in names if not is_state(name))
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

@@ -30,8 +30,9 @@ class ModulesOfNotebook:
     def begin(
         self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: NamespaceInfo
     ) -> list[str]:
-        """Import ``local`` of the facts, which gives the state to compare with, and set what the notebook set; returns
-        notes. Modules below ``tops`` are looked at when the cell imports them, but for ``edited`` ones.
+        """Import ``local`` of the facts, which gives the state to compare with, delete ``without``, and set what the
+        notebook set; returns notes. Modules below ``tops`` are looked at when the cell imports them, but for ``edited``
+        ones.
 
         ``others``: what the cell's names hold.
         """
@@ -47,6 +48,9 @@ class ModulesOfNotebook:
         for name in {place_of(name)[0] for name in state} - set(names):  # libraries in which the notebook set something
             with contextlib.suppress(ImportError):  # the cell says so, if it needs it
                 importlib.import_module(name)
+        for module, attribute in map(place_of, facts.get("without", ())):
+            if module in sys.modules:
+                vars(sys.modules[module]).pop(attribute, None)
         here = {name: value for name, value in state.items() if place_of(name)[0] in sys.modules}
         put(here, known=map(id, others.values()), is_same=functools.partial(_is_same, realm))
         if self._tops:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,8 @@ def read(_module: Any) -> dict[str, Any]:
         state = _state(logger)
         if state != _usual(logger):
             found[f"{_LOGGER}{logger.name}"] = state
+        else:
+            found.pop(f"{_LOGGER}{logger.name}", None)
         if (logger.handlers or logger.filters) and not _is_of_library(logger):
             found |= {f"{_words(thing)} of {logger.name}": Staying(thing) for thing in _staying(logger)}
     return found
@@ -64,9 +67,11 @@ def package_of(name: str) -> str:
 
 def _loggers() -> Iterator[logging.Logger]:
     yield logging.root
-    known = logging.root.manager.loggerDict if _watch is None else _watch.set_since
-    for name, logger in list(known.items()):
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] not in _OF_THE_PROCESS:
+    known = logging.root.manager.loggerDict
+    for logger in list((known if _watch is None else _watch.set_since).values()):
+        if not isinstance(logger, logging.Logger) or logger.name.partition(".")[0] in _OF_THE_PROCESS:
+            continue
+        if known.get(logger.name) is logger:  # not one that somebody made for itself
             yield logger
 
 
@@ -77,22 +82,22 @@ class _Watch:
     """
 
     def __init__(self) -> None:
-        self.set_since: dict[str, logging.Logger] = {}
+        #: by their ids
+        self.set_since: weakref.WeakValueDictionary[int, logging.Logger] = weakref.WeakValueDictionary()
         #: of the other loggers
         self.found: dict[str, Any] = {}
         for name, logger in list(logging.root.manager.loggerDict.items()):
             if not isinstance(logger, logging.Logger) or name.partition(".")[0] in _OF_THE_PROCESS:
                 continue
             if not _is_of_library(logger):
-                self.set_since[name] = logger
+                self.set_since[id(logger)] = logger
             elif (state := _state(logger)) != _usual(logger):
                 self.found[f"{_LOGGER}{name}"] = state
 
     def note(self, logger: logging.Logger) -> None:
         """It is set, or new."""
         if logger is not logging.root:
-            self.set_since[logger.name] = logger
-            self.found.pop(f"{_LOGGER}{logger.name}", None)
+            self.set_since[id(logger)] = logger
 
 
 _watch: _Watch | None = None

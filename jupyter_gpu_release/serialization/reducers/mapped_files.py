@@ -101,17 +101,16 @@ def view_of_map(root: Any, is_memmap: bool, dtype: Any, shape: Any, strides: Any
 
 
 # ------------------------------------------------------------------------------------- memory of tensors
-_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r([w-]).s ([0-9a-f]+) \S+ (\d+) +(/.*)$", re.MULTILINE)
+_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw.s ([0-9a-f]+) \S+ (\d+) +(/.*)$", re.MULTILINE)
 _NO_FILES = ("/dev/", "/memfd:", "/SYSV")
 _MS_SYNC = 4
 
 
 class MappedMemory(NamedTuple):
-    """A file in this process's memory, of which changes reach the file."""
+    """A file in this process's memory that is written by what is written there."""
 
     begin: int
     end: int
-    is_writable: bool
     offset: int
     inode: int
     path: str
@@ -122,14 +121,17 @@ def mapped_memory() -> list[MappedMemory]:
     with open("/proc/self/maps", "rb") as file:
         lines = _SHARED.findall(file.read())
     found = [
-        MappedMemory(int(begin, 16), int(end, 16), flag == b"w", int(offset, 16), int(inode), os.fsdecode(path))
-        for begin, end, flag, offset, inode, path in lines
+        MappedMemory(int(begin, 16), int(end, 16), int(offset, 16), int(inode), os.fsdecode(path))
+        for begin, end, offset, inode, path in lines
     ]
     return [each for each in found if not each.path.startswith(_NO_FILES)]
 
 
 def file_at(address: int, size: int, memory: list[MappedMemory], *, must_flush: bool) -> tuple[Any, ...] | None:
-    """Arguments of :func:`map_file` for bytes that lie in a mapped file that is still there."""
+    """Arguments of :func:`map_file` for bytes that lie in a mapped file that is still there.
+
+    One that is only read is none of these: the values say as much, and need no file where they arrive.
+    """
     here = next((each for each in memory if each.begin <= address and address + size <= each.end), None)
     if here is None:
         return None
@@ -140,8 +142,8 @@ def file_at(address: int, size: int, memory: list[MappedMemory], *, must_flush: 
     offset = here.offset + address - here.begin
     if found.st_ino != here.inode or found.st_size < offset + size:
         return None
-    if must_flush and here.is_writable:
+    if must_flush:
         start = address - address % mmap.PAGESIZE
         ctypes.CDLL(None).msync(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), _MS_SYNC)
     facts = (here.path, found.st_ino, found.st_size, found.st_mtime_ns)
-    return facts, np.dtype("u1"), "r+" if here.is_writable else "r", offset, (size,), "C"
+    return facts, np.dtype("u1"), "r+", offset, (size,), "C"

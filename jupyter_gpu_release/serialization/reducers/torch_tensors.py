@@ -78,8 +78,8 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
 
 def reduce_over_tensor(pickler: Any, array: Any, tensor: Any) -> Any:
     """A numpy array that looks at a tensor's memory; a small part of a large one that stays is copied."""
-    if _is_small_view(pickler, array, tensor.untyped_storage()):
-        return NotImplemented
+    if device_marks.tensor_mark(tensor) or _is_small_view(pickler, array, tensor.untyped_storage()):
+        return NotImplemented  # where the tensor goes back to a GPU it has no memory for an array
     storage = tensor.untyped_storage()
     offset = array.__array_interface__["data"][0] - storage.data_ptr()
     holder = _StorageHolder.of(pickler, storage, "")
@@ -175,9 +175,7 @@ def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
 
 def storage_of_file(*place: Any) -> Any:
     """The same bytes of the same file, mapped here."""
-    with warnings.catch_warnings():  # a file that cannot be written to
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(mapped_files.map_file(*place)).untyped_storage()
+    return torch.from_numpy(mapped_files.map_file(*place)).untyped_storage()
 
 
 def _reduce_holder(holder: _StorageHolder) -> Any:

@@ -20,6 +20,8 @@ _NOT_COUNTED = (
     str, bytes, int, float, complex, tuple, frozenset, type, types.FunctionType, types.BuiltinFunctionType,
     types.CodeType, types.ModuleType, types.MethodType,
 )  # fmt: skip
+#: elements of sets that have no number, so that it does not matter in which order they come
+_PLAIN = (str, bytes, int, float, complex, type(None))
 #: their ``__getstate__`` gives all that matters here
 _AS_USUAL = ("torch.nn.modules.module",)
 _OF_ARRAYS = frozenset(("numpy", "torch", "torch.nn.parameter"))
@@ -40,7 +42,10 @@ class PartOf:
 
 
 def number_parts(value: Any) -> list[Any]:
-    """What is in ``value`` and can be told from its like, in an order that only its structure decides."""
+    """What is in ``value`` and can be told from its like, in an order that only its structure decides.
+
+    Nothing at all if there is a set of objects in it: each process has those in another order.
+    """
     walk = _Walk()
     try:
         walk.dump(value)
@@ -50,8 +55,18 @@ def number_parts(value: Any) -> list[Any]:
     things: list[Any] = [None] * len(entries)
     for number, thing in entries:
         things[number] = thing
+    if any(not _is_plain_set(thing) for thing in things if type(thing) in (set, frozenset)):
+        return []
     counted = {kind for kind in set(map(type, things)) if not issubclass(kind, _NOT_COUNTED)}
     return [thing for thing in things if type(thing) in counted]
+
+
+def _is_plain_set(elements: Any) -> bool:
+    return all(map(_is_plain, elements))
+
+
+def _is_plain(thing: Any) -> bool:
+    return isinstance(thing, _PLAIN) or (type(thing) is tuple and all(map(_is_plain, thing)))
 
 
 class LargeInput:
@@ -155,7 +170,7 @@ def _slots(kind: type) -> list[str] | None:
     usual: Any = object
     for name in ("__reduce_ex__", "__reduce__", "__getstate__"):
         mine = getattr(kind, name)
-        if mine is not getattr(usual, name) and mine.__module__ not in _AS_USUAL:
+        if mine is not getattr(usual, name) and getattr(mine, "__module__", "") not in _AS_USUAL:
             return None
     return [
         name

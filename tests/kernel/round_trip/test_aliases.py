@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import types
+import weakref
 
 import numpy as np
+import pytest
 import torch
 from round_trip import Notebook
+
+from jupyter_gpu_release.kernel.namespace import left_behind
 
 LISTS = (
     "import functools, collections\nlst = [0]\n"
@@ -236,3 +242,37 @@ def test_what_only_a_thread_or_a_generator_holds_of_a_replaced_object_is_said(nb
     assert [note.partition(" is another object now")[0] for note in trip.notes] == ["`x`", "`y`"]
     assert all(note.endswith("still holds the old one") for note in trip.notes)
     assert nb.cell("next(g), seen[0], z.shape") == ((2, 2), (2, 2), (4, 1))
+
+
+def test_one_look_finds_what_holds_many_old_objects_whatever_else_there_is() -> None:
+    class Lost:
+        pass
+
+    def left() -> list[str]:
+        sys.setprofile(lambda _frame, _event, called: looks.append(called) if called is gc.get_referrers else None)
+        try:
+            return left_behind.left_behind(olds, lambda _old: ours)
+        finally:
+            sys.setprofile(None)
+
+    looks: list[object] = []
+    ours: list[int] = []
+    olds: dict[str, list[object]] = {f"old{number}": [weakref.proxy(Lost())] for number in range(50)}
+    assert left() == []
+    held = weakref.proxy(Lost()), olds["old7"], {"in": olds["old9"]}
+    assert left() == ["old7", "old9"]
+    ours.append(id(held))
+    assert left() == ["old9"]
+    assert looks == [gc.get_referrers] * 6  # its call and its return, for each
+
+
+def test_names_are_bound_although_it_cannot_be_told_who_holds_old_objects(
+    nb: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise ReferenceError("gone")
+
+    nb.cell("import numpy as np\nx = np.zeros(4)")
+    monkeypatch.setattr(left_behind, "_locals_of_other_threads", refuse)
+    assert nb.ok("x.shape = 2, 2").notes == []
+    assert nb.ns["x"].shape == (2, 2)

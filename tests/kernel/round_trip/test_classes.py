@@ -315,6 +315,35 @@ def test_what_rebuilding_reads_is_there_before_it_in_both_directions(nb: Noteboo
     assert (nb.ns["own"].n, trip.notes) == (3, [])
 
 
+ANSWERS_ANYTHING = """
+import weakref
+class Cfg(dict):
+    __getattr__ = dict.__getitem__
+class Odd:
+    @property
+    def __class__(self): raise RuntimeError("nobody asks")
+class Settings:
+    cfg = Cfg(a=1)
+    def __init__(self): self.x = 1
+    def __setstate__(self, state): self.x = state["x"] + cfg.a
+class Strange:
+    def __init__(self): self.x = 1
+    def __setstate__(self, state): self.x = 5 if state else odd
+cfg, odd, s, strange = Cfg(a=1), Odd(), Settings(), Strange()
+"""
+
+
+def test_attributes_and_names_that_answer_anything_fail_no_dump() -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(ANSWERS_ANYTHING, names)
+    values = {name: names[name] for name in ("s", "cfg", "strange")}
+    dump = codec.dump(values, NamespaceInfo(names, at_home=True))
+    assert dump.failed == {}
+    there: dict[str, object] = {}
+    loaded = codec.load(dump.stream, dump.buffers, NamespaceInfo(there, at_home=False)).values
+    assert (loaded["s"].x, loaded["s"].cfg, loaded["strange"].x) == (2, {"a": 1}, 5)
+
+
 def test_names_that_rebuilding_reads_are_bound_no_longer_than_it_takes(nb: Notebook) -> None:
     nb.cell(REBUILT_BY_THEMSELVES)
     stream, buffers = nb.ok("a.x = 2\nSCALE = 4\nCALLS.append(0)").graph

@@ -211,7 +211,7 @@ def test_what_refers_to_inputs_stays_small(nb: Notebook) -> None:
 
 
 LARGE = """
-import numpy as np, pandas as pd, torch
+import datetime, numpy as np, pandas as pd, torch
 class Row:
     def __init__(self, i): self.i = i; self.tags = [i]
 class Slotted:
@@ -224,7 +224,7 @@ big = [{"n": [i, [i], {}], "text": f"{i:090}"} for i in range(25000)]
 deep = (
     [np.arange(12.0), torch.arange(6.0)],
     {"slots": Slotted([1]), "objects": np.array([[1], None], dtype=object), "df": pd.DataFrame({"a": [1.0, 2.0]})},
-    Row(3), Own([5]),
+    Row(3), Own([5]), {1, "a", (2.0, None)}, frozenset("xy"), datetime.date(2020, 1, 1),
 )
 big.append({"deep": deep})
 model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
@@ -235,12 +235,12 @@ def test_parts_deep_inside_very_many_objects_are_the_notebooks_own(nb: Notebook)
     nb.cell(LARGE)
     assert len(nb.collect("big").stream) > (2 << 20)
     trip = nb.ok(
-        "some = [row['n'][1] for row in big[7:9]]\n(arr, tensor), inner, row, own = big[-1]['deep']\nx, listed = inner['df'], inner['objects'][0]\n"
+        "some = [row['n'][1] for row in big[7:9]]\n(arr, tensor), inner, row, own, *_ = big[-1]['deep']\nx, listed = inner['df'], inner['objects'][0]\n"
         "held, tags = inner['slots'].v, [row.tags]\nview, tail = arr.reshape(3, 4), tensor[2:]\nlast = big[-1]\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=1)\nsub = big[11]['n'][2]"
     )
     ns = nb.ns
-    (arr, tensor), inner, row, own = ns["big"][-1]["deep"]
+    (arr, tensor), inner, row, own, *_ = ns["big"][-1]["deep"]
     assert [some is each["n"][1] for some, each in zip(ns["some"], ns["big"][7:9], strict=True)] == [True, True]
     pairs = [
         (ns["arr"], arr), (ns["tensor"], tensor), (ns["row"], row), (ns["own"], own), (ns["x"], inner["df"]),
@@ -260,6 +260,19 @@ def test_what_is_a_copy_of_a_part_all_the_same_is_said(nb: Notebook) -> None:
     trip = nb.ok("inside = big[-1]['deep'][3].v\nnumber, other = len(big), [1]")
     assert nb.ns["inside"] == [5]
     assert trip.notes == ["`inside` came back as a copy of a part of `big`"]
+
+
+@pytest.mark.parametrize("kind", ["set", "frozenset"])
+def test_an_object_of_a_large_set_is_never_taken_for_another(nb: Notebook, kind: str) -> None:
+    nb.cell(
+        "class Node:\n    def __init__(self, i): self.i, self.text = i, f'{i:090}'\n"
+        f"g = {{'nodes': {kind}(map(Node, range(25000))), 'other': [[1]]}}"
+    )
+    assert len(nb.collect("g").stream) > (2 << 20)
+    trip = nb.ok("best, other = max(g['nodes'], key=lambda node: node.i), {'in': g['other'][0]}")
+    assert nb.ns["best"].i == 24999
+    assert nb.ns["other"] == {"in": [1]}
+    assert trip.notes == [f"`{name}` came back as a copy of a part of `g`" for name in ("best", "other")]
 
 
 SUBCLASSES = """

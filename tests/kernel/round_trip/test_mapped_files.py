@@ -110,3 +110,15 @@ def test_a_tensor_over_a_file_is_that_file_in_a_gpu_cell(nb: Notebook) -> None:
     assert nb.cell("mapped[9]") == 90.0
     nb.ok("alone[0] = 7\nin_memory[0] = 8")
     assert nb.cell("mapped[0], alone[0].item(), in_memory[0].item()") == (0.0, 7.0, 8.0)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_tensor_over_a_file_that_is_only_read_travels_by_its_values(nb: Notebook) -> None:
+    nb.cell(TENSORS + "ours[:] = 3\nread = torch.from_numpy(np.memmap('tensors.bin', mode='r', dtype='f8'))")
+    sizes = {info.name: info.bytes for info in nb.collect("read, ours").sent}
+    assert sizes["ours"] < 1000
+    assert sizes["read"] > 8000
+    nb.ok(
+        "seen, kept = read[[0, 5]].tolist(), read * 1\nimport os\nos.truncate('tensors.bin', 8)\nlast = float(read[-1])"
+    )
+    assert (nb.ns["seen"], nb.ns["last"]) == ([0.0, 3.0], 3.0)

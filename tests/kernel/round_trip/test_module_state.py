@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from round_trip import Notebook, RankServer
 
+from jupyter_gpu_release.submission.away_modules import AwayModules
+
 _SOURCE = """
 import math
 _ABSENT = object()
@@ -151,6 +153,33 @@ def test_what_a_deferred_import_finds_and_what_is_defined_there_alone(nb: Notebo
     assert sys.modules["plugin"].state is nb.ns["mine"]
     nb.cell("import plugin")
     assert sys.modules["beside"].log == [0, 1, "plugin"]
+
+
+def test_what_a_cell_deletes_in_a_module_that_only_it_imports_stays_deleted(nb: Notebook) -> None:
+    nb.ok("import beside\nbeside.rate, beside.new = 9, 1")
+    nb.ok("import beside\ndel beside.rate, beside.model, beside.new")
+    nb.ok("import beside\nr = [hasattr(beside, name) for name in ('rate', 'model', 'new')]\nbeside.model = 4")
+    assert nb.ns["r"] == [False] * 3
+    nb.ok("import beside\nr = [getattr(beside, name, None) for name in ('rate', 'model', 'new')]")
+    assert nb.ns["r"] == [None, 4, None]
+    nb.cell("import beside")
+    beside = sys.modules["beside"]
+    assert (hasattr(beside, "rate"), beside.model, hasattr(beside, "new")) == (False, 4, False)
+
+
+def test_files_of_a_package_are_looked_at_once_and_only_where_something_was_set() -> None:
+    looked: list[str] = []
+    away = AwayModules(lambda top: looked.append(top) or 1)
+    modules = [f"jgr_pack.m{number}" for number in range(20)]
+    away.take(modules, {}, [])
+    assert looked == []
+    away.take(modules, {"jgr_pack.m1:a": 1, "jgr_pack.m2:b": 2}, ["jgr_pack.m3:c"])
+    away.take([], {}, ["jgr_pack.m1:a"])
+    try:
+        assert away.among(["jgr_pack"]) == (modules, {"jgr_pack.m2:b": 2}, ["jgr_pack.m1:a", "jgr_pack.m3:c"])
+    finally:
+        sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != "ImportWatch"]
+    assert looked == ["jgr_pack"] * 2
 
 
 def test_a_module_that_was_edited_since_is_as_its_file_says(nb: Notebook) -> None:

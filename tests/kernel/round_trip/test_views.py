@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
+import torch
 from round_trip import Notebook
+
+from jupyter_gpu_release.serialization import codec
+from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 
 
 @pytest.mark.parametrize("through_files", [False, True])
@@ -68,3 +74,20 @@ def test_an_array_over_a_tensors_memory_stays_there_although_the_cell_changes_th
     nb.cell("assert t[3] == array[3] == row[0] == 5, (t, array, row)")
     nb.gpu("import numpy as np\nn = np.arange(3.0)\nu = torch.from_numpy(n)\nu[0] = 4")
     nb.cell("n[1] = 8.0\nassert u.tolist() == [4.0, 8.0, 2.0], u")
+
+
+@pytest.mark.parametrize("has_bad", [True, False])
+def test_a_name_that_cannot_be_sent_tears_no_memory_of_others(has_bad: bool) -> None:
+    t, n, own, base = torch.arange(10.0), np.arange(4.0), torch.arange(3.0), np.zeros((1000, 100))
+    bad = {"bad": [own, t.view(5, 2), base, threading.Lock()]} if has_bad else {}
+    rest = {"z": t.view(2, 5), "before": base[3:5], **bad, "z2": t[2:], "tn": torch.from_numpy(n), "own": own,
+            "again": own.view(3, 1), "small": base[5:7]}  # fmt: skip
+    dump = codec.dump({"t": t, "n": n}, NamespaceInfo({}, at_home=True), rest=lambda: rest, rest_bytes=1 << 20)
+    assert set(dump.failed) == set(bad)
+    assert dump.total_bytes < 10_000  # `base` stays here
+    buffers = [bytearray(buffer) for buffer in dump.buffers]
+    back = codec.load(dump.stream, buffers, NamespaceInfo({}, at_home=False)).values
+    back["t"][3], back["n"][1], back["own"][2] = 30, 40, 50
+    assert (float(back["z"][0, 3]), float(back["z2"][1])) == (30, 30)
+    assert (float(back["tn"][1]), float(back["again"][2, 0])) == (40, 50)
+    assert back["before"].tolist() == back["small"].tolist() == base[:2].tolist()
