@@ -18,6 +18,13 @@ import pytest
 from jupyter_gpu_release.serialization.process_state import library_settings, random_states
 
 
+@pytest.fixture(autouse=True)
+def _nothing_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that other tests have brought may still wait for imports."""
+    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
+    monkeypatch.setattr(sys, "meta_path", finders)
+
+
 def test_states_of_libraries_that_are_not_here_are_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
     states = random_states.capture_rng()
     assert {"random", "numpy"} <= states.keys()
