@@ -81,6 +81,9 @@ class Node:
         return adopted
 
     async def _end(self) -> None:
+        for keeping in self._keepings:  # a mover that is being started is waited for below, as those that run
+            if keeping._starting is not None:
+                await asyncio.wait([keeping._starting])
         self.keeping.close()
         self.servers.kill_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
