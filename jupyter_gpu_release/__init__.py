@@ -133,7 +133,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, object]]:
-    """Where the Jupyter server finds its extension (enabled by ``jupyter_server_config.d``)."""
+    """Tell the Jupyter server where its extension is (enabled by ``jupyter_server_config.d``)."""
     from .server_extension.app import GpuReleaseExtension
 
     return [{"module": "jupyter_gpu_release.server_extension.app", "app": GpuReleaseExtension}]

@@ -90,7 +90,7 @@ def normalised(tree: ast.Module) -> str:
 
 
 def why_not(tree: ast.Module, facts: CellFacts) -> str:
-    """Why a cell has no key, in words; empty when it may have one."""
+    """The reason why a cell has no key, in words; empty when it may have one."""
     if facts.asks_input:
         return "it calls input()"
     if facts.installs:

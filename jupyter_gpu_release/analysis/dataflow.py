@@ -1,4 +1,4 @@
-"""Which names a cell reads, binds, deletes, imports (walk of its syntax tree)."""
+"""Names that a cell reads, binds, deletes, imports (walk of its syntax tree)."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ def _bind_first(handler: ast.ExceptHandler) -> ast.stmt:
 
 
 def _as_statements(case: ast.match_case) -> list[ast.stmt]:
-    """What a case does before its body: evaluates the expressions in its pattern, binds names, tests its guard."""
+    """A case as statements: evaluate its pattern's expressions, bind names, test its guard, run its body."""
     values = [part.value for part in ast.walk(case.pattern) if isinstance(part, ast.MatchValue)]
     classes = [part.cls for part in ast.walk(case.pattern) if isinstance(part, ast.MatchClass)]
     evaluated: list[ast.stmt] = [ast.Expr(value) for value in [*values, *classes]]

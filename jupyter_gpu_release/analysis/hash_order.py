@@ -16,7 +16,7 @@ _WALKS = frozenset({"list", "tuple", "enumerate", "iter", "zip", "map", "filter"
 
 
 def depends_on_hashes(tree: ast.AST, is_set: Callable[[str], bool]) -> str:
-    """What in ``tree`` does so, in words; empty: nothing is seen. ``is_set``: whether a name holds a set."""
+    """Say what in ``tree`` depends on hashes; empty: nothing is seen. ``is_set``: whether a name holds a set."""
     own = {
         target.id
         for node in ast.walk(tree)

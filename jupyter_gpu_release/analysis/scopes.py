@@ -44,7 +44,7 @@ def _arguments(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def free_of_function(node: FunctionNode) -> FreeNames:
-    """What the function's body takes from outside when it is called."""
+    """The names that the function's body takes from outside when it is called."""
     scope = _Scope()
     scope.stores |= {argument.arg for argument in _arguments(node.args)}
     for part in [node.body] if isinstance(node, ast.Lambda) else node.body:
@@ -53,7 +53,7 @@ def free_of_function(node: FunctionNode) -> FreeNames:
 
 
 def free_of_comprehension(node: Comprehension) -> FreeNames:
-    """What a comprehension takes from outside, its first iterable included; ``:=`` inside counts as a write."""
+    """Names that a comprehension takes from outside, also in its first iterable; ``:=`` inside counts as a write."""
     scope = _Scope()
     for generator in node.generators:
         scope.visit(generator)

@@ -1,1 +1,1 @@
-"""What code in a cell may ask: ranks, tracked files, where it runs."""
+"""Facts that code in a cell may ask for: ranks, tracked files, where it runs."""

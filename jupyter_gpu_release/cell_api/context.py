@@ -1,4 +1,4 @@
-"""Where code runs that uses ``load``, ``publish`` and ``published``: a notebook's kernel, a GPU cell, a plain script.
+"""The place where ``load``, ``publish`` and ``published`` are used: a notebook's kernel, a GPU cell, a plain script.
 
 The kernel's extension and the rank say so here; nobody did: it is a script.
 """
@@ -47,5 +47,5 @@ def set_context(surroundings: ExecutionContext | None) -> None:
 
 
 def current() -> ExecutionContext | None:
-    """What was said, or None in a plain script."""
+    """The context that was set, or None in a plain script."""
     return _current

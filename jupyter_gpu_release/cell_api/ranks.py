@@ -20,7 +20,7 @@ def _meet_nobody(_op: str, _src: int, value: Any, _timeout_s: float | None) -> A
 
 @dataclass(frozen=True)
 class RankContext:
-    """Where this process stands in its gang; the default: alone."""
+    """The place of this process in its gang; the default: alone."""
 
     rank: int = 0
     size: int = 1
@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def size(self) -> int:
-        """How many ranks there are on all nodes."""
+        """The number of ranks on all nodes."""
         return _place.size
 
     @property
@@ -64,7 +64,7 @@ class Ranks:
 
     @property
     def local_size(self) -> int:
-        """How many ranks there are on this node."""
+        """The number of ranks on this node."""
         return _place.local_size
 
     @property

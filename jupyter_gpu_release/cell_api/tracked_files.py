@@ -55,7 +55,7 @@ class FileDigests:
         return [TrackedFile(folder.rstrip("/") + "/", size, digest, changed), *files]
 
     def changed(self, tracked: TrackedFile) -> str:
-        """Why a tracked file or folder is not what it was, in words; empty when it is."""
+        """The reason why a tracked file or folder is not what it was, in words; empty when it is."""
         try:
             now = self.below(tracked.path)[0] if tracked.path.endswith("/") else self.look(tracked.path)
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class FileDigests:
 
 
 class Tracking:
-    """What the cell of this process has tracked; nothing is recorded before :meth:`begin`."""
+    """A record of what the cell of this process has tracked; nothing is recorded before :meth:`begin`."""
 
     def __init__(self) -> None:
         self._digests = FileDigests()

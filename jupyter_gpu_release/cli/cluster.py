@@ -103,7 +103,7 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Say]:
-    """Where progress goes: a spinner on a terminal, else one line a step, always on standard error."""
+    """Yield what shows the progress: a spinner on a terminal, else one line a step, always on standard error."""
     console = Console(stderr=True)
     began = time.monotonic()
     if not console.is_terminal:

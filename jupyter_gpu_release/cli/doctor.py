@@ -75,7 +75,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
 
 
 def _check_collecting(target: Target) -> Iterator[Finding]:
-    """What a collection would meet (a dry run): graphs that keep every blob, runs of others."""
+    """Report what a collection would meet (a dry run): graphs that keep every blob, runs of others."""
     try:
         with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
             found = gateway.collect(dry_run=True)

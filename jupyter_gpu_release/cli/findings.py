@@ -1,4 +1,4 @@
-"""What a check of ``jupyter gpu doctor`` finds: one line, and what to do about it."""
+"""The finding of a check of ``jupyter gpu doctor``: one line, and what to do about it."""
 
 from __future__ import annotations
 

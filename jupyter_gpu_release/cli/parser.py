@@ -95,7 +95,7 @@ def print_help() -> None:
 
 
 def command_helps() -> dict[str, str]:
-    """What ``--help`` prints behind each command (for the documentation)."""
+    """The help text that ``--help`` prints for each command (for the documentation)."""
     return {name: parser.format_help() for name, parser in _build()[1].items()}
 
 

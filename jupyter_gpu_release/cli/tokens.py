@@ -87,7 +87,7 @@ def _new_file(path: Path) -> int:
 
 
 def _how_to_use(url: str, path: Path | None) -> str:
-    """What its user sets."""
+    """Tell the token's user what to set."""
     for everywhere in ("//0.0.0.0:", "//[::]:"):
         url = url.replace(everywhere, f"//{socket.gethostname()}:")
     text = (

@@ -100,7 +100,7 @@ def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> Gp
 
 
 def find_target(settings: GpuRelease) -> Target | None:
-    """Where the environment, else the configuration files, else the connection file of this machine point."""
+    """Find the gateway named by the environment, else the configuration files, else this machine's connection file."""
     return find_gateway(
         url=_unless("JUPYTER_GPU_URL", settings.url),
         token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
@@ -156,5 +156,5 @@ class NotebookDefaults:
 
     @property
     def own(self) -> Written:
-        """What ``%gpu_config`` set."""
+        """The settings made with ``%gpu_config``."""
         return dict(self._own)

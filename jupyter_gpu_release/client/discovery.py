@@ -1,4 +1,4 @@
-"""Which gateway and which token; errors for one that cannot be reached."""
+"""The choice of a gateway and a token; errors for a gateway that cannot be reached."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def not_a_gateway(url: str, status: int, *, configured: bool) -> GatewayUnavaila
 
 
 def named_by() -> str:
-    """Where a configured address comes from (the environment goes before the files)."""
+    """Name the source of a configured address (the environment goes before the files)."""
     named = "JUPYTER_GPU_URL" if os.environ.get("JUPYTER_GPU_URL") else "the configuration file (GpuRelease.url)"
     return f"the address is set by {named}"
 

@@ -1,4 +1,4 @@
-"""What a client hears of one run: a thread-safe queue that survives interrupts and lost connections."""
+"""News of one run for a client: a thread-safe queue that survives interrupts and lost connections."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _DEFAULT = "~/.local/state/jupyter-gpu"
 
 
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How to reach the embedded cluster; holds no secret (``token_file`` names the file that does)."""
+    """Facts for reaching the embedded cluster; they hold no secret (``token_file`` names the file that does)."""
 
     url: str
     token_file: str

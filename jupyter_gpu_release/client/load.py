@@ -40,7 +40,7 @@ _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
 def here() -> ExecutionContext:
-    """Where this code runs."""
+    """The context in which this code runs."""
     return context.current() or ExecutionContext(
         realm=lambda: NamespaceInfo(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
     )

@@ -104,7 +104,7 @@ class GatewayClient:
         return self._get("/v1/checks", NodeChecks)
 
     def status(self) -> StatusDocument:
-        """Who holds what, who waits and why."""
+        """The cluster's status: who holds what, who waits and why."""
         return self._get("/v1/status", StatusDocument)
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
@@ -124,7 +124,7 @@ class GatewayClient:
         return self._get(f"/v1/runs/{safe_path(run)}/outcome", RunView, **({"session": session} if session else {}))
 
     def newest(self, *, live: bool = False) -> RunRow:
-        """What ``last`` means: the caller's newest run; ``live``: the newest that is not over. Raises without one."""
+        """The caller's newest run, which ``last`` means; ``live``: the newest that is not over. Raises without one."""
         runs = self.runs(_MOST_RUNS if live else 1, mine=True, brief=live).runs
         found = next((run for run in runs if not (live and RunState.of(run.state).is_terminal)), None)
         if found is None and runs:
@@ -171,7 +171,7 @@ class GatewayClient:
         return self._ask("POST", "/v1/tokens/revoke", TokensDocument, {}, which)
 
     def lineage(self, run: str) -> Lineage:
-        """What a run was made from, and what was made from it."""
+        """The lineage of a run: what it was made from, and what was made from it."""
         return self._get(f"/v1/runs/{safe_path(run)}/lineage", Lineage)
 
     def cached(self, question: CacheQuestion) -> CacheAnswer:
@@ -223,7 +223,7 @@ class AsyncGatewayClient:
         return await self._ask("GET", "/v1/health", Health)
 
     async def status(self) -> StatusDocument:
-        """Who holds what, who waits and why."""
+        """The cluster's status: who holds what, who waits and why."""
         return await self._ask("GET", "/v1/status", StatusDocument)
 
     async def next_status(self, after: str, wait_s: float) -> tuple[StatusDocument, float]:

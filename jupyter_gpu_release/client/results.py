@@ -1,4 +1,4 @@
-"""What came out of a run, read from where it lies: inside its outcome, or in its folder on the store."""
+"""Results of a run, read from where they lie: inside its outcome, or in its folder on the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..units import format_bytes
 
 
 class Results(Mapping[str, Any]):
-    """What came out of a run, by name; large arrays are mapped from their files, not read.
+    """The results of a run, by name; large arrays are mapped from their files, not read.
 
     Attributes
     ----------

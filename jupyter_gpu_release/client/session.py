@@ -107,7 +107,7 @@ class GatewaySession:
 
     @property
     def trouble(self) -> GpuReleaseError | None:
-        """Why there is no connection just now, as far as it is known."""
+        """The reason why there is no connection just now, as far as it is known."""
         return self._error
 
     def unanswered(self, waited_s: float) -> GatewayUnavailableError:

@@ -1,4 +1,4 @@
-"""How a run failed, as an exception here: our own as message and mend, the cell's as the user's exception."""
+"""A run's failure as an exception here: our own as message and mend, the cell's as the user's exception."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
 
 
 def end_tracebacks_at_users_line(shell: Any) -> None:
-    """Where the user's code meets one of our errors (``load``, a placeholder) show that line and none of ours."""
+    """Show only the user's line, none of ours, where code meets one of our errors (``load``, a placeholder)."""
 
     def render(error: GpuReleaseError) -> list[str]:
         drop_own_causes(error)

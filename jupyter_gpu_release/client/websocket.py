@@ -176,7 +176,7 @@ class UnackedMessages:
             self._messages.append((None, message))
 
     def due(self, *, again: bool = False) -> list[Signal | Detach | Supply | Heartbeat]:
-        """What is to be sent now, with the heartbeat behind it; ``again``: the connection is a new one."""
+        """The messages to be sent now, with the heartbeat behind them; ``again``: the connection is a new one."""
         with self._lock:
             due: list[Signal | Detach | Supply | Heartbeat] = [m for mark, m in self._messages if again or mark is None]
             if not due:
@@ -234,7 +234,7 @@ _GOODBYE_S = 0.5
 
 
 class ExitHook(Protocol):
-    """What is open until the process ends."""
+    """Something that is open until the process ends."""
 
     def close(self, timeout_s: float) -> None:
         """The process ends."""

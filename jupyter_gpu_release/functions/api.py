@@ -1,4 +1,4 @@
-"""What users call: ``launch`` and ``@gpu``."""
+"""The calls that users make: ``launch`` and ``@gpu``."""
 
 from __future__ import annotations
 

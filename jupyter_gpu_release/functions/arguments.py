@@ -35,13 +35,13 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What people call the function."""
+        """The name that people use for the function."""
         named = _innermost(self.function)
         return str(getattr(named, "__name__", None) or type(named).__name__)
 
     @property
     def statement(self) -> str:
-        """What the rank executes; the values stand for themselves under names of ours."""
+        """The statement that the rank executes; the values stand for themselves under names of ours."""
         given = [self._argument(number) for number in range(len(self.args))]
         given += [f"**{{{key!r}: {self._argument(number)}}}" for number, key in enumerate(self.kwargs, len(self.args))]
         wait = "await " if inspect.iscoroutinefunction(_innermost(self.function)) else ""
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is sent for the call itself, by name in the rank."""
+        """The values that are sent for the call itself, by name in the rank."""
         given = [*self.args, *self.kwargs.values()]
         return {_FUNCTION: self.function, **{self._argument(number): value for number, value in enumerate(given)}}
 
@@ -159,7 +159,7 @@ def divide(
 
 
 def hint_to_launch(_name: str, key: str, _value: Any) -> str:
-    """What helps who gives ``launch`` a keyword that is neither its own nor the function's."""
+    """A hint for a caller who gives ``launch`` a keyword that is neither its own nor the function's."""
     return _OF_CELLS.get(key) or (f"did you mean launch's own {near}=?" if (near := _nearest(key)) else "")
 
 

@@ -100,7 +100,7 @@ _MOST = 64
 
 
 class SendWindow:
-    """What the gateway has said of kinds of calls. A refusal that comes later is the future's."""
+    """The gateway's answers by kind of call. A refusal that comes later is left to the future."""
 
     def __init__(self) -> None:
         self._accepted: set[Hashable] = set()
@@ -206,7 +206,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RemoteTracebackError(Exception):
-    """Where a launched function failed, as text: the cause of what :meth:`RunFuture.result` raises."""
+    """The traceback of a launched function that failed, as text: the cause of what :meth:`RunFuture.result` raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -244,7 +244,7 @@ class FunctionExecutor(ABC):
 
     @abstractmethod
     def shower(self, *, live: bool) -> Show:
-        """Where the output of a run goes (``live``: it is to be shown at all). Called on the session's thread."""
+        """Return what shows a run's output (``live``: it is to be shown at all). Called on the session's thread."""
 
     # --------------------------------------------------------------------------------------------- launch
     def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> RunFuture[Any]:
@@ -319,7 +319,7 @@ class FunctionExecutor(ABC):
 
     # --------------------------------------------------------------------------------------------- come back
     def value_of(self, view: RunView, name: str) -> Any:
-        """What a run's function returned.
+        """The value that a run's function returned.
 
         Raises :class:`CannotSendError` when it could not leave its process, :class:`StoreError` when it is not there.
         """
@@ -345,7 +345,7 @@ class FunctionExecutor(ABC):
         return values[RESULT]
 
     def logs(self, run: str) -> str:
-        """What is recorded of a run's output, folded."""
+        """The recorded output of a run, folded."""
         folding, texts, after = OutputCollapser(), [], 0
         with GatewayClient.of(self.session().target) as gateway:
             while True:

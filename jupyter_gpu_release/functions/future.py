@@ -89,13 +89,13 @@ _LOOK_S = 5.0
 
 
 class Executor(Protocol):
-    """What a future asks of the executor that sent its call."""
+    """The executor that sent a future's call, as far as the future needs it."""
 
     def value_of(self, view: RunView, name: str) -> Any:
-        """What a run's function returned."""
+        """The value that a run's function returned."""
 
     def logs(self, run: str) -> str:
-        """What is recorded of a run's output."""
+        """The recorded output of a run."""
 
     def shown(self, failure: BaseException, view: RunView) -> BaseException:
         """``failure`` with the traceback there as its cause."""
@@ -162,7 +162,7 @@ class RunFuture(Future[T], Generic[T]):
         return self.status == RunState.CANCELLED.word
 
     def logs(self) -> str:
-        """What the function has printed so far (also after its end); of progress bars the last state."""
+        """The text that the function has printed so far (also after its end); of progress bars the last state."""
         if self._view.state == RunState.SUBMITTED.word:  # the gateway may not know it yet
             return ""
         return self._launcher.logs(self.id)
@@ -173,7 +173,7 @@ class RunFuture(Future[T], Generic[T]):
 
     # -------------------------------------------------------------------------------------- wait for it
     def result(self, timeout: float | None = None) -> T:
-        """What the function returned; large arrays are mapped from the store, not read.
+        """The value that the function returned; large arrays are mapped from the store, not read.
 
         Waits for it, also while the gateway is away (a warning says so); an interrupt ends the waiting and leaves the
         run going on.
@@ -201,7 +201,7 @@ class RunFuture(Future[T], Generic[T]):
         return self._loaded[0]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What :meth:`result` would raise for the run (None: it went well); waits as that does."""
+        """The exception that :meth:`result` would raise for the run (None: it went well); waits as that does."""
         if timeout is None:
             self._wait()
         else:
@@ -219,7 +219,7 @@ class RunFuture(Future[T], Generic[T]):
             raise TimeoutError("; ".join(filter(None, [text, self._silence()]))) from None
 
     def _wait(self) -> None:
-        """Who waits without end is told (once) when nothing is heard any more."""
+        """Wait without end; warn (once) when nothing is heard any more."""
         told = False
         while not self.done():
             with contextlib.suppress(TimeoutError):
@@ -273,7 +273,7 @@ class RunFuture(Future[T], Generic[T]):
         return 0 if self._waiting.pop(fn, None) is None else 1
 
     def _wake(self, fn: Callable[[Future[T]], object]) -> None:
-        """Whoever takes ``fn`` out calls it: once, in its own loop."""
+        """Call ``fn`` in its own loop: once, by whoever takes it out."""
         if (loop := self._waiting.pop(fn, None)) is not None:
             with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
                 loop.call_soon_threadsafe(fn, self)

@@ -48,7 +48,7 @@ class ScriptExecutor(FunctionExecutor):
 
     @cached_property
     def settings(self) -> GpuRelease:
-        """What Jupyter's configuration files say."""
+        """The settings in Jupyter's configuration files."""
         return load_settings(None)
 
     def session(self) -> GatewaySession:  # noqa: D102

@@ -29,7 +29,7 @@ class UsageAccount:
         self._reading = asyncio.Lock()
 
     async def of(self, caller: Caller) -> UsageFacts:
-        """What the caller sees: the own and the team's; admins everybody's."""
+        """The usage that the caller sees: the own and the team's; admins see everybody's."""
         async with self._reading:
             began_s = time.monotonic()
             if began_s > self._again_s:

@@ -43,7 +43,7 @@ _SWITCH_S = 0.0005
 
 
 class Gateway:
-    """What Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
+    """The actor that Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, GatewayConfig)

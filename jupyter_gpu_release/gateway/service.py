@@ -261,7 +261,7 @@ class GatewayService:
         return batches_of(record.run, events, after)
 
     def visible(self, caller: Caller, view: RunView) -> RunView:
-        """What ``caller`` may see of a view."""
+        """The part of a view that ``caller`` may see."""
         return shown_view(caller, view)
 
     def welcome(self, caller: Caller) -> Welcome:

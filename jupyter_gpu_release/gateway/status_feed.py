@@ -1,4 +1,4 @@
-"""When the status changed: who wants to show it waits here for the next change instead of asking again and again.
+"""Changes of the status: a client that shows it waits here for the next change instead of asking again and again.
 
 Changes close together are told as one: a run's start is four of them within milliseconds, and a sweep's are hundreds.
 """
@@ -71,7 +71,7 @@ class StatusFeed:
 
 
 class GpuReadings:
-    """What the nodes' agents last said of their cards: many who look at once ask an agent once."""
+    """The last answers of the nodes' agents about their cards: many who look at once ask an agent once."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes

@@ -98,7 +98,7 @@ MOST_BYTES, MOST_BYTES_IN_ALL = 4 << 10, 64 << 10
 
 @dataclass(frozen=True)
 class OwnVariables:
-    """What was set (None: deleted) since ``initial``; ``secret`` and ``large`` are names of what stays."""
+    """Variables that were set (None: deleted) since ``initial``; ``secret`` and ``large`` are names of what stays."""
 
     values: dict[str, str | None] = field(default_factory=dict)
     secret: list[str] = field(default_factory=list)

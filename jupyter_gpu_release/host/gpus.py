@@ -69,7 +69,7 @@ _ASKED_ANEW_S = 30.0
 
 @dataclass(frozen=True)
 class _Fixed:
-    """What does not change while a card is there, but for MIG, which an administrator switches on an unused card."""
+    """Facts that do not change while a card is there, except MIG, which an administrator switches on an unused card."""
 
     handle: Any
     uuid: str

@@ -66,7 +66,7 @@ def _kill(watched: dict[int, int]) -> int:
 
 
 def in_words(pids: Iterable[int]) -> str:
-    """Who cannot be ended, and where each waits; for the cell's output and the log."""
+    """Say which processes cannot be ended, and where each waits; for the cell's output and the log."""
     each = ", ".join(_in_words(pid) for pid in sorted(pids))
     return (
         f"the cell has ended, but {each} cannot be killed: the system waits for a driver or a filesystem there. "

@@ -82,7 +82,7 @@ class ProcessTable:
 
 
 def read_stat(path: str, pid: int) -> Process | None:
-    """What ``/proc/<pid>/stat`` says; None when the process is gone."""
+    """Read ``/proc/<pid>/stat``; None when the process is gone."""
     try:
         fields = _stat_fields(path)
         return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]) / _TICKS_PER_S)
@@ -123,7 +123,7 @@ def since_boot_s() -> float:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """What a process was started with; empty when it is gone or somebody else's."""
+    """The environment that a process was started with; empty when it is gone or somebody else's."""
     try:
         content = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

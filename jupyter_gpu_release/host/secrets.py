@@ -1,4 +1,4 @@
-"""What looks like a secret, by its name and its value, is held back unless the user asks for it."""
+"""Rules for what looks like a secret, by its name and its value: it is held back unless the user asks for it."""
 
 from __future__ import annotations
 

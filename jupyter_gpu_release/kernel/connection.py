@@ -151,13 +151,13 @@ class GatewayConnection:
 
 
 def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> float:
-    """How long to try; a gateway that has been there, and this machine's own, are given the whole time."""
+    """Seconds to go on trying; a gateway that has been there, and this machine's own, are given the whole time."""
     is_new = session.welcome is None and session.target.connection is None
     return REFUSED_HERE_S if is_new and session.target.is_loopback and is_refused(error) else CONNECT_S
 
 
 def _end(line: StatusLine, text: str) -> None:
-    """What was said while waiting must not go on saying so; a terminal's line is wiped."""
+    """End the message that was shown while waiting: it must not go on saying so. A terminal's line is wiped."""
     if line.is_shown:
         line.finish_plain(text)
     else:

@@ -1,4 +1,4 @@
-"""What parts of the kernel side may ask of the notebook they belong to."""
+"""Questions that parts of the kernel side may ask of the notebook they belong to."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Notebook:
-    """What the magics work with. Nothing is read or connected before it is needed."""
+    """Everything that the magics work with. Nothing is read or connected before it is needed."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell

@@ -145,7 +145,7 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int, st
 
 
 def _public_url(ray_host: str, host: str, port: int) -> str:
-    """What clients connect to; empty: ``host`` and ``port`` as they are."""
+    """Address that clients connect to; empty: ``host`` and ``port`` as they are."""
     if host in _LOOPBACK:
         if ray_host not in _LOOPBACK | _own_addresses():
             raise OptionError(

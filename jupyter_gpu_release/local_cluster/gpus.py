@@ -10,7 +10,7 @@ import pynvml
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """What NVML says. ``problem``: why it says nothing."""
+    """Facts that NVML gives. ``problem``: why it gives none."""
 
     gpus: list[str]
     driver: str = ""
@@ -35,7 +35,7 @@ def read_hardware() -> Hardware:
 
 
 def usable_gpus(hardware: Hardware) -> int:
-    """How many of the GPUs this user's ``CUDA_VISIBLE_DEVICES`` leaves."""
+    """Number of the GPUs that this user's ``CUDA_VISIBLE_DEVICES`` leaves."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return len(hardware.gpus)

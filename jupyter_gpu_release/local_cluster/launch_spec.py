@@ -1,4 +1,4 @@
-"""What a keeper is to start: written by ``jupyter gpu start`` into the cluster's runtime folder (0600)."""
+"""Plan of what a keeper is to start: written by ``jupyter gpu start`` into the cluster's runtime folder (0600)."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ def _read_plan(folder: Path) -> LaunchSpec | None:
 
 
 def runtime_root() -> str:
-    """Where runtime folders are made: ``JUPYTER_GPU_RUNTIME``, else ``/tmp`` (paths of sockets end at 107 bytes)."""
+    """Parent of the runtime folders: ``JUPYTER_GPU_RUNTIME``, else ``/tmp`` (paths of sockets end at 107 bytes)."""
     named = os.environ.get("JUPYTER_GPU_RUNTIME", "")
     return named or ("/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""Which processes belong to a cluster, and ending them all.
+"""Tools for finding the processes that belong to a cluster, and for ending them all.
 
 Three signs, because each fails somewhere: the environment marker (Ray's workers overwrite their environment
 with their title), the keeper's session (a cell may call ``setsid``) and descent (lost when a parent dies).

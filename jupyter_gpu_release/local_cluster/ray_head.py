@@ -1,4 +1,4 @@
-"""How Ray's head node is started for the embedded cluster: command line, environment, what is left out and why."""
+"""Start of Ray's head node for the embedded cluster: command line, environment, what is left out and why."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ray_command(plan: LaunchSpec) -> list[str]:
 
 
 def _client_server_options() -> list[str]:
-    """Where gRPC is installed Ray starts its client server too, on a fixed port that another cluster may have."""
+    """Options for Ray's client server. With gRPC installed, it starts on a fixed port that another cluster may have."""
     if importlib.util.find_spec("grpc") is None:
         return []
     with socket.socket() as probe:

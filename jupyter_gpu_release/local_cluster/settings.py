@@ -34,7 +34,7 @@ class PersistSettings(TypedDict):
 
 
 def persist_from_environment(default_spool: Path | None = None) -> PersistSettings:
-    """Where and in how much memory results wait for their store, and how fast they are written.
+    """Settings for results that wait for their store: where, in how much memory, and how fast they are written.
 
     ``JUPYTER_GPU_SPOOL``: a folder on a local disk of each node; ``JUPYTER_GPU_PERSIST_MEMORY=8GiB``: of each node (a
     quarter of it); ``JUPYTER_GPU_PERSIST_RATE=200MB``: bytes a second and run (no limit).

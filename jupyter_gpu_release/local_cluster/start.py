@@ -95,7 +95,7 @@ class StartOptions:
 
 
 def _settings_of(attached: Connection) -> GatewayConfig:
-    """What the gateway was started with, beside its token."""
+    """Read what the gateway was started with, from the file beside its token."""
     home = HomePaths(Path(attached.token_file).parent)
     try:
         return msgspec.json.decode(home.gateway_config.read_bytes(), type=GatewayConfig)
@@ -113,7 +113,7 @@ Say = Callable[[str], None]
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """What ``stop`` ended: clusters and processes (the keeper counts too)."""
+    """Counts of what ``stop`` ended: clusters and processes (the keeper counts too)."""
 
     clusters: int = 0
     processes: int = 0
@@ -225,7 +225,7 @@ def _plan(
 
 
 def choose_gpus(gpus: int | None, simulated: int | None) -> tuple[int, bool]:
-    """How many GPUs the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
+    """Number of GPUs that the cluster gets, and whether they are simulated; raises :class:`ImpossibleAskError`."""
     if simulated is not None:
         return simulated, True
     hardware = read_hardware()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @cache
 def _possible_folders() -> list[str]:
-    """Where packages may lie; it is asked before each cell, and sysconfig takes a while."""
+    """Folders where packages may lie; they are asked for before each cell, and sysconfig takes a while."""
     paths = sysconfig.get_paths()
     folders = {paths["purelib"], paths["platlib"], *site.getsitepackages()}
     if site.ENABLE_USER_SITE:

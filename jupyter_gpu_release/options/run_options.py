@@ -93,7 +93,7 @@ _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a ``%%gpu_train`` line asks for, checked. ``None``: found automatically, or no limit."""
+    """Requests of a ``%%gpu_train`` line, checked. ``None``: found automatically, or no limit."""
 
     ask: ResourceAsk
     send: tuple[str, ...] | None = None

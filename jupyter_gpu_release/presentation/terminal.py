@@ -101,13 +101,13 @@ class _TerminalLines:
         self._row -= 1
 
     def ready(self) -> str:
-        """What nothing can change any more."""
+        """Take the text that nothing can change any more."""
         text = "".join(self._ready)
         self._ready.clear()
         return text
 
     def before_display(self) -> str:
-        """What stands above a display that comes now; a progress bar goes on below it."""
+        """Take the text that stands above a display that comes now; a progress bar goes on below it."""
         if self._row == len(self._lines) - 1:
             while self._row > 0:
                 self._give_first()
@@ -117,7 +117,7 @@ class _TerminalLines:
         return self.ready()
 
     def before_other_text(self) -> str:
-        """What stands above text of another stream that comes now: of progress bars those that have ended."""
+        """Take the text above another stream's text that comes now: of progress bars those that have ended."""
         if self._row == len(self._lines) - 1 and not self._lines[self._row].text:
             while self._row > 0:
                 self._give_first()
@@ -244,7 +244,7 @@ class OutputCollapser:
 
 
 def _updates(event: Event) -> str | None:
-    """What the event brings up to date: a display or a widget (None: neither)."""
+    """Name of the display or widget that the event brings up to date (None: neither)."""
     if event.kind == "update_display":
         return f"display {(event.data.get('transient') or {}).get('display_id')}"
     if event.kind == "comm" and _state_of(event) is not None:

@@ -1,4 +1,4 @@
-"""What a receipt says about the use of the GPU: pure judgement on measured numbers, none for simulated GPUs."""
+"""Remarks of a receipt on the use of the GPU: pure judgement on measured numbers, none for simulated GPUs."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class TokenIssued(msgspec.Struct, frozen=True):
 
 
 class TokenRevocation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which tokens to revoke: the one with this ``id``, or all of ``user``."""
+    """Choice of the tokens to revoke: the one with this ``id``, or all of ``user``."""
 
     id: Word = ""
     user: Word = ""

@@ -9,7 +9,7 @@ from .lineage import TrackedFile
 
 
 class ObjectNumbering(msgspec.Struct, frozen=True, array_like=True):
-    """Which object is which, in a numbering that does not depend on the kernel (that of the graph key).
+    """Numbers of the sent objects, in a numbering that does not depend on the kernel (that of the graph key).
 
     ``objects``: pairs of (number in the stream that was sent, number in the key), flat. ``idents``: number in the key
     → id under which a notebook class or function travelled.

@@ -32,7 +32,7 @@ class CellSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FrontEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What libraries ask the process that a cell comes from, to know how to draw."""
+    """Facts that libraries ask of the process that a cell comes from, to know how to draw."""
 
     #: id of the Jupyter message that runs the cell
     request: str = ""
@@ -44,7 +44,7 @@ class FrontEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CellPayload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a rank needs to run the cell. Paths are those of the kernel's host."""
+    """Everything that a rank needs to run the cell. Paths are those of the kernel's host."""
 
     source: str
     #: execution count of the notebook cell; tracebacks say ``Cell In[count], line …``

@@ -28,7 +28,7 @@ def hash_seed_in(environment: Mapping[str, str]) -> str:
 
 
 def hash_seed_for_kernel(environment: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """What a kernel gets so that it agrees with the cluster (``cluster``: its seed, if known); what is set stays."""
+    """Variables with which a kernel agrees with the cluster (``cluster``: its seed, if known); what is set stays."""
     return {} if environment.get(VARIABLE) else {VARIABLE: cluster or DEFAULT_HASH_SEED}
 
 
@@ -89,7 +89,7 @@ GATEWAY_ACTOR = "gateway"
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which results of runs that are over may go. 0: no limit; nothing is removed by a policy without limits."""
+    """Rules for removing results of runs that are over. 0: no limit; nothing is removed by a policy without limits."""
 
     #: seconds since a run's results were last used (made, attached, loaded, reused)
     older_than_s: float = 0.0
@@ -165,7 +165,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def url(self) -> str:
-        """Where clients connect to."""
+        """Address that clients connect to."""
         return self.public_url or f"http://{self.host}:{self.port}"
 
 

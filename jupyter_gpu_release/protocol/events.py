@@ -39,7 +39,7 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def publication_of(event: Event) -> Publication:
-    """What a ``published`` event says; read through REST its bytes are base64 text."""
+    """Content of a ``published`` event; read through REST its bytes are base64 text."""
     return msgspec.convert(_with_bytes(event.data), Publication)
 
 

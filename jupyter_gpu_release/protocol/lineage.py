@@ -40,7 +40,7 @@ MOST_RUNS = 200
 
 
 class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a cell ran. ``packages``: distribution → version (or digest of its files, for one that is edited)."""
+    """Environment of a cell. ``packages``: distribution → version (or digest of its files, for one that is edited)."""
 
     python: str = ""
     platform: str = ""
@@ -52,7 +52,7 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the ledger keeps of a run apart from its view and outcome."""
+    """Facts that the ledger keeps of a run apart from its view and outcome."""
 
     code: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the gateway and the node agents say to each other: records as in :mod:`.protocol.runs`.
+"""Messages between the gateway and the node agents: records as in :mod:`.protocol.runs`.
 
 The gateway gives a :class:`StartOrder` to a node agent, which hands it to its ranks, and gets :class:`NodeReport`.
 """
@@ -13,7 +13,7 @@ from .runs import Outcome, PersistWait
 
 
 class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node agent is made with. ``runtime`` is a short local folder for its sockets."""
+    """Settings that a node agent is made with. ``runtime`` is a short local folder for its sockets."""
 
     store: str
     runtime: str
@@ -36,12 +36,12 @@ class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def grant_socket(runtime: str, node: str) -> str:
-    """Where a node's agent hears from the lease tasks on its node (a Unix datagram socket)."""
+    """Path of the Unix datagram socket on which a node's agent hears from the lease tasks on its node."""
     return f"{runtime}/grants-{node[:12]}.sock"
 
 
 def lease_worker_socket(runtime: str, node: str) -> str:
-    """Where a node's agent holds on to the worker that runs lease tasks there (a Unix stream socket)."""
+    """Path of the Unix stream socket by which a node's agent holds on to the worker that runs lease tasks there."""
     return f"{runtime}/worker-{node[:12]}.sock"
 
 
@@ -61,7 +61,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GangOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the first node of a gang (its leader) has to know of the rest."""
+    """Facts that the first node of a gang (its leader) has to know of the rest."""
 
     members: list[Member] = msgspec.field(default_factory=list)
     #: proves to the leader that who connects was sent by the gateway
@@ -210,7 +210,7 @@ NodeMessage = RunEvents | RunPhase | RunWaits | RunStartedAhead | RunAsks | RunU
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """What an agent tells the gateway, in order; unacknowledged reports are sent again (idempotent)."""
+    """Messages of an agent to the gateway, in order; unacknowledged reports are sent again (idempotent)."""
 
     node: str
     incarnation: str

@@ -188,7 +188,7 @@ class StatusDocument(msgspec.Struct, frozen=True):
 
 
 class RunError(msgspec.Struct, frozen=True):
-    """Why a run did not succeed."""
+    """The reason why a run did not succeed."""
 
     ename: str
     evalue: str
@@ -266,7 +266,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a look at one node found; a problem that is empty is none."""
+    """Findings of a look at one node; a problem that is empty is none."""
 
     host: str
     agent_problem: str = ""

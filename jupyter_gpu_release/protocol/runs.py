@@ -51,7 +51,7 @@ AUTO_KEEP_S = 300.0
 
 
 class KeptLease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the GPUs of a run stayed with its kernel. ``until``: unix seconds; ``auto``: while nobody waits for them."""
+    """Terms on which a kernel kept a run's GPUs. ``until``: unix seconds; ``auto``: while nobody waits for them."""
 
     until: float
     for_s: float
@@ -61,7 +61,7 @@ class KeptLease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not succeed. ``pickled`` is the user's own exception, see :mod:`.serialization.exceptions`."""
+    """Reason why a run did not succeed. ``pickled``: the user's own exception, see :mod:`.serialization.exceptions`."""
 
     ename: str
     evalue: str
@@ -88,7 +88,7 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 
 class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the run used its GPUs, from NVML (fractions 0..1); None fields: not known."""
+    """GPU use of a run, from NVML (fractions 0..1); None fields: not known."""
 
     peak_utilization: float | None = None
     mean_utilization: float | None = None
@@ -99,7 +99,7 @@ class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run ended. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
+    """The end of a run. ``status``: ``ok``, ``error``, ``interrupted``, ``timeout``, ``died``, ``memory``,
     ``hung``, ``lost``."""
 
     status: str
@@ -181,7 +181,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the results of a persisting run wait for; :func:`.sentence` says it in words."""
+    """Facts about what the results of a persisting run wait for; :func:`.sentence` puts it in words."""
 
     #: file that they are written to, as the node sees it
     path: str
@@ -198,7 +198,7 @@ class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a client may see of a run; the newest one replaces the older ones (``seq`` grows)."""
+    """View of a run as a client may see it; the newest one replaces the older ones (``seq`` grows)."""
 
     run: str
     user: str

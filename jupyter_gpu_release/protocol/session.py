@@ -1,4 +1,4 @@
-"""What kernel and gateway say to each other over one WebSocket: records as in :mod:`.protocol.runs`.
+"""Messages between kernel and gateway over one WebSocket: records as in :mod:`.protocol.runs`.
 
 The kernel sends :data:`ClientMessage` and gets :data:`GatewayMessage`.
 """
@@ -59,7 +59,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
 
 
 class Supply(msgspec.Struct, frozen=True, tag="supply"):
-    """What a rank of a run asked its waiting kernel for. ``body``: a msgpack :class:`.Answer`, which the gateway
+    """Value that a rank of a run asked its waiting kernel for. ``body``: a msgpack :class:`.Answer`, which the gateway
     does not read; ``used``: the inputs that the run has by it.
     """
 

@@ -1,1 +1,1 @@
-"""Who gets which GPUs: a pure function from a snapshot to decisions (no Ray, no clock, no I/O)."""
+"""The choice of who gets which GPUs: a pure function from a snapshot to decisions (no Ray, no clock, no I/O)."""

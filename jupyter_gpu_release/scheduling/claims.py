@@ -1,4 +1,4 @@
-"""Which nodes runs wait for, so that whoever is behind them cannot take these away, and can take all others."""
+"""Records of the nodes that runs wait for: whoever is behind them cannot take these away, and can take all others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Claims:
         self._behind.add(queued.shape)
 
     def aside(self, queued: QueuedRun) -> str:
-        """Why the run waits for no node that is here, in words; empty when it does.
+        """The reason why the run waits for no node that is here, in words; empty when it does wait.
 
         It holds nobody up, and is in its old place again as soon as there are nodes for it.
         """

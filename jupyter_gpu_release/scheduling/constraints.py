@@ -79,7 +79,7 @@ def _card(name: str) -> str:
 
 
 def impossible(ask: ResourceAsk, cluster: Iterable[NodeState]) -> str | None:
-    """Why ``ask`` could never be granted, or None when an empty cluster could."""
+    """The reason why ``ask`` could never be granted, or None when an empty cluster could grant it."""
     nodes = list(cluster)
     if not nodes:
         return "the cluster has no nodes"
@@ -111,7 +111,7 @@ def _lack(ask: ResourceAsk, nodes: list[NodeState]) -> str | None:
 
 
 def _offers(ask: ResourceAsk, nodes: list[NodeState]) -> str:
-    """What there is instead, for the properties that were asked for."""
+    """List what there is instead, for the properties that were asked for."""
     parts = []
     if ask.gpu_type is not None:
         parts.append("cards: " + (", ".join(sorted({node.gpu_name for node in nodes if node.gpu_name})) or "unnamed"))

@@ -54,7 +54,7 @@ def grants(snapshot: Snapshot, now_s: float) -> list[Grant]:
 
 @dataclass
 class Allotment:
-    """Who gets what; ``taken``: warm leases that are kept no longer."""
+    """Decisions on who gets what; ``taken``: warm leases that are kept no longer."""
 
     claims: Claims
     grants: list[Grant] = field(default_factory=list)
@@ -189,7 +189,7 @@ def _behind(place: int) -> str:
 
 
 def _shortage(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> str:
-    """Why none of the nodes that suit it takes the run now."""
+    """The reason why no node that suits the run takes it now."""
     ready = [node for node in nodes if node.schedulable]
     if len(ready) < ask.nodes:
         away = next((node.reason for node in nodes if not node.schedulable), "")

@@ -1,4 +1,4 @@
-"""What the policy sees and what it answers: frozen records only."""
+"""Frozen records of what the policy sees and of what it answers; nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may have GPUs that a kernel keeps; when keeping is worth it."""
+"""Rules for who may have GPUs that a kernel keeps, and for when keeping is worth it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def own_lease(queued: QueuedRun, warm: Iterable[WarmLease], nodes: Sequence[Node
 
 @dataclass(frozen=True)
 class Recall:
-    """What a run that is next in the queue takes back. ``whole``: a lease that it can have as it is."""
+    """The leases that a run takes back when it is next in the queue. ``whole``: a lease that it can have as it is."""
 
     whole: WarmLease | None = None
     given_up: tuple[WarmLease, ...] = ()
@@ -79,7 +79,7 @@ class Recall:
 
 
 def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState, ...], place: PlacementFn) -> Recall:
-    """What helps a run that is blocked: kept GPUs of its own user first, then those that are kept while nobody waits.
+    """The leases that help a blocked run: kept GPUs of its own user first, then those that are kept while nobody waits.
 
     When nothing is enough, what is kept on the node that comes nearest is given up all the same: others' cells must
     not go on overtaking the run there.
@@ -97,7 +97,7 @@ def recall(queued: QueuedRun, warm: Iterable[WarmLease], nodes: tuple[NodeState,
 
 
 def _may_take(queued: QueuedRun, lease: WarmLease) -> bool:
-    """Whoever sits before a cell must not wait for GPUs that are idle for their own sake. A detached run can wait for
+    """Tell if a run may take a lease. Users at a cell must not wait for GPUs kept for them. A detached run can wait for
     some minutes, and would have them for hours where another notebook's next cell was promised them.
     """
     if lease.auto:

@@ -149,7 +149,7 @@ def dump(
 
 @dataclass(frozen=True)
 class _More:
-    """What else to write; see :func:`dump`."""
+    """Further things to write; see :func:`dump`."""
 
     follow: Follow | None
     home: Home
@@ -261,7 +261,7 @@ class _Writer:
         return {_SETS: recipes} if recipes else {}
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
-        """What is referred to, for those who have it not."""
+        """Write the things that are referred to, for receivers that do not have them."""
         if self._references is None or not self._references.with_copies:
             things = []
         pickler = GraphPickler(file, self._realm, self._dump.buffers)
@@ -331,7 +331,7 @@ class _Writer:
             self._dump.remarks[name] = list(dict.fromkeys(remarks))
 
     def _copies(self) -> list[str]:
-        """What is not one object with the notebook's, though it should be."""
+        """Notes on copies of parts that should be one object with the notebook's."""
         if self._references is None or not self._references.copied:
             return []
         copied = sorted(self._references.copied)
@@ -362,7 +362,7 @@ class _Writer:
 
 
 def _size_at_least(value: Any) -> int:
-    """What need not be written to be known as large."""
+    """Size in bytes of a value that is known to be large without being written; 0 for any other."""
     library = type(value).__module__.partition(".")[0]
     return int(value.nbytes) if library in ("numpy", "torch") and hasattr(value, "nbytes") else 0
 

@@ -1,4 +1,4 @@
-"""Where things lived: marks on host objects that stand for things on a GPU, and the way back to it.
+"""Marks on host objects that stand for things on a GPU: where these lived, and the way back there.
 
 A tensor that comes home is an ordinary CPU tensor that remembers its device. In the next GPU cell it is rebuilt
 there. No framework is imported here; those that are loaded are looked up.
@@ -59,7 +59,7 @@ def mark_torch_device(device: Any, was: str) -> None:
 
 
 def torch_device_mark(device: Any) -> str:
-    """What a CPU device was in the GPU cell, or an empty string."""
+    """The device that a CPU device was in the GPU cell, or an empty string."""
     found = _TORCH_DEVICES.get(id(device))
     return found[1] if found is not None else ""
 

@@ -1,4 +1,4 @@
-"""Where inside a value the part is that cannot be pickled, and why."""
+"""Search for the part inside a value that cannot be pickled, and for the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who on both sides: notebook functions and classes carry an id, so that they come back as themselves.
+"""Identities on both sides: notebook functions and classes carry an id, so that they come back as themselves.
 
 Classes use cloudpickle's own tracker (its internals; the version is pinned and tests hold it), functions one of
 the same kind here. :class:`Origins` remembers what a class or function looked like when it arrived, so that only
@@ -98,7 +98,7 @@ def _is_atom(value: Any) -> bool:
 
 
 class Origins:
-    """What arrived here by value, and how it looked then."""
+    """Record of the things that arrived here by value, and of how they looked then."""
 
     def __init__(self) -> None:
         self._looks: weakref.WeakKeyDictionary[Any, _AttributeState] = weakref.WeakKeyDictionary()
@@ -117,7 +117,7 @@ class Origins:
 
 
 def class_attributes(cls: type) -> dict[str, Any]:
-    """What of a class can have been changed by a cell (without what Python itself keeps there)."""
+    """Attributes of a class that a cell can have changed (without those that Python itself keeps there)."""
     return {name: value for name, value in vars(cls).items() if name not in _PYTHONS_OWN}
 
 
@@ -132,6 +132,6 @@ _PYTHONS_OWN = frozenset(
 
 
 def function_attributes(function: types.FunctionType) -> dict[str, Any]:
-    """What of a function can have been changed by a cell."""
+    """Attributes of a function that a cell can have changed."""
     look: dict[str, Any] = {"__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
     return {**look, **{f".{name}": value for name, value in vars(function).items()}}

@@ -86,17 +86,17 @@ class GraphPickler(cloudpickle.Pickler):
         self.nested = False
 
     def remembered(self) -> dict[str, Any]:
-        """What is known of what has been written, for :meth:`take_back`."""
+        """A copy of what is known about what has been written, for :meth:`take_back`."""
         own = {name: copy.copy(getattr(self, name)) for name in ("holders", "arrays", "whole", "parts", "torn")}
         return {"memo": self.memo.copy(), **own}
 
     def take_back(self, was: Mapping[str, Any]) -> None:
-        """What was written since is as if it had never been."""
+        """Forget what was written since, as if it had never been."""
         for name, value in was.items():
             setattr(self, name, value)
 
     def refer(self, view: Any) -> Any:
-        """How a view on memory that the receiver has already is written; None: it has no such memory."""
+        """The way to write a view on memory that the receiver has already; None: it has no such memory."""
         number = None if self.references is None else self.references.place_of(view)
         return None if number is None else (rebuild.referred, (number,))
 
@@ -208,7 +208,7 @@ class GraphPickler(cloudpickle.Pickler):
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
 
     def _changes(self, thing: Any, attributes: Callable[[Any], dict[str, Any]]) -> tuple[list[str], list[str]]:
-        """What the cell changed of a class or function that came from outside."""
+        """Changes that the cell made to a class or function that came from outside."""
         if self.nested or thing not in self.realm.origins:
             return [], []
         return self.realm.origins.changes(thing, attributes(thing), self.digest_of) or ([], [])
@@ -219,7 +219,7 @@ class GraphPickler(cloudpickle.Pickler):
 
 
 def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
-    """What a class needs from the start and cloudpickle 3.1 gives too late (slots), too early (``NamedTuple``) or never
+    """Initial class arguments, with what cloudpickle 3.1 gives too late (slots), too early (``NamedTuple``) or never
     (that it is nested in another).
     """
     meta, name, bases, kwargs, ident, extra = arguments

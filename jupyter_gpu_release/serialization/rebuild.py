@@ -126,7 +126,7 @@ class Rebuilder:
         self.codes: list[types.CodeType] = []
 
     def lookup(self, name: str) -> Any:
-        """What ``rebuild.<name>`` in a stream means here."""
+        """The meaning that ``rebuild.<name>`` in a stream has here."""
         return getattr(self, name)
 
     def referred(self, number: int) -> Any:

@@ -26,7 +26,7 @@ _PLAIN = _ATOMS | _SIZED
 
 
 class GraphStream(io.BytesIO):
-    """Where a graph's pickles go. ``end``: a position behind which nothing may be written now (pickle writes a frame
+    """Stream for a graph's pickles. ``end``: a position behind which nothing may be written now (pickle writes a frame
     of 64 KiB at a time, so what is large is noticed before it has been pickled).
     """
 

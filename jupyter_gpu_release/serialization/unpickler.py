@@ -140,7 +140,7 @@ def reduce_object(_pickler: Any, missing: MissingObject) -> Any:
 
 
 def find_global(module: str, name: str) -> Any:
-    """What a :class:`MissingGlobal` stands for."""
+    """The object that a :class:`MissingGlobal` stands for."""
     import importlib
 
     found: Any = importlib.import_module(module)
@@ -150,7 +150,7 @@ def find_global(module: str, name: str) -> Any:
 
 
 def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str) -> Any:
-    """What a :class:`MissingObject` stands for."""
+    """The object that a :class:`MissingObject` stands for."""
     if how == "new":
         return maker.__new__(maker, *arguments, **(keywords or {}))
     return maker(*arguments)

@@ -93,7 +93,7 @@ class GpuReleaseExtension(ExtensionApp):
             return kind(log=self.log, **fallback)
 
     def _for_kernels(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What kernels get that start now, besides ``environment``."""
+        """Variables for kernels that start now, besides ``environment``."""
         known = self.gateway.status
         seed = hash_seed_for_kernel(environment, known.gateway.hash_seed if known is not None else "")
         return seed if self._automatic else {**seed, NOT_AUTOMATIC: "0"}
@@ -191,7 +191,7 @@ class GpuReleaseExtension(ExtensionApp):
         return watch
 
     def problems(self, line: GatewayState | None = None) -> list[Problem]:
-        """What is missing, in words; ``line``: that of who asks, else the server's own."""
+        """List what is missing, in words; ``line``: that of the user who asks, else the server's own."""
         found = list(self._wrong)
         state = line or self.gateway.state()
         if state.state != "connected":

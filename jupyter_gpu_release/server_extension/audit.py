@@ -1,4 +1,4 @@
-"""What is remembered of every action: an event for JupyterLab, a line in the audit log, a count."""
+"""Records of every action: an event for JupyterLab, a line in the audit log, a count."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ActionLog(LoggingConfigurable):
         self._write(IDLE_POLICY, facts, now_s)
 
     def request(self, now_s: float, **facts: Any) -> None:
-        """What a person asked for."""
+        """Record what a person asked for."""
         self.log.info("GPU: %s asked to %s %s", facts["user"], facts["action"], facts["subject"])
         self._write(REQUEST, facts, now_s)
 

@@ -11,7 +11,7 @@ NOT_AUTOMATIC = "JUPYTER_GPU_AUTOMATIC"
 
 
 class GpuRelease(LoggingConfigurable):
-    """Which gateway the server asks. The same names, in the same files, as the kernels read."""
+    """Settings for the gateway that the server asks. The same names, in the same files, as the kernels read."""
 
     url = Unicode(
         "",

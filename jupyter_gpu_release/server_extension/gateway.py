@@ -39,7 +39,7 @@ class LatestMemo(Generic[K, V]):
         self._known: tuple[K, V] | None = None
 
     def of(self, record: K) -> V:
-        """What was made of it, maybe just now."""
+        """The value made from the record, maybe just now."""
         if self._known is None or self._known[0] is not record:
             self._known = (record, self._make(record))
         return self._known[1]
@@ -94,7 +94,7 @@ class GatewayConnection(LoggingConfigurable):
         self.on_change: Callable[[], None] = lambda: None
 
     def state(self) -> GatewayState:
-        """What is known of the line, for people."""
+        """The state of the line as far as it is known, for people."""
         now_s = time.monotonic()
         age_s = None if self._answered_s is None else now_s - self._answered_s
         error, url = self._error, self._client.target.url if self._client is not None else ""
@@ -158,7 +158,7 @@ class GatewayConnection(LoggingConfigurable):
             hurried.cancel()
 
     def _patience_s(self) -> float:
-        """How long a change is waited for: figures of what is held move by themselves."""
+        """The time for which a change is waited for: figures of what is held move by themselves."""
         moves = self.status is not None and (self.status.gpus.held or self.status.runs or self.status.queue)
         return self._settings.poll_interval if moves else max(self._settings.poll_interval, _QUIET_S)
 
@@ -232,7 +232,7 @@ class GatewayConnection(LoggingConfigurable):
 
 
 def _outline(status: StatusDocument | None) -> object:
-    """What people see change; not the seconds, which always do."""
+    """The parts of the status that people see change; not the seconds, which always do."""
     if status is None:
         return None
     cards = [(card.state, card.run, card.warm_until) for node in status.nodes for card in node.gpus]

@@ -61,7 +61,7 @@ class LocalGpu(msgspec.Struct, frozen=True):
 
 
 class KernelGpu(msgspec.Struct, frozen=True):
-    """What a kernel's processes hold of one card. ``used_bytes`` None: the driver does not tell how much."""
+    """The memory of one card that a kernel's processes hold. ``used_bytes`` None: the driver does not tell how much."""
 
     index: int
     uuid: str
@@ -107,7 +107,7 @@ class PolicyFacts(msgspec.Struct, frozen=True):
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """What a cell can ask for here. ``unavailable``: options of ``%%gpu_train`` that this version does not have."""
+    """Things a cell can ask for here. ``unavailable``: options of ``%%gpu_train`` that this version does not have."""
 
     unavailable: list[str]
     #: None: no cluster answers
@@ -163,7 +163,7 @@ class KeepReply(msgspec.Struct, frozen=True):
 
 
 def choices_of(cluster: StatusDocument | None) -> Choices:
-    """What a cell may ask for: the cards and their number as the nodes that are up tell, the options that exist."""
+    """Things a cell may ask for: cards and their number, as the nodes that are up tell, and the options that exist."""
     unavailable = sorted(option.name for option in OPTIONS.values() if not option.built)
     if cluster is None:
         return Choices(unavailable)

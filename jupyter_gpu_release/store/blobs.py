@@ -98,7 +98,7 @@ class BlobStore:
         self._pace = pace
 
     def path_of(self, digest: str) -> Path:
-        """Where the blob of this digest lies; raises :class:`StoreError` for what is no digest."""
+        """The path of the blob with this digest; raises :class:`StoreError` for what is no digest."""
         if not is_digest(digest):
             raise StoreError(f"{digest!r} is not the digest of a blob", hint="the file that names it was altered")
         return self.root / digest[:2] / digest

@@ -70,12 +70,12 @@ class BundleHead(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """What it takes on a store."""
+        """The number of bytes that it takes on a store."""
         return sum(file.bytes for file in self.files) + sum(blob.bytes for blob in self.blobs)
 
 
 def proof_of(head: bytes, secret: str) -> str:
-    """What only who has the ``secret`` (a user's token for a gateway) can say about a ``bundle.json``."""
+    """Proof for a ``bundle.json`` that only somebody with the ``secret`` (a user's token for a gateway) can give."""
     key = blake3(secret.encode(), derive_key_context=_CONTEXT).digest()
     return blake3(head, key=key).hexdigest()
 
@@ -108,7 +108,7 @@ def write_bundle(store: Path, run: str, target: Path, *, exported_by: str, secre
 
 
 def _survey(store: Path, paths: RunPaths, exported_by: str) -> tuple[BundleHead, bytes]:
-    """What the bundle has, and the manifest: what is learnt of a run late is written into it when the run is over."""
+    """The bundle's contents, and the manifest: what is learnt of a run late is written into it when the run is over."""
     if paths.folder.is_symlink():
         raise StoreError(f"{paths.folder} is a symbolic link: not exported", hint="export it where it really is")
     manifest = read_manifest(paths)
@@ -285,7 +285,7 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 
 def incoming_folder(store: Path, name: str) -> Path:
-    """Where the import called ``name`` is unpacked; raises :class:`RequestError` for what is no such name."""
+    """Folder where the import called ``name`` is unpacked; raises :class:`RequestError` for what is no such name."""
     if not _NAME.fullmatch(name):
         raise RequestError(f"{name[:40]!r} is not the name of an import", hint="`jupyter gpu runs import FILE`")
     return store / "incoming" / name

@@ -19,7 +19,7 @@ def digest_of(data: Any) -> str:
 
 
 def hasher() -> Any:
-    """What :func:`digest_of` uses, for contents that come piece by piece (``update``, ``hexdigest``)."""
+    """The hasher of :func:`digest_of`, for contents that come piece by piece (``update``, ``hexdigest``)."""
     from blake3 import blake3
 
     return blake3(max_threads=max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)))))

@@ -49,11 +49,11 @@ class EventWriter:
         return self._descriptor is not None
 
     def cut(self) -> None:
-        """What comes now is not recorded: it was too much to be kept while nothing could be written."""
+        """Do not record what comes now: it was too much to be kept while nothing could be written."""
         self._is_cut = True
 
     def kept(self) -> list[Event]:
-        """What is not in the file yet."""
+        """The events that are not in the file yet."""
         return list(self._kept)
 
     def _append(self, data: bytes) -> None:

@@ -126,7 +126,7 @@ def write_atomic(
 
 
 def write_error(path: Path, error: OSError, size_bytes: int | None = None, *, after: int = 0) -> StoreError:
-    """What to raise when writing failed: path and reason, and where the disk is full the bytes needed and free."""
+    """The error to raise when writing failed: path and reason, and where the disk is full the bytes needed and free."""
     parts = [f"cannot write {path}", f" (after {after} bytes)" if after else "", f": {error.strerror}"]
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if is_full:

@@ -79,7 +79,7 @@ class Contents(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Where the index is."""
+    """The place of the index."""
 
     version: int
     at: int

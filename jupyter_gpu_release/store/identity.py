@@ -1,4 +1,4 @@
-"""Which store lies at a path: ``<store>/store.json``, written when the store is made.
+"""Identity of the store at a path: ``<store>/store.json``, written when the store is made.
 
 A folder under a mount point looks like a store while the filesystem is away, when somebody once made ``runs/`` there.
 What is written to it would be hidden when the filesystem comes back. So each process that writes knows the id of the
@@ -117,6 +117,6 @@ def _stamp(store: Path) -> tuple[int, ...]:
 
 
 def hint_of(store: Path) -> str:
-    """What to do where another store lies there, or none."""
+    """Advice for when another store lies there, or none."""
     accept = f"`: > '{store / FILE}'`, then `jupyter gpu stop` and `start`"
     return f"is it mounted? To begin anew with what lies there: {accept}"

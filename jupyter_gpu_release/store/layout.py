@@ -30,7 +30,7 @@ class RunPaths:
 
     @property
     def manifest(self) -> Path:
-        """What the run was and how it ended."""
+        """The record of what the run was and how it ended."""
         return self.folder / "manifest.json"
 
     @property
@@ -45,16 +45,16 @@ class RunPaths:
 
     @property
     def inputs(self) -> Path:
-        """What was sent, where it is too large for the message."""
+        """The inputs that were sent, where they are too large for the message."""
         return self.folder / "inputs.graph"
 
     def fetched(self, number: int) -> Path:
-        """What the cell asked for while it ran."""
+        """The values that the cell asked for while it ran."""
         return self.folder / f"fetched-{number}.graph"
 
     @property
     def values(self) -> Path:
-        """What came out of it."""
+        """The values that came out of the run."""
         return self.folder / VALUES_FILE
 
     @property
@@ -81,7 +81,7 @@ class RunPaths:
 
 
 def blobs_folder(store: Path) -> Path:
-    """Where the blobs of a store are."""
+    """The folder of a store's blobs."""
     return store / "blobs"
 
 

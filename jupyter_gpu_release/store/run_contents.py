@@ -1,4 +1,4 @@
-"""What each run folder holds and which blobs its graphs refer to. Reads names, sizes and indexes, never values."""
+"""Contents of each run folder, and the blobs that its graphs refer to. Reads names, sizes and indexes, never values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _add(found: Footprint, path: Path, facts: os.stat_result) -> None:
 
 
 def _is_graph(folder: Path, path: Path) -> bool:
-    """What the cell itself wrote (``files/``) is none, whatever its name."""
+    """Tell whether a file is a graph of the run. What the cell itself wrote (``files/``) is none, whatever its name."""
     return path.suffix == _GRAPH and path.relative_to(folder).parts[0] not in ("files", "code")
 
 

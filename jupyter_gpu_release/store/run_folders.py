@@ -72,7 +72,7 @@ def saving_since(paths: RunPaths) -> float | None:
 
 
 def why_collected(paths: RunPaths) -> str:
-    """When and why the run's results were removed, in words; empty when they were not (or nobody can tell)."""
+    """Time and reason of the removal of the run's results, in words; empty when there was none (or nobody can tell)."""
     try:
         manifest = read_manifest(paths)
     except StoreError:

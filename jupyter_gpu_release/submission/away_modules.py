@@ -57,7 +57,7 @@ class AwayModules:
         return lambda module: of_top(_top(module))
 
     def _forget(self) -> None:
-        """What has been imported here meanwhile, or was edited."""
+        """Forget what has been imported here meanwhile, or was edited."""
         now = self._looked_up()
         gone = [module for module, version in self._versions.items() if module in sys.modules or version != now(module)]
         for module in gone:

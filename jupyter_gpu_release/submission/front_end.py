@@ -1,4 +1,4 @@
-"""What this process's front end is to libraries; a cell's process elsewhere shows them the same."""
+"""The front end of this process as libraries see it; a cell's process elsewhere shows them the same."""
 
 from __future__ import annotations
 

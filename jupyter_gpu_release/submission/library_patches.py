@@ -1,4 +1,4 @@
-"""What executed cells have set in libraries: ``ssl._create_default_https_context = …``, ``np.float = float``.
+"""Attributes that executed cells set in libraries: ``ssl._create_default_https_context = …``, ``np.float = float``.
 
 Modules of the notebook's own are looked at as a whole; a library only where a cell says that it sets something.
 """
@@ -58,7 +58,7 @@ class LibraryPatches:
         self._chains: dict[str, None] = {}
 
     def found(self) -> dict[str, Any]:
-        """What is there now, by the name under which it travels."""
+        """The values that are there now, by the names under which they travel."""
         cells = self._cells()
         if len(cells) < self._read:  # the history was reset
             self._read = 0

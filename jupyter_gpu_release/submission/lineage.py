@@ -1,4 +1,4 @@
-"""Which run made which object of the notebook: what links a run to those whose results it uses."""
+"""Records of which run made which object of the notebook: they link a run to those whose results it uses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SentGraph(Protocol):
 def used_inputs(
     sent: Sequence[ValueInfo], dump: Dump, origins: ResultOrigins, values: Mapping[str, Any]
 ) -> list[UsedInput]:
-    """What is sent, and where it came from; with digests of what is small."""
+    """The inputs that are sent, and where they came from; with digests of those that are small."""
     return [
         UsedInput(info.name, info.type, info.bytes, origins.run_of(info.name, values[info.name]), _digest(info, dump))
         for info in sent

@@ -1,4 +1,4 @@
-"""Where a cell stands: its notebook, its number, its line in what the user typed, its folder."""
+"""The location of a cell: its notebook, its number, its line in what the user typed, its folder."""
 
 from __future__ import annotations
 

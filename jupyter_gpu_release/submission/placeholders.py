@@ -18,7 +18,7 @@ _NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit"
 
 
 def _stage(view: RunView) -> tuple[str, float]:
-    """What the run is at, in words, and since when (unix seconds; 0: not known)."""
+    """The stage that the run is at, in words, and since when (unix seconds; 0: not known)."""
     if view.state == RunState.PERSISTING.word:
         return "trained, its results are being written", view.gone_at or 0.0
     if view.granted_at is not None:
@@ -57,7 +57,7 @@ class AwaitedRun:
 
 
 class Unreturned(AwaitedRun):
-    """What a placeholder says of a value that a GPU cell made and that could not return."""
+    """Words of a placeholder about a value that a GPU cell made and that could not return."""
 
     def __init__(self, why: str) -> None:
         self._why = why

@@ -83,7 +83,7 @@ class Submission:
 
 
 def choice_of(options: RunOptions) -> NameChoice:
-    """What the options say about names."""
+    """The choices about names that the options make."""
     return NameChoice(
         include=None if options.send is None else list(options.send),
         include_more=list(options.send_more),

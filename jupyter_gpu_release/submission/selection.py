@@ -1,4 +1,4 @@
-"""Which names go, device choices, placement on devices."""
+"""Choice of the names that go, device choices, placement on devices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class Ways:
-    """How the user sends what was held back: a cell's options, or a launched function's keywords."""
+    """Ways for the user to send what was held back: a cell's options, or a launched function's keywords."""
 
     name: str = "--in +{name} sends it"
     variable: str = "--export {name} sends it"
@@ -82,7 +82,7 @@ class Ways:
 
 @dataclass(frozen=True)
 class NameChoice:
-    """What the user said about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
+    """The user's choices about names. ``include``: ``--in a,b`` (exactly these; None: found automatically);
     ``include_more``: ``--in +a`` (in addition); ``out``: ``--out``; ``skip``: ``--skip``; ``gather``: ``--gather``;
     ``environment``: variables of ``--env`` and ``--export``; ``implicit_bytes``: how much goes along where any name
     may be looked up (``c.GpuRelease.implicit_send_max``); ``ways``: what warnings advise.
@@ -253,7 +253,7 @@ class Selection:
         return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
 
     def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
-        """What was set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and
+        """The values that were set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and
         (``patches``) in libraries.
         """
         if self._choice.include is not None:
@@ -271,7 +271,7 @@ class Selection:
         return found
 
     def say_unsent(self, failed: Mapping[str, Exception]) -> None:
-        """Which of the names that could be meant do not go along, and why."""
+        """Say which of the names that could be meant do not go along, and why."""
         large = {name: error.bytes for name, error in failed.items() if isinstance(error, codec.NoRoomError)}
         if self._choice.fetches:
             self.held = {name: size for name, size in large.items() if name in self.implicit}

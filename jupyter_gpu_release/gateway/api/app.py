@@ -185,7 +185,7 @@ def _notice_dead_peers(listener: socket.socket) -> None:
 
 
 def settings_for(app: ASGIApp, waiting: WaitingConnections | None = None) -> uvicorn.Config:
-    """How ``app`` is served."""
+    """The settings with which ``app`` is served."""
     connection: Any = partial(HttpConnection, WaitingConnections() if waiting is None else waiting)
     return uvicorn.Config(
         app, http=connection, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False,

@@ -18,7 +18,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class Subscription:
-    """How far a client is with one run: the last event sent and the ``seq`` of the last view sent."""
+    """A client's progress with one run: the last event sent and the ``seq`` of the last view sent."""
 
     def __init__(self, service: GatewayService, caller: Caller, record: RunRecord, after: int, seq: int = -1) -> None:
         self.record = record

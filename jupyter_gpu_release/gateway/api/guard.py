@@ -1,4 +1,4 @@
-"""What stands before every route: known Host, no foreign Origin, a bearer token, a bounded body."""
+"""The guard before every route: known Host, no foreign Origin, a bearer token, a bounded body."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RequestGuard:
             return  # it went while it was being answered
 
     def _admit(self, headers: Headers, address: str) -> Caller:
-        """Who sends this; raises for a foreign page, no good token, or too many unknown ones from this address."""
+        """Find who sends this; raises for a foreign page, no good token, or too many unknown ones from this address."""
         check_host(headers.get("host"), self._hosts)
         check_origin(headers.get("origin"), headers.get("host"))
         now_s = time.monotonic()

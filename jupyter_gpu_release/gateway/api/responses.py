@@ -135,7 +135,7 @@ _NOTHING = Summary()
 
 
 def waits_of(view: RunView) -> str:
-    """Why a run's results are not durable yet, in words; empty when they are."""
+    """The reason why a run's results are not durable yet, in words; empty when they are."""
     return sentence(view.waits_for) if view.waits_for is not None else ""
 
 

@@ -1,4 +1,4 @@
-"""Who may do and see what: the one place that decides it, for every route and every message of a session.
+"""Permissions, who may do and see what: the one place that decides it, for every route and message of a session.
 
 Pure: callers and records in, decisions and shorter records out. What a field of a record is worth to others is said
 here by naming the fields that everybody sees; a field that somebody adds later is the owner's until it is named.
@@ -36,7 +36,7 @@ _EMPTY: dict[str, Any] = {
 
 
 class Act(Enum):
-    """What somebody wants with a run. The value is the audit log's word."""
+    """An act that somebody wants to do on a run. The value is the audit log's word."""
 
     #: its facts and its recorded output: ``runs show``, events, attach
     READ = "run.read"
@@ -129,7 +129,7 @@ _hidden_fields: dict[type, dict[str, Any]] = {}
 
 
 def _hidden(kind: type[msgspec.Struct], public: frozenset[str]) -> dict[str, Any]:
-    """What replaces the fields of ``kind`` that are not public."""
+    """Replacements for the fields of ``kind`` that are not public."""
     found = _hidden_fields.get(kind)
     if found is None:
         fields = [entry for entry in msgspec.structs.fields(kind) if entry.name not in public]

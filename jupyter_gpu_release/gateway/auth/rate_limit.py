@@ -1,4 +1,4 @@
-"""How often an address may show tokens that nobody gave out. Pure: time is an argument.
+"""A limit on how often an address may show tokens that nobody gave out. Pure: time is an argument.
 
 A token of 256 bits cannot be guessed, with or without this; what the back-off saves is the gateway's time and its
 logs. So only unknown tokens are held against an address, and a caller with a good one is let in from everywhere: behind

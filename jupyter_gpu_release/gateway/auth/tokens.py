@@ -52,7 +52,7 @@ class UnknownTokenError(AuthenticationError):
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """What becomes of a token. Unix seconds; ``last_used_at`` in steps of :data:`USE_STEP_S`."""
+    """The history of a token. Unix seconds; ``last_used_at`` in steps of :data:`USE_STEP_S`."""
 
     digest: str
     created_by: str = ""
@@ -61,7 +61,7 @@ class TokenFacts:
 
 
 def digest_of(token: str) -> str:
-    """What the ledger keeps of a token."""
+    """The digest of a token, which is what the ledger keeps of it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from ..db.warm_leases import WarmLeaseRow
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """What the ledger keeps of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
+    """The ledger's record of a lease: slots as (node, gpus, cpus), and the ids that Ray gave on each."""
 
     slots: list[tuple[str, int, int]]
     gpu_ids: list[list[str]] = msgspec.field(default_factory=list)
@@ -127,7 +127,7 @@ class LeaseTable:
         return self._leases.get(name)
 
     def held(self, node: str, state: LeaseState | None = None) -> Slot:
-        """What our leases (in this state) hold on ``node``."""
+        """The GPUs and CPUs that our leases (in this state) hold on ``node``."""
         leases = [lease for lease in self._leases.values() if state in (None, lease.state)]
         slots = [slot for lease in leases for slot in lease.slots if slot.node == node]
         return Slot(node, sum(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))

@@ -101,7 +101,7 @@ _MADE_S = 60.0
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What was asked of a node's agent, in the life that this had then."""
+    """A request to a node's agent, in the life that the agent had then."""
 
     node: str
     life: str
@@ -292,7 +292,7 @@ class NodeTable:
         return bool(await self.call(node, "lends", run))
 
     async def runs(self, node: str) -> list[NodeRun]:
-        """What a node's agent knows of runs."""
+        """The runs of a node, as its agent knows them."""
         return decode(await self.call(node, "runs"), list[NodeRun])
 
     async def forget(self, node: str, runs: list[str]) -> None:
@@ -309,7 +309,7 @@ class NodeTable:
         return decode(await self.call(node, "gpus", timeout_s=2.0), list[GpuInfo])
 
     async def missing_imports(self, names: list[str]) -> list[str]:
-        """Which of these top-level packages no node has (what a node was found to have is remembered).
+        """The top-level packages in ``names`` that no node has (what a node was found to have is remembered).
 
         A node that does not answer may have them all.
         """
@@ -332,7 +332,7 @@ class NodeTable:
         return missing
 
     async def environment(self, node: str, imports: list[str]) -> Environment:
-        """Which packages these top-level imports mean on a node."""
+        """The packages that these top-level imports mean on a node."""
         return decode(await self.call(node, "environment", imports, timeout_s=30.0), Environment)
 
 

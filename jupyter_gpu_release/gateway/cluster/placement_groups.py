@@ -1,4 +1,4 @@
-"""How Ray is asked for leases: placement groups made, given back, and found again.
+"""Requests to Ray for leases: placement groups made, given back, and found again.
 
 A group is removed when its run is released, and the lease is gone once the nodes report its resources free again, so
 that the next group is created without waiting in Ray.
@@ -71,7 +71,7 @@ class RayLeases:
         lease.state = LeaseState.BUSY
 
     async def _told(self, lease: Lease, asked: list[Any]) -> list[list[str]]:
-        """What the tasks in the bundles say. A group that Ray cannot place is removed, which fails its tasks; one that
+        """The answers of the bundles' tasks. A group that Ray cannot place is removed, which fails its tasks; one that
         waits for a worker is not, for some time.
         """
         answers = asyncio.gather(*(_awaited(task) for task in asked))

@@ -27,7 +27,7 @@ _MOST_CANDIDATES = 5
 
 
 def put_submission(connection: Connection, request: RunRequest) -> None:
-    """What is known when a run is submitted."""
+    """Record what is known when a run is submitted."""
     _INSERT_FACTS.execute(connection, {"run": request.run, "facts": encode(_facts(request))})
     _put_links(connection, request)
 
@@ -53,12 +53,12 @@ def _facts(request: RunRequest, environment: Environment = Environment()) -> Run
 
 
 def put_environment(connection: Connection, request: RunRequest, environment: Environment) -> None:
-    """Where the run was, once that is known."""
+    """Record where the run was, once that is known."""
     _CHANGE_FACTS.execute(connection, {"key": request.run, "facts": encode(_facts(request, environment))})
 
 
 def facts_of(connection: Connection, run: str) -> RunFacts:
-    """What the ledger knows of a run (nothing of one from before it was kept)."""
+    """The ledger's facts about a run (none about one from before they were kept)."""
     found = connection.execute(select(run_facts.c.facts).where(run_facts.c.run == run)).scalar()
     return RunFacts() if found is None else decode(found, RunFacts)
 
@@ -108,7 +108,7 @@ def put_use(connection: Connection, run: str, use: CacheUse) -> None:
 
 
 def uses_of(connection: Connection, run: str) -> int:
-    """How often the results of ``run`` were bound again."""
+    """The number of times that the results of ``run`` were bound again."""
     return int(connection.execute(select(func.count()).where(cache_uses.c.run == run)).scalar() or 0)
 
 

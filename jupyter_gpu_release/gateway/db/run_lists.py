@@ -58,7 +58,7 @@ class ListedRun:
 
 
 def summary_of(outcome: Outcome) -> Summary:
-    """What lists show of ``outcome``."""
+    """The summary of ``outcome`` that lists show."""
     error = outcome.error
     shown = None if error is None else ErrorSummary(error.ename, error.evalue, error.code, error.hint)
     return Summary(shown, outcome.results, outcome.notes, outcome.files)

@@ -1,4 +1,4 @@
-"""Which store the gateway means by its path: remembered in the ledger, so that another one in its place is noticed."""
+"""The store that the gateway means by its path: kept in the ledger, so that another one in its place is noticed."""
 
 from __future__ import annotations
 

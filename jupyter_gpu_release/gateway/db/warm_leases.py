@@ -20,7 +20,7 @@ _DROP = delete(warm_leases).where(warm_leases.c.lease == bindparam("key"))
 
 
 class WarmLeaseRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a lease without a run is held: a kernel (its session) keeps it warm. Times are unix seconds."""
+    """The reason why a lease without a run is held: a kernel (its session) keeps it warm. Times are unix seconds."""
 
     user: str
     session: str

@@ -28,7 +28,7 @@ _SOON_S = 0.01
 
 
 class CallPipeline:
-    """What is promised is what the policy would grant, were all processes of the function left now."""
+    """Promises of what the policy would grant if all processes of the function were left now."""
 
     def __init__(
         self, queue: RunQueue, runs: RunTable, leases: LeaseTable, nodes: NodeTable, manifests: Manifests,

@@ -41,7 +41,7 @@ def check_gang(ask: ResourceAsk) -> None:
 
 
 def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder:
-    """What the leader is to know of the other nodes and processes."""
+    """The facts that the leader needs about the other nodes and processes."""
     ask = request.ask
     hosts = {slot.node: found.host for slot in lease.slots if (found := nodes.find(slot.node)) is not None}
     members = [Member(slot.node, hosts.get(slot.node, slot.node[:8]), ask.ranks // ask.nodes) for slot in lease.slots]
@@ -54,7 +54,7 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
 def start_order(
     record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, *, promised: bool = False
 ) -> StartOrder:
-    """What the first node of a granted run is to do, or of one that is ``promised`` a lease like this one."""
+    """The order for the first node of a granted run, or of one that is ``promised`` a lease like this one."""
     request, first = record.request, lease.slots[0]
     return StartOrder(
         run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,

@@ -346,7 +346,7 @@ class Lifecycle:
         record.releasing = self.spawn(self.end_lease(record))
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
-        """When the next run wants exactly these slots it gets the group as it is, with no word to Ray."""
+        """Hand the group over as it is, with no word to Ray, when the next run wants exactly these slots."""
         if lease.returning is not None or lease.state is LeaseState.RELEASING:  # Ray has freed it, or is about to
             return False
         starting = record.starting

@@ -148,7 +148,7 @@ class RunQueue:
         return found
 
     def _grants_with(self, leases: Sequence[Lease]) -> list[Grant]:
-        """What the policy would grant were these leases' slots free."""
+        """The grants that the policy would make if these leases' slots were free."""
         if not (self._open and self._waiting):
             return []
         nodes = self._nodes.states(self._leases)

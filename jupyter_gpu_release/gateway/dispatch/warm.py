@@ -82,7 +82,7 @@ class WarmLeases:
         return KeptLease(lease.kept.until_s, for_s, request.keep_auto, capped)
 
     def written(self, lease: Lease) -> Write:
-        """What the ledger shall know of it, to be committed with the run's end (it may not know the GPUs' ids yet)."""
+        """A record of the lease for the ledger (which may not know the GPUs' ids yet), committed with the run's end."""
         assert lease.kept is not None
         return partial(put_warm_lease, lease=lease.stored(), kept=lease.kept)
 

@@ -152,7 +152,7 @@ async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[Ru
 
 
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
-    """Who has a cell on a node that does not answer is told; after the grace the cell is lost, as its node is."""
+    """Tell those who have a cell on a node that does not answer; after the grace the cell is lost, as its node is."""
     grace_s = service.config.node_grace_s
     if node.silent_at is None or node.is_lost:
         return

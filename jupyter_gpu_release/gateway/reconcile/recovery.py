@@ -50,7 +50,7 @@ _BEFORE_RUNNING = (RunState.SUBMITTED, RunState.QUEUED, RunState.STARTING)
 
 @dataclass
 class RecoveredState:
-    """What is left to compare with Ray and the agents once the ledger is read."""
+    """The state that is left to compare with Ray and the agents once the ledger is read."""
 
     leases: dict[str, StoredLease] = field(default_factory=dict)
     #: leases that kernels kept warm

@@ -86,7 +86,7 @@ class ResultCollector:
             yield
 
     async def tidy(self, policy: RetentionPolicy) -> None:
-        """What the gateway does by itself: collect where there are limits, else only finish what was begun."""
+        """Do what the gateway does by itself: collect where there are limits, else only finish what was begun."""
         try:
             if policy.has_limits:
                 await self.collect(policy)
@@ -98,7 +98,7 @@ class ResultCollector:
 
     # ------------------------------------------------------------------------------------- look
     def _survey(self, work: _Collection, held: set[str]) -> list[StoredResults]:
-        """What the ledger knows and what the store holds."""
+        """Read what the ledger knows and what the store holds."""
         with self._engine.connect() as connection:
             views = {view.run: view for view in holds.all_views(connection)}
             uses = holds.all_uses(connection)
@@ -139,7 +139,7 @@ class ResultCollector:
         await self._take(removal.run, removal.reason, work)
 
     async def _finish_removals(self, work: _Collection) -> None:
-        """What an earlier life of the gateway began."""
+        """Finish the removals that an earlier life of the gateway began."""
         with self._engine.connect() as connection:
             begun = holds.unfinished_removals(connection)
         for run, reason in begun:
@@ -210,7 +210,7 @@ class ResultCollector:
                 path.unlink(missing_ok=True)
 
     def _sweep_imports(self, before_s: float) -> None:
-        """What imports that were killed left behind."""
+        """Remove what imports that were killed left behind."""
         for folder in (self._store / "incoming").glob("*"):
             if not folder.is_symlink() and measure(folder).changed_at < before_s:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the ledger knows about keeping results: which kernels hold which runs, what was used when, what went."""
+"""The ledger's facts about keeping results: which kernels hold which runs, what was used when, what went."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMOVED = update(removals).where(removals.c.run == bindparam("key")).values(don
 
 @dataclass(frozen=True)
 class LastUse:
-    """When a run's results were last loaded by a kernel, and last taken by a later run (0: never)."""
+    """The times when a run's results were last loaded by a kernel, and last taken by a later run (0: never)."""
 
     loaded_at: float = 0.0
     reused_at: float = 0.0
@@ -91,7 +91,7 @@ def all_views(connection: Connection) -> Iterable[RunView]:
 
 
 def all_uses(connection: Connection) -> dict[str, LastUse]:
-    """When each run that was ever used was used."""
+    """The last uses of each run that was ever used."""
     return {row.run: LastUse(row.loaded_at, row.reused_at) for row in connection.execute(select(uses))}
 
 

@@ -1,4 +1,4 @@
-"""What runs were made from, where they ran, and which results may be used again instead of running."""
+"""Records of what runs were made from, where they ran, and which results may be used again instead of running."""
 
 from __future__ import annotations
 

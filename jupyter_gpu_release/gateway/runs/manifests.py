@@ -27,7 +27,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 @dataclass(frozen=True)
 class _Pending:
-    """What is to be written of a run: built only when it is, since most of it is replaced before."""
+    """A manifest that is to be written: built only when it is, since most are replaced before."""
 
     #: None: nothing but ``facts`` is known here, and the file that is there is amended
     of: tuple[RunView, Outcome | None, RunRequest, Environment | None] | None
@@ -156,7 +156,7 @@ class Manifests:
 def manifest_of(
     view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
 ) -> dict[str, Any]:
-    """What is on the store about a run: plain JSON values, no payload, no secret."""
+    """The manifest of a run, for the store: plain JSON values, no payload, no secret."""
     facts: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(view, outcome=None))
     for internal in ("seq", "position"):
         facts.pop(internal, None)

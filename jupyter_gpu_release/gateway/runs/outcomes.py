@@ -1,4 +1,4 @@
-"""How runs end, in words and states: pure functions."""
+"""The ends of runs, in words and states: pure functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def final_reason(outcome: Outcome, cancelled: str) -> str:
 
 
 def gone_facts(outcome: Outcome, at_s: float) -> dict[str, float | None]:
-    """When a run's GPUs were free or another run's, and the milliseconds from its last statement to that."""
+    """The time when a run's GPUs were free or another run's, and the milliseconds from its last statement to that."""
     release_ms = None if outcome.ended_s is None else max(0.0, (at_s - outcome.ended_s) * 1000)
     return {"gone_at": at_s, "release_ms": release_ms}
 
@@ -74,7 +74,7 @@ def lost_results(run: str, outcome: Outcome, reason: str) -> Outcome:
 
 
 def given_up(outcome: Outcome, reason: str) -> str:
-    """Why a persisting run ended, when somebody gave its results up."""
+    """The reason why a persisting run ended, when somebody gave its results up."""
     return f"{reason} before its results ({_named(outcome)}) were durable: they are given up"
 
 

@@ -21,7 +21,7 @@ _A_PLACE_S, _LEAST_S, _MOST_S, _TOGETHER_S = 0.1, 0.2, 2.0, 0.1
 
 
 class ChangeNotifier:
-    """What waits to be told is told once, by the first of the reasons to do so."""
+    """A notifier that tells all waiting changes together, once, as soon as the first of them is due."""
 
     def __init__(self) -> None:
         #: called after each change and each batch of events
@@ -60,7 +60,7 @@ PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "leaving": 3, "release
 
 
 class NotifyWhen(Enum):
-    """When the followers of a run hear of a change."""
+    """The moment when the followers of a run hear of a change."""
 
     NOW = "now"
     #: with the next change, which is expected within milliseconds; else a little later

@@ -31,7 +31,7 @@ _ENDED_KEPT_S = 3600.0
 
 
 def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) -> str:
-    """What a closed socket means: ``ended`` (good-bye), ``grace`` (the kernel ended) or ``lost`` (silence first)."""
+    """Judge a closed socket: ``ended`` (good-bye), ``grace`` (the kernel ended) or ``lost`` (silence first)."""
     if said_bye:
         return "ended"
     return "grace" if heartbeat_age_s <= (_TELLS_S if is_direct else FRESH_S) else "lost"

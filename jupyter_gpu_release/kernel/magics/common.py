@@ -1,4 +1,4 @@
-"""What magics share: REST client, refusal of extra words, this kernel's warm leases."""
+"""Helpers that magics share: REST client, refusal of extra words, this kernel's warm leases."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def refuse_words(magic: str, line: str) -> None:
 
 
 def own_warm_leases(status: StatusDocument, session: str) -> list[WarmRow]:
-    """What a kernel keeps, by its session with the gateway."""
+    """The warm leases that a kernel keeps, by its session with the gateway."""
     return [row for row in status.warm if row.session == session]

@@ -66,7 +66,7 @@ def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
 
 
 def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:
-    """Which of these the nodes lack; None: not known, only this machine's own cluster can be asked without a run."""
+    """The ``imports`` that nodes lack; None: not known, only this machine's own cluster can be asked without a run."""
     connection = target.connection
     if not imports:
         return []
@@ -91,7 +91,7 @@ def outlook(
     missing: Sequence[str] | None = (),
     session: str = "",
 ) -> str:
-    """When a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
+    """Say when a run with this ask would start, as far as the queue tells; ``missing``: packages, None: not known."""
     if missing:
         return (
             f"it would be refused: the cell imports {', '.join(missing)}, which the cluster's nodes do not have"

@@ -42,7 +42,7 @@ def _in_our_words(magic: _Magic) -> _Magic:
 
 
 def _import_all() -> None:
-    """What the magics import when they are first used."""
+    """Import what the magics need when they are first used."""
     from .. import notebook as kernel_notebook  # noqa: F401
     from . import cell as magics_cell  # noqa: F401
     from . import runs  # noqa: F401

@@ -104,7 +104,7 @@ class NamespaceUpdate:
         return False
 
     def standing_for(self, value: Any) -> Any:
-        """What is bound instead of a value that came back."""
+        """The object that is bound instead of a value that came back."""
         return self._pairs.get(id(value), (value, value))[1]
 
     def _stay(self, old: Any, new: Any) -> None:

@@ -195,7 +195,7 @@ class Namespace:
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
 
     def _put_into_modules(self, loaded: codec.Loaded) -> None:
-        """What the cell changed in the notebook's own modules."""
+        """Apply the cell's changes to the notebook's own modules."""
         namespace = self._shell.user_ns
         state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
         deleted = set(filter(is_state, loaded.facts.get("deleted", ())))
@@ -214,7 +214,7 @@ def _is_here(name: str) -> bool:
 
 
 class SentObjects:
-    """What was sent for a run, by its key. ``in_turn``: the notebook has waited, so it is as it was."""
+    """The objects sent for a run, by their keys. ``in_turn``: the notebook has waited, so it is as it was."""
 
     def __init__(self, prepared: CapturedInputs | None, *, in_turn: bool) -> None:
         self._prepared = prepared

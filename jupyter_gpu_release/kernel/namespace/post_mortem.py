@@ -39,7 +39,7 @@ class UnavailableVariable:
 
 
 def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent: Live) -> Any:
-    """What ``_`` shall be, or words in its place; it may hold what the notebook's names hold, or what was ``sent``."""
+    """The value for ``_``, or words in its place; it may hold what the notebook's names hold, or what was ``sent``."""
 
     def live(key: Key) -> Any:
         return names[key] if isinstance(key, str) else sent(key)
@@ -144,7 +144,7 @@ class FailedCell:
 
 @dataclass(frozen=True)
 class Remains:
-    """What is left of an error for a debugger: its frames, and the error that it came from."""
+    """The remains of an error for a debugger: its frames, and the error that it came from."""
 
     trace: TracebackType | None
     before: BaseException | None = None

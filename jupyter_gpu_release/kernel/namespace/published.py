@@ -1,4 +1,4 @@
-"""What runs of this notebook have published, as it arrives with their output."""
+"""Values that runs of this notebook have published, as they arrive with the runs' output."""
 
 from __future__ import annotations
 

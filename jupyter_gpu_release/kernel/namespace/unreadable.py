@@ -47,7 +47,7 @@ class UnreadableValues:
 
 
 def _address_of(value: Any) -> int | None:
-    """Where an array's or tensor's memory is; None for anything else."""
+    """Address of an array's or tensor's memory; None for anything else."""
     kind = type(value)
     try:
         if kind.__module__ == "numpy" and kind.__name__ in ("ndarray", "memmap"):

@@ -1,4 +1,4 @@
-"""Where a run's output is shown: below the cell that runs now, or below one that has returned already."""
+"""Places where a run's output is shown: below the cell that runs now, or below one that has returned already."""
 
 from __future__ import annotations
 

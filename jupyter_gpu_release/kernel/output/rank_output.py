@@ -1,4 +1,4 @@
-"""What the ranks above 0 print: one collapsed part per rank, below the cell's own output, brought up to date."""
+"""Output of the ranks above 0: one collapsed part per rank, below the cell's own output, brought up to date."""
 
 from __future__ import annotations
 

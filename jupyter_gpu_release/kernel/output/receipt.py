@@ -122,7 +122,7 @@ def name_gpus(view: RunView) -> str:
 
 
 def name_lease(view: RunView) -> str:
-    """What the run takes: its GPUs, or the cores of a CPU stage."""
+    """Name what the run takes: its GPUs, or the cores of a CPU stage."""
     return name_gpus(view) if view.gpus else "CPU cores"
 
 

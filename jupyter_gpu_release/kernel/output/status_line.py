@@ -45,7 +45,7 @@ class StatusLine:
             self._is_open = False
 
     def forget(self) -> None:
-        """What was shown is gone from the notebook (``clear_output``); the next text is a new display."""
+        """Forget what was shown: it is gone from the notebook (``clear_output``); the next text is a new display."""
         self._text = ""
 
     def finish(self, bundle: dict[str, str], metadata: dict[str, Any]) -> None:

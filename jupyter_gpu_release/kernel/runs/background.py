@@ -63,7 +63,7 @@ class BackgroundRun:
 
     @property
     def ended(self) -> str:
-        """How it ended, in a word (its results may still be on their way to the store)."""
+        """The way it ended, in a word (its results may still be on their way to the store)."""
         if self.failure is not None:
             return "failed"
         return "is done" if is_usable(self.view) else "could not be followed"
@@ -209,7 +209,7 @@ class BackgroundRuns:
         return [run.pending for run in self._runs.values() if not run.is_settled]
 
     def _awaited(self, name: str, value: Any) -> Pending | None:
-        """What a run has published stands for what it is still making: GPU cells wait for that."""
+        """Find the placeholder for a value that a run still makes, even if one is published: GPU cells wait for it."""
         for run in self.under_way():
             pending = run.pending.awaited_as(name, value)
             if pending is not None:

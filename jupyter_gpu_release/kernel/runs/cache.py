@@ -54,7 +54,7 @@ class CacheKey:
     prepared: CapturedInputs
 
     def marks(self) -> bytes:
-        """Which object of what is sent has which number in the key."""
+        """Table of the objects that are sent and their numbers in the key."""
         memo, numbers = self.prepared.memo, self.graph.numbers
         objects: list[int] = []
         if len(memo) <= _MOST_OBJECTS:

@@ -104,7 +104,7 @@ class ResultBinder:
         return [f"`{name}` is in the notebook and was not sent: --in +{name}"]
 
     def _hint(self, view: RunView) -> str:
-        """What an error means that has to do with how names travel."""
+        """Explain an error that has to do with how names travel."""
         if view.outcome is None or view.outcome.error is None or self._prepared is None:
             return ""
         return self._notebook.detached.hint(view.outcome.error.evalue, [sent.name for sent in self._prepared.sent])

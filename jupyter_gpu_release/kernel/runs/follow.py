@@ -35,7 +35,7 @@ _LOST = "connection to the gateway lost, the run goes on; reconnecting …"
 
 @dataclass(frozen=True)
 class FollowMode:
-    """How a run is followed: a cell that waits for its own run, by default."""
+    """Rules for following a run: by default, those of a cell that waits for its own run."""
 
     #: an interrupt ends the following, not the run
     leaves: bool = False
@@ -226,7 +226,7 @@ class RunFollower:
 
 
 def _first_view(session: GatewaySession, feed: RunFeed) -> RunView:
-    """What can be said until the gateway answers: what was asked for (a run that is brought back: nothing)."""
+    """The view until the gateway answers: what was asked for (a run that is brought back: nothing)."""
     view, asked, welcome = RunView(run=feed.run, user="", state="submitted"), feed.request, session.welcome
     if asked is None or welcome is None:
         return view

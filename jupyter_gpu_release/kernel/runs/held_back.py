@@ -132,7 +132,7 @@ class HeldBack:
         return Graph(file=path.name, digest=digest), with_large_digests(used, dump, blobs_of_buffers(path))
 
     def _known(self) -> KnownInputs:
-        """What the run has already: it is referred to, so that it is one object there, too."""
+        """Values that the run has already: they are referred to, so that each is one object there, too."""
         memos = [self._prepared.memo, *(given.memo for given in self._given.values() if given.memo is not None)]
         keys: dict[int, Key] = {id(value): name for name, value in self._prepared.originals.items()}
         things: list[Any] = list(self._prepared.originals.values())

@@ -210,7 +210,7 @@ class NodeAgent:
 
     # ------------------------------------------------------------------------- Ray's methods
     async def hello(self) -> bytes:
-        """Who this node is."""
+        """Facts about this node."""
         return encode(self._info())
 
     async def start(self, order_bytes: bytes) -> None:
@@ -355,7 +355,7 @@ class NodeAgent:
             self._take_over(run, folder, decode(outcome, Outcome))
 
     async def missing_imports(self, names: list[str]) -> list[str]:
-        """Which top-level packages of ``names`` are not installed here."""
+        """Return the top-level packages of ``names`` that are not installed here."""
         return missing(names)
 
     async def environment(self, imports: list[str]) -> bytes:

@@ -246,7 +246,7 @@ class ForkServers:
 
     @property
     def notes(self) -> list[str]:
-        """What the current fork server reported (libraries that left the preload list)."""
+        """Reports of the current fork server (libraries that left the preload list)."""
         return self._current.notes if self._current else []
 
     async def start(self) -> ForkServer:

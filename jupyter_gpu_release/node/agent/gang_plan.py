@@ -101,7 +101,7 @@ def stolen_port(outcome: Outcome, specs: Sequence[RankSpec], master_port: int, t
 
 
 def _kept_ports(specs: Sequence[RankSpec], master_port: int) -> dict[int, tuple[str, str]]:
-    """What each port is for, and on which host."""
+    """The purpose of each port, and its host."""
     kept = {}
     for spec in specs:
         variables = "TF_CONFIG" if spec.index else "TF_CONFIG, JAX_COORDINATOR_ADDRESS"

@@ -25,7 +25,7 @@ from .fork_servers import ForkServer, ForkServers
 
 @dataclass
 class RankConnection:
-    """What is known of the process at ``seat``, and the way to it."""
+    """Facts about the process at ``seat``, and the way to it."""
 
     spec: RankSpec
     reader: asyncio.StreamReader
@@ -60,7 +60,7 @@ class UnbegunError(Exception):
 
 
 class Watcher(Protocol):
-    """Who is told of what the processes do."""
+    """Listener that is told of what the processes do."""
 
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
         """Something to record."""

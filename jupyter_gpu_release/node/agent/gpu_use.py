@@ -1,4 +1,4 @@
-"""How a run used its GPUs, sampled off the event loop while it runs, and whether it has left them."""
+"""Samples of how a run uses its GPUs, taken off the event loop while it runs, and whether it has left them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class UseMeter:
                 self._thread.start()
 
     def seen(self, run: str) -> int:
-        """How many samples of ``run`` have been taken."""
+        """Number of samples of ``run`` that have been taken."""
         with self._lock:
             samples = self._runs.get(run)
             return samples.count if samples else 0

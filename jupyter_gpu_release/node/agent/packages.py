@@ -1,4 +1,4 @@
-"""Which packages this node would give a cell: the distributions behind its imports, and what those require."""
+"""Packages that this node would give a cell: the distributions behind its imports, and what those require."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Packages:
         self._closures: dict[str, dict[str, str]] = {}
 
     def environment(self, imports: Iterable[str]) -> Environment:
-        """What top-level ``imports`` mean here, with the versions of everything that they require."""
+        """Return what top-level ``imports`` mean here, with the versions of everything that they require."""
         found: dict[str, str] = {}
         unknown: list[str] = []
         with self._lock:
@@ -160,7 +160,7 @@ def _digest(files: list[Path]) -> str | None:
 
 
 def missing(names: list[str]) -> list[str]:
-    """Which top-level packages of ``names`` are not installed here."""
+    """Return the top-level packages of ``names`` that are not installed here."""
     importlib.invalidate_caches()
     return [name for name in names if not _is_importable(name)]
 

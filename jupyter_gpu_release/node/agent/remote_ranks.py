@@ -57,7 +57,7 @@ class RemoteRankListener:
         self._listener: asyncio.Server | None = None
 
     async def listen(self) -> tuple[str, int]:
-        """Where other nodes' agents connect to."""
+        """Listen for other nodes' agents; returns the address and port that they connect to."""
         if self._listener is None:
             self._listener = await asyncio.start_server(self._on_connect, self._address, 0, limit=1 << 20)
         port: int = self._listener.sockets[0].getsockname()[1]

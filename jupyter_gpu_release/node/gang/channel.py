@@ -89,7 +89,7 @@ class RankChannel:
 
 
 def place_of(order: RankOrder, go: Go, channel: RankChannel, realm: Callable[[], rebuild.NamespaceInfo]) -> RankContext:
-    """What ``gpu_release.ranks`` says in this process."""
+    """Build what ``gpu_release.ranks`` says in this process."""
     if order.ranks < 2 and order.role == "rank":
         return RankContext()
 

@@ -1,4 +1,4 @@
-"""Which ranks hang: those that stay behind the others for longer than ``--rank-timeout``. Pure."""
+"""Search for ranks that hang: those that stay behind the others for longer than ``--rank-timeout``. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...units import format_seconds
 
 @dataclass
 class Progress:
-    """When a rank reached each stage (monotonic seconds; None: not yet)."""
+    """Times at which a rank reached each stage (monotonic seconds; None: not yet)."""
 
     began_s: float | None = None
     ended_s: float | None = None

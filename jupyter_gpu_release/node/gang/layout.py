@@ -11,7 +11,7 @@ import msgspec
 
 
 class RemoteRankHello(msgspec.Struct, frozen=True):
-    """What comes with a rank: which one of the node's it is, the node's GPUs, where it can be reached."""
+    """Facts that come with a rank: its number on the node, the node's GPUs, where it can be reached."""
 
     run: str
     node: str
@@ -60,7 +60,7 @@ class GangLayout:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are, servers not counted."""
+        """Number of ranks, servers not counted."""
         return sum(spec.role == RANK for spec in self.specs)
 
     @property
@@ -80,7 +80,7 @@ def environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
 
 
 def _torch(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
-    """What ``torch.distributed`` (``env://``) reads, and torchrun's further ones."""
+    """Variables that ``torch.distributed`` (``env://``) reads, and torchrun's further ones."""
     return {
         "RANK": str(spec.index), "WORLD_SIZE": str(gang.ranks),
         "LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.local_size),

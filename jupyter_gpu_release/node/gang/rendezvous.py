@@ -1,4 +1,4 @@
-"""Where the ranks of a gang meet (``barrier``, ``broadcast``, ``--gather``): their leading agent counts. Pure."""
+"""Meeting place of a gang's ranks (``barrier``, ``broadcast``, ``--gather``): their leading agent counts. Pure."""
 
 from __future__ import annotations
 

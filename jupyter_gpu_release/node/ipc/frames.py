@@ -15,7 +15,7 @@ from ...store.identity import expect_store
 
 
 class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a writer of results must know of its node."""
+    """Facts that a writer of results must know about its node."""
 
     #: the host's folder in the spool
     spool: str
@@ -37,7 +37,7 @@ HEAD_BYTES = _HEAD.size
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """Kinds of frames, by what they say."""
 
     ORDER = 1  #: agent → supervisor → rank: RankOrder
     GO = 2  #: agent → supervisor → rank: Go; the cell may run

@@ -14,7 +14,7 @@ from .frames import FrameReader, Kind, pack
 
 
 class SendBuffer:
-    """What the other side of ``sock`` does not take yet waits here."""
+    """Buffer for what the other side of ``sock`` does not take yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -153,7 +153,7 @@ class AgentLine:
 
     @property
     def backlog_bytes(self) -> int:
-        """What the agent has not taken yet."""
+        """Number of bytes that the agent has not taken yet."""
         return len(self._outgoing)
 
     def await_order(self, wake: int, is_alive: Callable[[], bool]) -> bytes | None:
@@ -175,7 +175,7 @@ class AgentLine:
         return None
 
     def read(self) -> list[tuple[Kind, bytes]] | None:
-        """What the agent said since; None at its end."""
+        """Read what the agent has said since; None at its end."""
         early, self._early = self._early, []
         try:
             data = self._sock.recv(1 << 16)

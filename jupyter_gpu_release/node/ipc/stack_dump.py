@@ -1,4 +1,4 @@
-"""Where a rank stands that does not go on: its Python stack, written by a signal handler that needs no interpreter."""
+"""Place where a stuck rank stands: its Python stack, written by a signal handler that needs no interpreter."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Rank:
         return payload
 
     def _enter(self, payload: CellPayload) -> Exception | None:
-        """What can be done without a GPU; returns the problem, which is reported once the run is granted."""
+        """Do what can be done without a GPU; returns the problem, which is reported once the run is granted."""
         try:
             take_front_end(self._shell, payload)
             self._notes += environment.enter(self._order, payload)

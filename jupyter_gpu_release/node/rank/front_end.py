@@ -1,4 +1,4 @@
-"""What libraries find when they ask where their output is shown: the notebook's front end, not this process.
+"""Answers for libraries that ask where their output is shown: the notebook's front end, not this process.
 
 pandas, rich, tqdm, jax, transformers and ipywidgets look at the shell's class, its ``kernel``, its configuration, the
 environment and ``sys.stdout.isatty()``; some of them once, while they are imported.

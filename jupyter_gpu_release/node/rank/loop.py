@@ -26,7 +26,7 @@ None
 
 @dataclass
 class CellEnd:
-    """How the cell ended: its exception (None: well) and whether an interrupt caused it."""
+    """The end of a cell: its exception (None: well) and whether an interrupt caused it."""
 
     error: BaseException | None = None
     interrupted: bool = False

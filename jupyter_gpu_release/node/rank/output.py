@@ -227,7 +227,7 @@ class OutStream(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """What the notebook's own stream says."""
+        """Answer as the notebook's own stream does."""
         return self.is_terminal
 
     def write(self, text: str) -> int:

@@ -1,4 +1,4 @@
-"""What a call of a function leaves in its process, so that the next call of the same function finds it as this one did.
+"""Reset of a process after a call of a function, so that the next call of the same function finds it as this one did.
 
 Names, environment, folder, modules and logging are put back; what cannot be put back ends the process instead.
 """

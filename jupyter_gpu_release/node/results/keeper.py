@@ -145,7 +145,7 @@ class PendingResults:
         self._watch(kept, pid)
 
     def found(self, run: str) -> Outcome | None:
-        """What the rank said of a run whose supervisor died without a word; None when no results are kept."""
+        """Return what the rank said of a run whose supervisor died without a word; None when no results are kept."""
         kept = self._kept.get(run)
         return (kept.entry.read_outcome() or kept.waiting.outcome) if kept is not None else None
 
@@ -304,7 +304,7 @@ class PendingResults:
                 self._take_in(decode(self._sock.recv(_DATAGRAM), SpoolRecord))
 
     def _take_in(self, waiting: SpoolRecord) -> None:
-        """What a persister or the mover says of its run."""
+        """Take in what a persister or the mover says of its run."""
         kept = self._kept.get(waiting.run)
         if kept is None or kept.settled.done():
             return

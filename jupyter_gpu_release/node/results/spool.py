@@ -92,12 +92,12 @@ class SpoolEntry:
         return None
 
     def write_outcome(self, outcome: Outcome) -> None:
-        """What the agent knows of the run's end; raises :class:`StoreError`."""
+        """Write what the agent knows of the run's end; raises :class:`StoreError`."""
         make_private_folder(self.folder)
         write_atomic(self._outcome, [encode(outcome)], durable=False)
 
     def read_outcome(self) -> Outcome | None:
-        """What the agent knew, else what the rank said; None: nothing."""
+        """Return what the agent knew, else what the rank said; None: nothing."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return decode(self._outcome.read_bytes(), Outcome)
         waiting = self.read()
@@ -165,7 +165,7 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
 
 
 def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff) -> tuple[PersistWait, float]:
-    """What a run waits for after a failed try, and the seconds until the next one."""
+    """Return what a run waits for after a failed try, and the seconds until the next one."""
     pause_s = back_off.next_pause_s()
     wait = PersistWait(
         path=str(RunPaths(folder).values), bytes=size, reason=_reason(error), kept=kept,

@@ -1,4 +1,4 @@
-"""Why a rank died without a word of its own, in words for the notebook. Pure."""
+"""Reasons why a rank died without a word of its own, in words for the notebook. Pure."""
 
 from __future__ import annotations
 

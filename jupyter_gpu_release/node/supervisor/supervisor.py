@@ -102,7 +102,7 @@ class Supervisor:
         return stays and not self._agent.is_gone and not self._agent.backlog_bytes
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
-        """How it ended, as ``waitpid`` says; 0 for a rank that takes another order."""
+        """Wait for the rank to end; returns its ``waitpid`` status, or 0 for a rank that takes another order."""
         while not self._is_ready:
             self._listen(selector)
             ready = {key.fd for key, events in selector.select(_SWEEP_S) if events & selectors.EVENT_READ}
@@ -147,13 +147,13 @@ class Supervisor:
         return not self._status and list(process_control.descendants_of(os.getpid())) == [self._rank]
 
     def _read_channel(self) -> None:
-        """What the rank says to the other ranks."""
+        """Pass on what the rank says to the other ranks."""
         for body in (said := self._channel.read()) or ():
             self._agent.tell(Kind.MEET, body)
         self._rank_speaks = said is not None
 
     def _tell_last_words(self) -> None:
-        """What the rank printed in its last moments and did not come to send."""
+        """Pass on what the rank printed in its last moments and had no time to send."""
         for name, text in self._journal.unsent():
             self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 

@@ -1,4 +1,4 @@
-"""Which files a cell writes."""
+"""Search for the files that a cell writes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _LOOK_S = 2.0
 
 
 class WrittenPaths(msgspec.Struct, frozen=True):
-    """Where a cell may have written since ``since_s``: paths as the system has them."""
+    """Places where a cell may have written since ``since_s``: paths as the system has them."""
 
     opened: list[bytes]
     since_s: float

@@ -1,4 +1,4 @@
-"""Which inputs changed in place.
+"""Search for inputs that changed in place.
 
 Pickle numbers every object in both directions alike: number n of the kernel's pickler is number n of the rank's
 unpickler. So parts of an input that was changed in place can be told to the notebook exactly.
@@ -37,7 +37,7 @@ class _Buffer(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What a value looked like."""
+    """Record of what a value looked like."""
 
     stream: bytes
     buffers: tuple[_Buffer, ...]
@@ -264,7 +264,7 @@ def light_among(things: Iterable[Any]) -> Set[int]:
 
 
 def _parts(thing: Any) -> list[Any] | None:
-    """What is in it; None: too much, or what Python cannot see."""
+    """Parts of ``thing``; None: too many, or not visible to Python."""
     if type(thing) is types.SimpleNamespace:
         return list(vars(thing).values())
     if isinstance(thing, _SIZED) and len(thing) > _LONGEST:
@@ -300,7 +300,7 @@ def _is_plain(part: Any) -> bool:
 
 
 class NameSnapshot:
-    """What a name held, so that a later look can tell whether it still does; keeps nothing heavy alive."""
+    """Record of what a name held, to tell later whether it still holds it; keeps nothing heavy alive."""
 
     __slots__ = ("_ident", "_reference", "_value")
 
@@ -317,7 +317,7 @@ class NameSnapshot:
             return
 
     def original(self, value: Any) -> Any:
-        """What the name held: ``value``, if it is that, or what is still to be found elsewhere; None: it is gone."""
+        """Return what the name held: ``value``, if it is that, or what can be found elsewhere; None: it is gone."""
         if self.holds(value):
             return value
         return None if self._reference is None else self._reference()

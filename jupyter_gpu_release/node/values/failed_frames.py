@@ -164,7 +164,7 @@ def bytes_at_least(value: Any, limit: int, *, but: Callable[[Any], bool] = lambd
 
 
 def nbytes_of(thing: Any) -> Any:
-    """What an array says of itself; None: it is none."""
+    """Size in bytes that an array gives for itself; None: it is no array."""
     try:
         return thing.nbytes
     except Exception:  # noqa: BLE001 - foreign code

@@ -1,4 +1,4 @@
-"""What the rank asks of the frameworks that are loaded; it imports none."""
+"""Questions of the rank to the frameworks that are loaded; it imports none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seed_after_fork(states: random_states.Rng, *, has_gpu: bool) -> None:
 
 
 def gang_hints(error: str, ranks: int, gpus: int) -> list[str]:
-    """What PyTorch's own words mean in a cell that is one process with ``gpus`` GPUs."""
+    """Explain PyTorch's own words in a cell that is one process with ``gpus`` GPUs."""
     if ranks > 1 or "environment variable RANK expected" not in error:
         return []
     wanted = max(gpus, 2)

@@ -39,7 +39,7 @@ _ALIGNMENT = 64
 
 
 class InMemory(msgspec.Struct, frozen=True):
-    """Where a graph lies: an open file of process ``pid``. ``lengths`` in bytes: the stream's, then the buffers'."""
+    """Place of a graph: an open file of process ``pid``. ``lengths`` in bytes: the stream's, then the buffers'."""
 
     pid: int
     descriptor: int
@@ -74,7 +74,7 @@ def views_of(stream: bytes, buffers: Sequence[Any]) -> list[memoryview]:
 
 
 def places(lengths: Sequence[int]) -> list[int]:
-    """Where each part begins, aligned, and the end."""
+    """Offsets at which the parts begin, aligned, and the end."""
     found = [0]
     for length in lengths:
         found.append(-(-(found[-1] + length) // _ALIGNMENT) * _ALIGNMENT)
@@ -97,7 +97,7 @@ _STEP_BYTES = 8 << 20
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """Where a graph can be fetched. ``lengths`` in bytes: the stream's, then the buffers'."""
+    """Place where a graph can be fetched. ``lengths`` in bytes: the stream's, then the buffers'."""
 
     address: str
     port: int
@@ -174,7 +174,7 @@ _THE_SAME = (ModuleType, FunctionType, type)
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one rank has: its values as a graph (or where it lies), and for names that cannot be sent the reason."""
+    """Share of one rank: its values as a graph (or where it lies), and for names that cannot be sent the reason."""
 
     graph: Graph = Graph()
     memory: InMemory | None = None

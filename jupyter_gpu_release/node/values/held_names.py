@@ -19,7 +19,7 @@ Fetch = Callable[[str], Any]
 
 
 class _Beyond(dict[str, Any]):
-    """What is looked for behind the names of the cell: builtins, then what the notebook holds back.
+    """Names to look for behind those of the cell: builtins, then what the notebook holds back.
 
     Builtins are copied, since a lookup of one must not run Python code; :func:`_builtins_with` keeps the copy true.
     """
@@ -130,7 +130,7 @@ def hold_back(shell: Any, fetch: Fetch) -> HeldNames:
 
 
 def _builtins_with(beyond: _Beyond) -> type[types.ModuleType]:
-    """What is set in the module ``builtins`` is set in the copy, too."""
+    """Return a class for the module ``builtins``: what is set in the module is set in the copy, too."""
 
     class Builtins(types.ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a cell's last expression was: it goes home for ``_`` and ``Out[n]``, if it is a small value of a usual kind."""
+"""Result of a cell's last expression: it goes home for ``_`` and ``Out[n]``, if it is a small value of a usual kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEEPEST = 20
 def last_output(
     value: Any, names: Mapping[str, Any], realm: NamespaceInfo, known: KnownInputs | None = None
 ) -> LastOutput:
-    """How ``value`` goes home. Plots (lists of lines) and the like would take their whole figure along.
+    """Choose how ``value`` goes home. Plots (lists of lines) and the like would take their whole figure along.
 
     ``names``: what the notebook will hold after the cell; ``known``: inputs that the cell left as they were.
     """
@@ -62,7 +62,7 @@ def _attribute(names: Mapping[str, Any], value: Any) -> str:
 
 
 def _at_home(names: Mapping[str, Any], known: KnownInputs | None) -> KnownInputs:
-    """What need not travel: it is in the notebook, or will be."""
+    """Values that need not travel: they are in the notebook, or will be."""
     keys: dict[int, Key] = {}
     things = [value for value in names.values() if not is_immutable(value)]
     if known is not None:  # by names here: what they hold after the cell

@@ -63,11 +63,11 @@ class ModulesOfNotebook:
 
     @property
     def imported(self) -> list[str]:
-        """What the cell has imported itself."""
+        """Modules that the cell itself has imported."""
         return list(self._imported)
 
     def set_by_cell(self) -> tuple[dict[str, Any], list[str]]:
-        """What it has set in those, and which attributes it has deleted."""
+        """Attributes that the cell has set in those modules, and names of the ones that it has deleted."""
         now = state_of([name for name in self._imported if name in sys.modules])
         before = {name: look for looks in self._imported.values() for name, look in looks.items()}
         changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
@@ -84,7 +84,7 @@ class ModulesOfNotebook:
                 }
 
     def state(self) -> dict[str, Any]:
-        """What is in them now, by the names under which it travels."""
+        """Contents of the modules now, by the names under which they travel."""
         return state_of([name for name in self._modules if name in sys.modules])
 
     @staticmethod
@@ -105,7 +105,7 @@ def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:
 
 
 class _ModuleState(NamedTuple):
-    """What a value looked like."""
+    """Record of what a value looked like."""
 
     ident: int
     digest: bytes | None

@@ -48,7 +48,7 @@ _DIAGNOSIS_S = 0.02
 
 @dataclass
 class Collected:
-    """What goes home. ``buffers`` point at live memory of this process."""
+    """Everything that goes home. ``buffers`` point at live memory of this process."""
 
     stream: bytes
     buffers: list[memoryview]
@@ -400,7 +400,7 @@ class RankValues:
         return home, values
 
     def _troubles(self, values: dict[str, Any], failed: dict[str, Exception]) -> dict[str, str]:
-        """Why the first few of these cannot return."""
+        """Reasons why the first few of these cannot return."""
         found, deadline = {}, time.monotonic() + _DIAGNOSIS_S
         for name in list(failed)[:_MOST_NAMED]:
             left_s = max(0.0, deadline - time.monotonic())
@@ -419,7 +419,7 @@ class RankValues:
         return notes
 
     def untouched_reason(self) -> str:
-        """Why the GPU was not touched, as far as can be told from here; empty when it was."""
+        """The reason why the GPU was not touched, as far as can be told from here; empty when it was."""
         if not self._realm.has_gpu or frameworks.gpu_touched():
             return ""
         return frameworks.untouched_reason(self._namespace)
@@ -473,5 +473,5 @@ def _type_name(value: Any) -> str:
 
 
 def _views_last(values: dict[str, Any]) -> dict[str, Any]:
-    """What a view looks at is written before the view, so that it is not copied."""
+    """Sort values: what a view looks at is written before the view, so that it is not copied."""
     return dict(sorted(values.items(), key=lambda item: writing_order(item[1])))

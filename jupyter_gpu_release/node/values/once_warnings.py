@@ -42,7 +42,7 @@ class OnceWarnings:
 
 
 def _once_only(text: str, category: type[Warning], line: int) -> Shown | None:
-    """How to know it again; None: its filter shows it always, so that no registry has it."""
+    """Key by which the warning is known again; None: its filter shows it always, so that no registry has it."""
     kind = f"{category.__module__}.{category.__qualname__}"
     if (text, category) in warnings.onceregistry:  # type: ignore[attr-defined]
         return "", text, kind, 0

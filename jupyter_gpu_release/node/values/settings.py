@@ -36,5 +36,5 @@ class CellSettings:
             self._before.look_again("os")
 
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
-        """What travels home, and the names of what cannot."""
+        """Settings that travel home, and the names of those that cannot."""
         return self._before.changes() if self._before is not None else ({}, [])

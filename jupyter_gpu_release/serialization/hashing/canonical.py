@@ -211,7 +211,7 @@ class Writer:
             self.words(b"d", dtype.str, repr(dtype), type(dtype).__qualname__, dtype.type.__module__)
 
     def _reduced(self, value: Any) -> None:
-        """What pickle would write, taken apart in pickle's own order of asking."""
+        """Take apart what pickle would write, in the order in which pickle itself asks."""
         kind = type(value)
         reduced = self.pickler.reducer_override(value)
         if reduced is NotImplemented:

@@ -26,12 +26,12 @@ _INITIAL = _at_start()
 
 
 def set_since_start(*, but: Collection[str] = frozenset()) -> OwnVariables:
-    """What this process has set itself, ``but`` for some."""
+    """Variables that this process has set itself, except those in ``but``."""
     return own_variables(os.environ, _INITIAL, but=but)
 
 
 def initial(_module: Any) -> dict[str, Any]:
-    """What travels of the variables that it began with, as :func:`read` has them."""
+    """The variables that it began with and that may travel, as :func:`read` has them."""
     return {f"{_VARIABLE}{name}": value for name, value in _INITIAL.items() if may_travel(name)}
 
 

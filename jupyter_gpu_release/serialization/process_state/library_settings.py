@@ -126,7 +126,7 @@ _HOOKS = "registered"
 
 
 def _hooks(module: Any) -> Values:
-    """How many hooks were registered: a module's are told apart by the number that each got."""
+    """The number of hooks that were registered: a module's hooks are told apart by the number that each got."""
     return {_HOOKS: module.RemovableHandle.next_id}
 
 
@@ -228,7 +228,7 @@ def _set_ipython(_module: Any, name: str, value: Any) -> None:
 
 
 def _futures(futures: Any) -> Values:
-    """What earlier cells have imported from ``__future__`` is active in later ones."""
+    """State of the features of ``__future__``: those that earlier cells have imported are active in later ones."""
     shell = _shell()
     if shell is None:
         return {}
@@ -390,7 +390,7 @@ class SettingsBefore:
         self._values |= {library.module: values for library, values in _loaded([module])}
 
     def changes(self) -> tuple[Settings, list[str]]:
-        """What travels home, and the names of what cannot."""
+        """Settings that travel home, and the names of those that cannot."""
         found: Settings = {}
         left: list[str] = []
         for library, values in _loaded():

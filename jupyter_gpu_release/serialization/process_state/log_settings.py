@@ -1,4 +1,4 @@
-"""How logging is set up: levels, what is disabled, and handlers that write to standard output or error.
+"""Settings of logging: levels, what is disabled, and handlers that write to standard output or error.
 
 Only what differs from a fresh Python is read; such a setting is None.
 """
@@ -27,7 +27,7 @@ _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.Strin
 
 @dataclass(frozen=True)
 class Staying:
-    """What belongs to its process: a handler that writes to a file, a filter."""
+    """A thing that belongs to its process: a handler that writes to a file, a filter."""
 
     thing: Any = field(repr=False)
 
@@ -36,7 +36,7 @@ class Staying:
 
 
 def read(_module: Any) -> dict[str, Any]:
-    """What is set, by what it is set for."""
+    """The settings, by the names of what they are set for."""
     found: dict[str, Any] = {_DISABLE: logging.root.manager.disable} if logging.root.manager.disable else {}
     found |= _watch.found if _watch is not None else {}
     for logger in _loggers():

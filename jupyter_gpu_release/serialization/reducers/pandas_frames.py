@@ -1,4 +1,4 @@
-"""What frames and series of pandas are made of. Loaded only where pandas is."""
+"""Reducers for the parts of which frames and series of pandas are made. Loaded only where pandas is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How things of the standard library travel that pickle and cloudpickle refuse, or take along in a surprising way."""
+"""Reducers for things of the standard library that pickle and cloudpickle refuse, or take along in a surprising way."""
 
 from __future__ import annotations
 

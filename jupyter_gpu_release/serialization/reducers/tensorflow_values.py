@@ -13,7 +13,7 @@ def lookup(kind: type) -> Any:
 
 
 def reduce_function(_pickler: Any, function: Any) -> Any:
-    """What ``@tf.function`` made: it is traced anew where it is called."""
+    """Reduce what ``@tf.function`` made: it is traced anew where it is called."""
     options = {
         "input_signature": function.input_signature, "autograph": function._autograph,
         "jit_compile": function._jit_compile, "reduce_retracing": function._reduce_retracing,

@@ -35,7 +35,7 @@ def give_module(module: Any) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """What of ``value`` travels: the module in a replica, else itself."""
+    """The part of ``value`` that travels: the module in a replica, else ``value`` itself."""
     return value.module if lookup(type(value)) is reduce_replica else value
 
 

@@ -1,4 +1,4 @@
-"""Which memory arrays and views look at."""
+"""The memory that arrays and views look at."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _note_array(found: dict[Any, Any], old: Any, new: Any) -> None:
 
 
 def storage_key(value: Any) -> Any:
-    """Where a CPU tensor's memory is; None for anything else."""
+    """The place of a CPU tensor's memory; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
@@ -74,7 +74,7 @@ def copy_into_view(old: Any, new: Any) -> bool:
 
 # ------------------------------------------------------------------- views of memory that is in another process, too
 class Layout(NamedTuple):
-    """Where an array's or a tensor's elements are; strides in bytes."""
+    """The place of an array's or a tensor's elements; strides in bytes."""
 
     device: str
     address: int
@@ -154,7 +154,7 @@ class KnownMemory:
         self._spans: dict[str, tuple[list[int], list[tuple[int, Any, Layout]]]] = {}
 
     def find(self, view: Any) -> Place | None:
-        """Where ``view`` looks at; None: at no memory that is known."""
+        """The place that ``view`` looks at; None: it looks at no memory that is known."""
         if self._objects is not None:
             self._take(self._objects)
             self._objects = None

@@ -42,7 +42,7 @@ class PartOf:
 
 
 def number_parts(value: Any) -> list[Any]:
-    """What is in ``value`` and can be told from its like, in an order that only its structure decides.
+    """The things in ``value`` that can be told from their like, in an order that only its structure decides.
 
     Nothing at all if there is a set of objects in it: each process has those in another order.
     """
@@ -109,7 +109,7 @@ class LargeInput:
         return self._memory.find(view) is not None
 
     def place_of(self, view: Any) -> Place | None:
-        """Where it looks at; None: the notebook cannot find that."""
+        """The place that ``view`` looks at; None: the notebook cannot find it."""
         return self._numbered_memory.find(view)
 
 

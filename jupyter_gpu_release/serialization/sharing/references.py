@@ -41,7 +41,7 @@ def _is_closure(thing: Any) -> bool:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """What a container holds, or an object's attributes, in order."""
+    """The things that a container holds, or the values of an object's attributes, in order."""
     if isinstance(value, list | tuple):
         return list(value)
     found = value if isinstance(value, dict) else getattr(value, "__dict__", None)
@@ -180,7 +180,7 @@ class References:
 
 
 class Parts(NamedTuple):
-    """Where in a stream is what: its names, and what they refer to."""
+    """Table of contents of a stream: its names, and what they refer to."""
 
     begin: int = 0
     targets: Sequence[Key | Place] = ()

@@ -46,7 +46,7 @@ class ReferenceReplacer:
         self._walk()
 
     def inside(self, things: Iterable[Any]) -> None:
-        """What is in these and in objects that stand for what came back."""
+        """Put new objects into these things and into the objects that stand for what came back."""
         self._waiting += [new for _, new in self._replaced.values()]
         for thing in things:
             self._new(thing)
@@ -63,7 +63,7 @@ class ReferenceReplacer:
 
     # ------------------------------------------------------------------------- what to put in a place
     def _new(self, value: Any) -> Any:
-        """What to hold instead of ``value`` (itself, if nothing of it was replaced)."""
+        """The object to hold instead of ``value`` (``value`` itself, if nothing of it was replaced)."""
         if isinstance(value, _ATOMS):
             return value
         known = self._replaced.get(id(value))
@@ -77,7 +77,7 @@ class ReferenceReplacer:
         return made
 
     def _remade(self, value: Any) -> Any:
-        """What cannot be changed in place, made anew if something in it was replaced."""
+        """Remake a value that cannot be changed in place, if something in it was replaced."""
         kind = type(value)
         if isinstance(value, (tuple, frozenset)):
             if id(value) in self._seen or len(value) > _LONGEST or self._left <= 0:

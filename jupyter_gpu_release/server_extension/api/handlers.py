@@ -118,7 +118,7 @@ _LONGEST_S = 86400.0
 
 
 class StatusHandler(GpuHandler):
-    """Who holds what, who waits, what is missing."""
+    """The status: who holds what, who waits, what is missing."""
 
     @web.authenticated
     @authorized
@@ -197,7 +197,7 @@ class LeaseExtendHandler(GpuHandler):
 
 
 class KernelsHandler(GpuHandler):
-    """What this server's kernels hold, whether they are at work, what the policy means to do."""
+    """This server's kernels: what they hold, whether they are at work, what the policy means to do."""
 
     @web.authenticated
     @authorized

@@ -91,7 +91,7 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def file_content() -> bytes:
-    """What ``openapi.json`` must hold."""
+    """The content that ``openapi.json`` must have."""
     return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1) + b"\n"
 
 

@@ -105,7 +105,7 @@ def _read(kernel: str, content: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of an action. ``frees``: it gave GPU memory back for sure."""
+    """The outcome of an action. ``frees``: it gave GPU memory back for sure."""
 
     done: bool
     words: str

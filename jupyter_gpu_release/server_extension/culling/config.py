@@ -22,7 +22,7 @@ SITE_SIGNALS = "jupyter_gpu_release.activity"
 
 
 class GpuCuller(LoggingConfigurable):
-    """When GPUs that nobody uses are noticed, and what is done. Only what holds a GPU is looked at; what is busy, or
+    """Settings for noticing unused GPUs, and for what is done. Only what holds a GPU is looked at; what is busy, or
     not known to be idle, is never touched. See docs/idle-policy.md.
     """
 
@@ -159,7 +159,7 @@ class GpuCuller(LoggingConfigurable):
         return protection(self.protected, subject)
 
     def thresholds(self) -> Thresholds:
-        """What is little enough to be idle."""
+        """Limits within which use counts as idle."""
         return Thresholds(self.idle_gpu, self.idle_cpu, self.unknown_utilization_is_busy)
 
     def facts(self) -> PolicyFacts:

@@ -23,7 +23,7 @@ class Suspender(ABC):
 
     @abstractmethod
     def missing(self) -> str:
-        """Why it cannot be used here, in words; empty when it can. Asked once, at the start."""
+        """The reason why it cannot be used here, in words; empty when it can. Asked once, at the start."""
 
     @abstractmethod
     def suspend(self, pid: int) -> None:

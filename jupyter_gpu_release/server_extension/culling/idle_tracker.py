@@ -88,7 +88,7 @@ class Track:
 
     @property
     def window_s(self) -> float:
-        """How long the mean reaches back."""
+        """Number of seconds that the mean reaches back."""
         return self._uses[-1][0] - self._uses[0][0] if self._uses else 0.0
 
     def observe(

@@ -153,7 +153,7 @@ class Monitor(LoggingConfigurable):
         return signals + self._site.of(facts)
 
     def _trouble(self, kernel: str, *, fresh: bool) -> str:
-        """What makes the figures of a kernel's cards incomplete right now. Nothing runs on a card that is lost, so that
+        """Reason why the figures of a kernel's cards are incomplete now. Nothing runs on a card that is lost, so that
         concerns those who held it; what cannot be read for another reason concerns everybody.
         """
         held = self._cards_of.setdefault(kernel, set())

@@ -1,4 +1,4 @@
-"""Who gets which limits: overrides by user, kernelspec, queue, path and time of the week; pure."""
+"""Rules for who gets which limits: overrides by user, kernelspec, queue, path and time of the week; pure."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _applied(policy: Policy, entry: Mapping[str, Any]) -> Policy:
 
 
 def protection(protected: Sequence[str], subject: Subject) -> str:
-    """Why a subject is protected: the first entry (``user:ann*``, ``path:prod/*`` …) that matches, else nothing."""
+    """The entry that protects a subject: the first (``user:ann*``, ``path:prod/*`` …) that matches, else nothing."""
     for entry in protected:
         kind, _, pattern = entry.partition(":")
         if fnmatchcase(getattr(subject, kind), pattern):

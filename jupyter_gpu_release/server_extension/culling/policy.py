@@ -15,7 +15,7 @@ from ...units import format_bytes, format_seconds
 
 
 class Action(Enum):
-    """What is done. ``touches``: it changes something that the user has (so it is announced before)."""
+    """An action of the policy. ``touches``: it changes something that the user has (so it is announced before)."""
 
     LEAVE = ("leave", False)
     WARN = ("warn", False)
@@ -43,7 +43,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What is known of a kernel or a lease at one moment."""
+    """Facts that are known about a kernel or a lease at one moment."""
 
     subject: str
     #: ``kernel`` or ``lease``
@@ -100,7 +100,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(seen: Observation, policy: Policy, now_s: float) -> Decision:
-    """What is to be done about one kernel or lease now. Total: every observation has an answer, and none raises."""
+    """Decide what to do about one kernel or lease now. Total: every observation has an answer, and none raises."""
     if seen.kind == "kernel" and seen.held_bytes == 0:
         return Decision(Action.LEAVE, "no-gpu", "holds no GPU memory")
     if seen.protected:
@@ -190,7 +190,7 @@ def _announced(seen: Observation, policy: Policy, now_s: float, action: Action, 
 
 
 def _left_alone(seen: Observation, policy: Policy, now_s: float, limit_s: float) -> Decision | None:
-    """Why something idle is not looked at further."""
+    """The reason why something idle is not looked at further."""
     if limit_s <= 0:
         return Decision(Action.LEAVE, "no-limit", "is idle; there is no limit for it")
     if seen.idle_samples < policy.samples:

@@ -16,7 +16,7 @@ _PASSING = frozenset({"starting", "restarting", "autorestarting", "terminating"}
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is little enough to be idle: shares from 0 to 1, CPU in cores."""
+    """Limits within which use counts as idle: shares from 0 to 1, CPU in cores."""
 
     gpu: float = 0.03
     cpu_cores: float = 0.1

@@ -1,1 +1,1 @@
-"""What the extension sees of GPUs, processes and kernels."""
+"""The extension's view of GPUs, processes and kernels."""

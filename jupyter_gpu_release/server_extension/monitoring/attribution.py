@@ -23,7 +23,7 @@ _SLACK_S = 1.0
 
 
 class Owner(Enum):
-    """Who holds memory on a card."""
+    """Kinds of holders of memory on a card."""
 
     KERNEL = "kernel"
     TERMINAL = "terminal"
@@ -41,7 +41,7 @@ class KernelProcess:
 
 
 class GpuHolding(msgspec.Struct, frozen=True):
-    """What one process holds of one card, and whose it is (``subject``: kernel id or terminal name)."""
+    """The memory that one process holds on one card, and its owner (``subject``: kernel id or terminal name)."""
 
     card: int
     uuid: str
@@ -53,7 +53,7 @@ class GpuHolding(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Evidence:
-    """How to look closer at a process; the real ones are in ``host/processes.py``."""
+    """Ways to look closer at a process; the real ones are in ``host/processes.py``."""
 
     #: what the process was started with
     environment: Callable[[int], Mapping[str, str]]
@@ -123,7 +123,7 @@ class OwnerIndex:
 
 
 class FirstSeen:
-    """When each process was first named by the driver; forgets those that are gone."""
+    """Times at which the driver first named each process; processes that are gone are forgotten."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], float] = {}

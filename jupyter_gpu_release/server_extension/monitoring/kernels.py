@@ -30,7 +30,7 @@ _DEBUG_ENDS = frozenset({"terminated", "exited"})
 
 @dataclass
 class Conversation:
-    """What has been heard of one kernel since :attr:`began_s` (its start, restart, or our first look)."""
+    """Record of what has been heard of one kernel since :attr:`began_s` (its start, restart, or our first look)."""
 
     began_s: float
     #: sessions whose requests are our own (asking libraries to let go is no activity of a user)
@@ -148,7 +148,7 @@ class Watch:
 
     @property
     def execution_state(self) -> str:
-        """What Jupyter believes (starting, restarting, dead …; its busy and idle are not trusted)."""
+        """The state according to Jupyter (starting, restarting, dead …; its busy and idle are not trusted)."""
         return "unknown" if self.elsewhere else str(getattr(self.manager, "execution_state", "unknown"))
 
     def look(self) -> None:

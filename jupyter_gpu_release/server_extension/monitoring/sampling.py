@@ -41,12 +41,12 @@ class Sample:
     cpu_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def held_by(self, kernel: str) -> list[GpuHolding]:
-        """What a kernel's processes hold."""
+        """The memory that a kernel's processes hold."""
         return self._by_kernel.get(kernel, [])
 
     @cached_property
     def by_card(self) -> dict[int, list[GpuHolding]]:
-        """What is held of each card."""
+        """The memory that is held on each card."""
         found: dict[int, list[GpuHolding]] = {}
         for held in self.held:
             found.setdefault(held.card, []).append(held)
@@ -177,7 +177,7 @@ class SampleLoop:
 
     @property
     def problem(self) -> str:
-        """Why there are no figures, or only old ones."""
+        """The reason why there are no figures, or only old ones."""
         if self._pending is not None and time.monotonic() - self.last.at_s > _SLOW_S:
             return f"the NVIDIA driver has not answered for {time.monotonic() - self.last.at_s:.0f} s"
         return self.last.problem

@@ -1,4 +1,4 @@
-"""Which results go: a pure decision over frozen records.
+"""Choice of the results that go: a pure decision over frozen records.
 
 Never removed, whatever the policy: what is pinned, what is not over (or not durable yet), what a connected kernel
 holds, and what was made or used within the last hour (:data:`FRESH_S`). What another run was made from may go: its
@@ -23,7 +23,7 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class StoredResults:
-    """What the store holds of one run."""
+    """Facts about what the store holds of one run."""
 
     run: str
     user: str
@@ -46,7 +46,7 @@ class StoredResults:
 
     @property
     def used_at(self) -> float:
-        """When the results were last of use."""
+        """The time when the results were last of use."""
         return max(self.finished_at or 0.0, self.loaded_at, self.reused_at)
 
 
@@ -71,7 +71,7 @@ def decide(runs: Sequence[StoredResults], policy: RetentionPolicy, now_s: float)
 
 
 def why_kept(run: StoredResults, now_s: float) -> str:
-    """Why the results of ``run`` may not go now, in words; empty when they may."""
+    """The reason why the results of ``run`` may not go now, in words; empty when they may."""
     if run.finished_at is None:
         return "not over"
     if run.pinned:
@@ -128,7 +128,7 @@ def _oldest_first(runs: Iterable[StoredResults]) -> list[StoredResults]:
 
 
 class _Space:
-    """Who uses how much, as one run after the other goes."""
+    """The space that each user takes, as one run after the other goes."""
 
     def __init__(self, runs: Iterable[StoredResults]) -> None:
         self.gone: set[str] = set()

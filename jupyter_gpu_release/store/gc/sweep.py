@@ -31,7 +31,7 @@ _MOST_NAMED = 20
 
 @dataclass
 class SweepResult:
-    """What a sweep freed, or would free. ``notes``: why something was left, for people."""
+    """The amount that a sweep freed, or would free. ``notes``: why something was left, for people."""
 
     blobs: int = 0
     bytes: int = 0
@@ -112,7 +112,7 @@ def sweep_blobs(store: Path, footprints: list[Footprint], before_s: float, *, dr
 
 
 def _second_look(store: Path, footprints: list[Footprint]) -> set[str]:
-    """What graphs refer to that were finished since the first look."""
+    """The references of graphs that were finished since the first look."""
     seen = {graph for footprint in footprints for graph in footprint.graphs.items()}
     later = []
     for folder in run_folders(store):

@@ -24,7 +24,7 @@ class _PyBuffer(ctypes.Structure):
 
 
 def address_of(view: memoryview) -> int:
-    """Where a contiguous view's memory is, be it writable or not; 0 for an empty one."""
+    """The address of a contiguous view's memory, be it writable or not; 0 for an empty one."""
     if not view.nbytes:
         return 0
     buffer = _PyBuffer()

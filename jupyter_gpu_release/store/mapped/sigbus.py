@@ -146,7 +146,7 @@ _IN_MEMORY = 0xC0  # present or swapped
 
 
 class Mapping(Protocol):
-    """What is asked of a mapped file."""
+    """The interface that a mapped file must have."""
 
     address: int
     path: Path
