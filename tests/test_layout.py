@@ -14,8 +14,9 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "jupyter_gpu_release"
 #: files in one folder, without ``__init__.py``
 _MOST_FILES = 14
-#: files that import each other in a row, within one folder: 18 in gateway, 13 in kernel, where 12 is the aim
-_LONGEST_CHAIN = 18
+#: files that import each other in a row, within one folder; the gateway is on its way there
+_LONGEST_CHAIN = {"gateway": 18}
+_LONGEST_CHAIN_ELSEWHERE = 12
 
 
 @cache
@@ -67,7 +68,7 @@ def test_no_chain_of_imports_is_long(folder: str) -> None:
         return (name, *max((depth(need) for need in inside[name] if need in inside), key=len, default=()))
 
     longest = max((depth(name) for name in inside), key=len)
-    assert len(longest) <= _LONGEST_CHAIN, " → ".join(longest)
+    assert len(longest) <= _LONGEST_CHAIN.get(folder, _LONGEST_CHAIN_ELSEWHERE), " → ".join(longest)
 
 
 def test_only_users_import_the_package_itself() -> None:

@@ -18,6 +18,7 @@ from .output.short_cells import ShortCells
 from .runs.background import BackgroundRuns
 
 if TYPE_CHECKING:
+    from ..client.rest import GatewayClient
     from .namespace.post_mortem import FailedCell
     from .runs.functions import NotebookExecutor
 
@@ -60,6 +61,12 @@ class Notebook:
         from .runs.functions import NotebookExecutor
 
         return NotebookExecutor(self)
+
+    def rest_client(self) -> GatewayClient:
+        """A client for questions to the gateway that is there; starts nothing."""
+        from ..client.rest import GatewayClient
+
+        return GatewayClient.of(self.link.target(self.settings))
 
     def options(self, written: Written, *, without: Collection[str] = ()) -> RunOptions:
         """The options of one cell or function, over this notebook's defaults (those ``without`` left out)."""

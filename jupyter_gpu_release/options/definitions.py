@@ -164,6 +164,12 @@ def refuse_rest(rest: str) -> OptionError:
     return OptionError(f"{word}: not an option", hint=hint)
 
 
+def refuse_words(magic: str, line: str) -> None:
+    """Raise :class:`OptionError` for words behind a magic that takes none."""
+    if line.strip():
+        raise OptionError(f"%{magic} {line.strip()}: it takes no words", hint=f"write %{magic}")
+
+
 def parse_settings(line: str) -> Written:
     """Read ``gpus=2 memory=8GiB`` (``%gpu_config``); an empty value takes the setting back."""
     written: Written = {}

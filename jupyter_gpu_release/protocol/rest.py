@@ -186,6 +186,10 @@ class StatusDocument(msgspec.Struct, frozen=True):
         """GPUs that they want."""
         return max(self.queue_gpus, sum(row.gpus for row in self.queue))
 
+    def warm_of(self, session: str) -> list[WarmRow]:
+        """The warm leases that a kernel keeps, by its session with the gateway."""
+        return [row for row in self.warm if row.session == session]
+
 
 class RunError(msgspec.Struct, frozen=True):
     """The reason why a run did not succeed."""

@@ -12,11 +12,10 @@ from IPython.utils.text import DollarFormatter
 
 from ...analysis.sources import name_of_plain_cell
 from ...errors import OptionError
-from ...options.definitions import OPTIONS, Written, refuse_rest, split_line
+from ...options.definitions import OPTIONS, Written, refuse_rest, refuse_words, split_line
 from ...submission.location import locate
 from ...submission.request import Cell
 from ..runs.foreground import train
-from .common import refuse_words, rest
 from .tables import Table, status_tables
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def _settings_table(notebook: Notebook) -> Table:
 def show_status(notebook: Notebook, line: str) -> None:
     """``%gpu_status``."""
     refuse_words("gpu_status", line)
-    with rest(notebook) as gateway:
+    with notebook.rest_client() as gateway:
         tables = status_tables(gateway.status())
     for table in tables:
         display(table)

@@ -16,7 +16,6 @@ from ...protocol.runs import ResourceAsk
 from ...submission.capture import CapturedInputs
 from ...units import format_bytes
 from ..runs.foreground import prepare
-from .common import own_warm_leases
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def _when(document: StatusDocument, ask: ResourceAsk, session: str) -> str:
     wanted = f"{ask.gpus} of {gpus.total} {kind} wanted, {gpus.free} free"
     if ask.gpus > gpus.total:
         return f"{wanted}: it would be refused, this cluster has only {gpus.total}"
-    if any(row.gpus == ask.gpus for row in own_warm_leases(document, session)):
+    if any(row.gpus == ask.gpus for row in document.warm_of(session)):
         return f"{wanted}: it would start at once where the cell before it ran, whose GPUs this kernel keeps"
     if ask.gpus <= gpus.free and not document.waiting:
         return f"{wanted}: it would start at once"

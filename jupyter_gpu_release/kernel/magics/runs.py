@@ -13,6 +13,7 @@ from IPython.display import display
 from ...client.results import is_usable
 from ...client.tracebacks import failure_of, interrupted
 from ...errors import ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchRunError, OptionError
+from ...options.definitions import refuse_words
 from ...presentation.plain_text import traceback_of
 from ...protocol.rest import RunRow, WarmRow
 from ...protocol.runs import Outcome, RunView
@@ -28,7 +29,6 @@ from ..output.relay import Relay
 from ..output.replay import show_recorded
 from ..runs.finish import BoundRun, ResultBinder
 from ..runs.follow import FollowMode, RunFollower
-from .common import own_warm_leases, refuse_words, rest
 from .tables import runs_table
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def show_runs(notebook: Notebook, line: str) -> None:
     word = line.strip() or "20"
     if not word.isdigit() or not 0 < int(word) <= _MOST_RUNS:
         raise OptionError(f"%gpu_runs {word}: not a number of runs", hint=f"write %gpu_runs 20 (at most {_MOST_RUNS})")
-    with rest(notebook) as gateway:
+    with notebook.rest_client() as gateway:
         own = {run.run for run in notebook.background.under_way()}
         display(runs_table(gateway.runs(int(word), mine=True), int(word), own))
 
@@ -102,7 +102,7 @@ def show_runs(notebook: Notebook, line: str) -> None:
 def cancel_run(notebook: Notebook, line: str) -> None:
     """``%gpu_cancel RUN``."""
     run = _run_named(notebook, "gpu_cancel", line, live=True)
-    with rest(notebook) as gateway:
+    with notebook.rest_client() as gateway:
         row = gateway.cancel(run)
     sys.stdout.write(f"run {run}: {row.state}{_how_it_ends(row)}\n")
 
@@ -214,7 +214,7 @@ def _run_named(notebook: Notebook, magic: str, line: str, *, live: bool = False)
 
 def _newest(notebook: Notebook, *, live: bool) -> RunRow:
     """``last``: the newest run of this notebook, else the user's newest (``live``: that is not over)."""
-    with rest(notebook) as gateway:
+    with notebook.rest_client() as gateway:
         newest = gateway.newest(live=live)
         path = find_notebook(notebook.shell.user_ns)
         if not path or newest.notebook == path:
@@ -233,14 +233,14 @@ def give_back(notebook: Notebook, line: str) -> None:
 def _given_back(notebook: Notebook) -> list[str]:
     said = []
     try:
-        gateway = rest(notebook)
+        gateway = notebook.rest_client()
     except GatewayUnavailableError:  # no cluster, so nothing of it is kept; one that is named and silent is an error
         if notebook.link.is_configured(notebook.settings):
             raise
         return []
     with gateway:
         status = gateway.status()
-        for row in own_warm_leases(status, notebook.link.session_id):
+        for row in status.warm_of(notebook.link.session_id):
             try:
                 gateway.release_lease(row.lease)
             except ConflictError:  # its time was over a moment ago, or a cell beside has just taken it
