@@ -149,12 +149,12 @@ def _framework_cuda() -> Iterator[tuple[str, tuple[int, int] | None]]:
 
 
 def check_leftovers() -> Iterator[Finding]:
-    """Folders and processes of clusters whose keeper is dead."""
-    living = {plan.cluster for plan in read_plans() if daemon_alive(plan.keeper_pid, plan.cluster)}
+    """Folders and processes of clusters whose daemon is dead."""
+    living = {plan.cluster for plan in read_plans() if daemon_alive(plan.daemon_pid, plan.cluster)}
     dead = [plan for plan in read_plans() if plan.cluster not in living]
     for plan in dead:
         hint = f"JUPYTER_GPU_HOME={plan.home} jupyter gpu stop"
-        yield broken("leftovers", f"{plan.runtime} belongs to a cluster whose keeper is gone", hint)
+        yield broken("leftovers", f"{plan.runtime} belongs to a cluster whose cluster daemon is gone", hint)
     known = living | {plan.cluster for plan in dead}
     for cluster, pids in marked_clusters().items():
         if cluster not in known:

@@ -24,7 +24,7 @@ def reachable_gateway() -> Target:
         )
     if target.embedded and running_connection(HomePaths.from_environment()) is None:
         raise GatewayUnavailableError(
-            "this machine's own cluster has died (see log/keeper.log below JUPYTER_GPU_HOME)",
+            "this machine's own cluster has died (see log/cluster-daemon.log below JUPYTER_GPU_HOME)",
             hint="`jupyter gpu start` clears it away and starts a new one",
         )
     return target

@@ -59,7 +59,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
         if running_connection(home) is None:
             yield broken("cluster", "the connection file names a cluster that is dead", "jupyter gpu stop")
             return
-        yield ok("cluster", f"keeper {connection.keeper_pid}, Ray at {connection.ray_address}")
+        yield ok("cluster", f"daemon {connection.daemon_pid}, Ray at {connection.ray_address}")
     try:
         with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
             health, status, checks = gateway.health(), gateway.status(), gateway.checks()

@@ -108,16 +108,16 @@ def _checked_url(url: str) -> str:
 
 
 def is_alive(target: Target) -> bool:
-    """Whether this machine's own cluster still runs (its keeper process does); a configured gateway counts as alive."""
+    """Whether this machine's own cluster still runs (its daemon does); a configured gateway counts as alive."""
     connection = target.connection
-    if target.configured or connection is None or not connection.keeper_pid:
+    if target.configured or connection is None or not connection.daemon_pid:
         return True
     import psutil
 
     try:
-        keeper = psutil.Process(connection.keeper_pid)
-        same = abs(keeper.create_time() - connection.keeper_created) < 2.0 or not connection.keeper_created
-        return same and keeper.status() != psutil.STATUS_ZOMBIE
+        daemon = psutil.Process(connection.daemon_pid)
+        same = abs(daemon.create_time() - connection.daemon_created) < 2.0 or not connection.daemon_created
+        return same and daemon.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 

@@ -26,8 +26,8 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster: str = ""
     runtime: str = ""
     #: the process that keeps the cluster's processes together, and its creation time (psutil ``create_time``)
-    keeper_pid: int = 0
-    keeper_created: float = 0.0
+    daemon_pid: int = 0
+    daemon_created: float = 0.0
     ray_address: str = ""
     ray_version: str = ""
     python: str = ""

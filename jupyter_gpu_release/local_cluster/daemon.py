@@ -1,4 +1,4 @@
-"""The keeper: one detached process that starts Ray and the gateway, holds their processes together and ends them.
+"""The cluster daemon: one detached process that starts Ray and the gateway, watches their processes and ends them.
 
 ``python -m jupyter_gpu_release.local_cluster.daemon PLAN.json REPORT_FD LOCK_FD``. It is a session leader and a child
 subreaper, so whatever the cluster leaves behind becomes its child. It reports to the starter through a pipe
@@ -160,8 +160,8 @@ class ClusterDaemon:
             simulated=plan.simulated,
             cluster=plan.cluster,
             runtime=plan.runtime,
-            keeper_pid=os.getpid(),
-            keeper_created=psutil.Process().create_time(),
+            daemon_pid=os.getpid(),
+            daemon_created=psutil.Process().create_time(),
             ray_address=address,
             ray_version=deployed.ray_version,
             python=deployed.python,
@@ -196,7 +196,7 @@ class ClusterDaemon:
         return time.monotonic() - self._began
 
 
-_MEND = "see log/keeper.log below JUPYTER_GPU_HOME, and run `jupyter gpu doctor`"
+_MEND = "see log/cluster-daemon.log below JUPYTER_GPU_HOME, and run `jupyter gpu doctor`"
 
 
 def read_deployed(stdout: str, stderr: str, status: int) -> Deployed:
@@ -213,7 +213,7 @@ def read_deployed(stdout: str, stderr: str, status: int) -> Deployed:
 
 
 def log(text: str) -> None:
-    """Append to ``log/keeper.log`` (standard error was redirected there)."""
+    """Append to ``log/cluster-daemon.log`` (standard error was redirected there)."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     for line in text.strip().splitlines():
         sys.stderr.write(f"{stamp} [{os.getpid()}] {line}\n")
@@ -242,23 +242,23 @@ def main() -> int:
     os.set_inheritable(lock_fd, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _handle(_stop)
-    keeper = ClusterDaemon(plan, report_fd)
+    daemon = ClusterDaemon(plan, report_fd)
     keep_logs = True
     try:
-        msgspec.structs.replace(plan, keeper_pid=os.getpid()).write()
-        keeper.start()
+        msgspec.structs.replace(plan, daemon_pid=os.getpid()).write()
+        daemon.start()
         os.close(report_fd)
         os.close(lock_fd)
-        reason = keeper.watch()
+        reason = daemon.watch()
     except _Stopped as stopped:
         reason, keep_logs = str(stopped), False
     except GpuReleaseError as error:
         _handle(signal.SIG_IGN)
-        keeper.end(error.message, keep_logs=True)
-        keeper.fail(error)
+        daemon.end(error.message, keep_logs=True)
+        daemon.fail(error)
         return 1
     _handle(signal.SIG_IGN)
-    keeper.end(reason, keep_logs=keep_logs)
+    daemon.end(reason, keep_logs=keep_logs)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``start --address``: the gateway on a Ray cluster that somebody else runs. No keeper: Ray restarts the gateway."""
+"""``start --address``: the gateway on a Ray cluster of somebody else. No cluster daemon: Ray restarts the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan of what a keeper is to start: written by ``jupyter gpu start`` into the cluster's runtime folder (0600)."""
+"""Launch spec of one cluster, for its daemon: written by ``jupyter gpu start`` into the runtime folder (0600)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
     #: what ``store.json`` in the store says
     store_id: str = ""
-    #: the keeper's process, written by itself
-    keeper_pid: int = 0
+    #: the daemon's process, written by itself
+    daemon_pid: int = 0
 
     @property
     def paths(self) -> HomePaths:

@@ -1,7 +1,7 @@
 """Tools for finding the processes that belong to a cluster, and for ending them all.
 
 Three signs, because each fails somewhere: the environment marker (Ray's workers overwrite their environment
-with their title), the keeper's session (a cell may call ``setsid``) and descent (lost when a parent dies).
+with their title), the daemon's session (a cell may call ``setsid``) and descent (lost when a parent dies).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
-#: the keeper's orders, in its runtime folder
-PLAN_FILE = "keeper.json"
+#: the daemon's orders, in its runtime folder
+PLAN_FILE = "cluster-daemon.json"
 _DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TERM_GRACE_S = 3.0
 #: name of the processes (of node/results/persister.py) that, told to end, first write what they keep to the node's own
@@ -41,7 +41,7 @@ def marker_of(pid: int) -> str:
 
 
 def daemon_alive(pid: int, cluster: str) -> bool:
-    """Whether ``pid`` is the keeper of ``cluster`` still, and not a process that got its number later."""
+    """Whether ``pid`` is the daemon of ``cluster`` still, and not a process that got its number later."""
     return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
 
 
@@ -53,9 +53,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def cluster_processes(cluster: str, keeper_pid: int = 0, runtime: str = "") -> list[int]:
+def cluster_processes(cluster: str, daemon_pid: int = 0, runtime: str = "") -> list[int]:
     """Ids of every living process of ``cluster`` except the caller, in their order."""
-    return [process.pid for process in _members(cluster, keeper_pid, runtime)]
+    return [process.pid for process in _members(cluster, daemon_pid, runtime)]
 
 
 def marked_clusters() -> dict[str, list[int]]:
@@ -68,7 +68,7 @@ def marked_clusters() -> dict[str, list[int]]:
     return found
 
 
-def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
+def sweep(cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: float = _TERM_GRACE_S) -> int:
     """End everything of ``cluster``, also what was started meanwhile; returns how many processes were ended.
 
     Ray's daemons go first and at once: they have nothing to save, and they would start the gateway and the
@@ -77,7 +77,7 @@ def sweep(cluster: str, keeper_pid: int = 0, runtime: str = "", *, grace_s: floa
     """
     ended: set[int] = set()  # one that takes long to die is found again
     for attempt in range(4):
-        found = _members(cluster, keeper_pid, runtime)
+        found = _members(cluster, daemon_pid, runtime)
         if not found:
             break
         ended.update(process.pid for process in found)
@@ -128,12 +128,12 @@ def reap_children(timeout_s: float) -> None:
         time.sleep(0.01)
 
 
-def _members(cluster: str, keeper_pid: int, runtime: str) -> list[psutil.Process]:
+def _members(cluster: str, daemon_pid: int, runtime: str) -> list[psutil.Process]:
     everyone = list(psutil.process_iter())
     members = {process.pid: process for process in everyone if _is_marked(process.pid, cluster, runtime)}
     # The session's number alone proves nothing (after a reboot it may be a terminal's): it must hold a marked one.
-    if keeper_pid > 0 and any(_session(pid) == keeper_pid for pid in members):
-        members.update({process.pid: process for process in everyone if _session(process.pid) == keeper_pid})
+    if daemon_pid > 0 and any(_session(pid) == daemon_pid for pid in members):
+        members.update({process.pid: process for process in everyone if _session(process.pid) == daemon_pid})
     for process in list(members.values()):
         members.update({child.pid: child for child in _descendants(process)})
     members.pop(os.getpid(), None)

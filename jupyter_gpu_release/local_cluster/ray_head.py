@@ -38,7 +38,7 @@ raise ImportError("left out by jupyter_gpu_release to start Ray sooner")
 
 
 def ray_command(plan: LaunchSpec) -> list[str]:
-    """``ray start --head`` as one command (it returns when Ray runs; the keeper inherits its processes)."""
+    """``ray start --head`` as one command (it returns when Ray runs; the daemon inherits its processes)."""
     return [
         sys.executable,
         "-m",

@@ -113,7 +113,7 @@ Say = Callable[[str], None]
 
 
 class StopReport(msgspec.Struct, frozen=True):
-    """Counts of what ``stop`` ended: clusters and processes (the keeper counts too)."""
+    """Counts of what ``stop`` ended: clusters and processes (the daemon counts too)."""
 
     clusters: int = 0
     processes: int = 0
@@ -162,25 +162,25 @@ def start_embedded(
 
 
 def running_connection(home: HomePaths) -> Connection | None:
-    """The connection of a cluster whose keeper lives (or that is attached), else None."""
+    """The connection of a cluster whose daemon lives (or that is attached), else None."""
     connection = readable_connection(home)
     if connection is None or not connection.embedded:
         return connection
-    return connection if daemon_alive(connection.keeper_pid, connection.cluster) else None
+    return connection if daemon_alive(connection.daemon_pid, connection.cluster) else None
 
 
 def stop_embedded(home: HomePaths) -> StopReport:
-    """End every cluster of ``home``, also one whose keeper is dead; doing it twice is fine."""
+    """End every cluster of ``home``, also one whose daemon is dead; doing it twice is fine."""
     clusters, processes = 0, 0
     connection = readable_connection(home)
-    found = {plan.cluster: (plan.keeper_pid, plan.runtime) for plan in read_plans(home)}
+    found = {plan.cluster: (plan.daemon_pid, plan.runtime) for plan in read_plans(home)}
     if connection is not None and connection.embedded:
-        found.setdefault(connection.cluster, (connection.keeper_pid, connection.runtime))
-    for cluster, (keeper_pid, runtime) in found.items():
-        ended = _end_cluster(cluster, keeper_pid, runtime)
+        found.setdefault(connection.cluster, (connection.daemon_pid, connection.runtime))
+    for cluster, (daemon_pid, runtime) in found.items():
+        ended = _end_cluster(cluster, daemon_pid, runtime)
         processes += ended
         clusters += ended > 0
-    _keepers[:] = [keeper for keeper in _keepers if keeper.poll() is None]
+    _daemons[:] = [daemon for daemon in _daemons if daemon.poll() is None]
     if connection is None or connection.embedded:
         home.remove_connection()
     return StopReport(clusters, processes)
@@ -252,13 +252,13 @@ def ensure_token(home: HomePaths, progress: Say) -> None:
 
 
 #: children that outlive whoever started them; kept, so that nobody takes one for forgotten (``ResourceWarning``)
-_keepers: list[subprocess.Popen[bytes]] = []
+_daemons: list[subprocess.Popen[bytes]] = []
 
 
 def _launch(plan: LaunchSpec, lock_fd: int, progress: Say) -> Ready:
     read_fd, write_fd = os.pipe()
     try:
-        keeper = _spawn_keeper(plan, write_fd, lock_fd)
+        daemon = _spawn_daemon(plan, write_fd, lock_fd)
     except OSError as error:
         os.close(read_fd)
         remove_folder(plan.runtime)
@@ -269,19 +269,19 @@ def _launch(plan: LaunchSpec, lock_fd: int, progress: Say) -> Ready:
     try:
         result = _follow(read_fd, plan, progress)
         ready = True
-        _keepers.append(keeper)
+        _daemons.append(daemon)
         return result
     finally:
         if not ready:
-            _end_cluster(plan.cluster, keeper.pid, plan.runtime)
-            keeper.wait()
+            _end_cluster(plan.cluster, daemon.pid, plan.runtime)
+            daemon.wait()
 
 
-def _spawn_keeper(plan: LaunchSpec, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
+def _spawn_daemon(plan: LaunchSpec, write_fd: int, lock_fd: int) -> subprocess.Popen[bytes]:
     plan.write()
     environment = for_cluster(os.environ) | {CLUSTER_MARKER: plan.cluster}
     command = [sys.executable, "-m", "jupyter_gpu_release.local_cluster.daemon", f"{plan.runtime}/{PLAN_FILE}"]
-    with (plan.paths.log / "keeper.log").open("ab") as log:
+    with (plan.paths.log / "cluster-daemon.log").open("ab") as log:
         return subprocess.Popen(
             [*command, str(write_fd), str(lock_fd)],
             stdin=subprocess.DEVNULL,
@@ -304,25 +304,25 @@ def _follow(read_fd: int, plan: LaunchSpec, progress: Say) -> Ready:
                 raise from_code(line.code, line.message, line.hint)
             if isinstance(line, Progress):
                 progress(line.text)
-    raise ClusterError("the start was stopped", hint=f"see {plan.paths.log / 'keeper.log'}, then start again")
+    raise ClusterError("the start was stopped", hint=f"see {plan.paths.log / 'cluster-daemon.log'}, then start again")
 
 
 def _clear_dead(home: HomePaths, progress: Say) -> None:
-    """End what a cluster left whose keeper is dead (killed, or the machine was restarted)."""
+    """End what a cluster left whose daemon is dead (killed, or the machine was restarted)."""
     report = stop_embedded(home)
     if report.processes:
         progress(f"ended {report.processes} processes that an earlier cluster left behind")
 
 
-def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
+def _end_cluster(cluster: str, daemon_pid: int, runtime: str) -> int:
     """End one cluster; returns the number of processes that it had."""
-    count = len(cluster_processes(cluster, keeper_pid, runtime))
-    if daemon_alive(keeper_pid, cluster):
-        os.kill(keeper_pid, signal.SIGTERM)
+    count = len(cluster_processes(cluster, daemon_pid, runtime))
+    if daemon_alive(daemon_pid, cluster):
+        os.kill(daemon_pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_LIMIT_S
-        while is_alive(keeper_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
+        while is_alive(daemon_pid) and (time.monotonic() < deadline or keeps_results(cluster)):
             time.sleep(0.02)
-    sweep(cluster, keeper_pid, runtime)
+    sweep(cluster, daemon_pid, runtime)
     folder = Path(runtime)
     if folder.name.startswith("jgr-"):
         remove_folder(folder)
@@ -331,7 +331,7 @@ def _end_cluster(cluster: str, keeper_pid: int, runtime: str) -> int:
 
 @contextmanager
 def start_lock(home: HomePaths, progress: Say) -> Iterator[int]:
-    """Hold the start lock; waits for another start to end (its keeper holds the lock until it is ready)."""
+    """Hold the start lock; waits for another start to end (its daemon holds the lock until it is ready)."""
     descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _acquire(descriptor, progress)

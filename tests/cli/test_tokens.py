@@ -245,14 +245,14 @@ def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
     until((Path(connection.store) / "runs" / runs[-1].run / "manifest.json").exists, "the manifest")
     assert list(found_in(secret, *folders)) == []
     assert list(found_in(runs[-1].run, *folders)), "the search finds nothing at all"
-    _crash(connection.keeper_pid)
+    _crash(connection.daemon_pid)
     report = own_home.log / "ray-of-the-last-crash"
     until(lambda: report.exists() and not own_home.connection.exists(), "the crash report")
     assert any(path.is_file() for path in report.rglob("*"))
     assert list(found_in(secret, own_home.root, Path(connection.store))) == []
 
 
-def _crash(keeper: int) -> None:
-    """Ray's raylet is killed; the keeper ends the rest and keeps Ray's logs."""
-    (raylet,) = named("raylet", (child.pid for child in psutil.Process(keeper).children(recursive=True)))
+def _crash(daemon: int) -> None:
+    """Ray's raylet is killed; the daemon ends the rest and keeps Ray's logs."""
+    (raylet,) = named("raylet", (child.pid for child in psutil.Process(daemon).children(recursive=True)))
     raylet.kill()

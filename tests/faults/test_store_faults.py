@@ -127,14 +127,14 @@ def test_cancelling_gives_the_results_up_and_says_so(cluster: Cluster, open_note
     away.rename(cluster.home / "store")
 
 
-def test_a_killed_keeper_of_results_ends_the_run_and_says_what_is_lost(
+def test_a_killed_persister_ends_the_run_and_says_what_is_lost(
     cluster: Cluster, open_notebook: Open, until: Until
 ) -> None:
     notebook = open_notebook(cluster)
     cell, away = _persisting(cluster, notebook, until)
     run = cluster.last_run()["run"]
-    (keeper,) = _persisters(cluster)
-    keeper.kill()
+    (persister,) = _persisters(cluster)
+    persister.kill()
     shown = notebook.end(cell)
     away.rename(cluster.home / "store")
     until(lambda: _shown_run(cluster, run)["state"] == "lost", "the run is lost")

@@ -19,7 +19,7 @@ def quiet(text: str) -> None:
 
 def members(connection: Connection) -> list[psutil.Process]:
     """All processes of the cluster."""
-    pids = cluster_processes(connection.cluster, connection.keeper_pid, connection.runtime)
+    pids = cluster_processes(connection.cluster, connection.daemon_pid, connection.runtime)
     return list(_living(pids))
 
 

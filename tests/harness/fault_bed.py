@@ -51,8 +51,8 @@ class Cluster:
         wait_dead(victims)
 
     def kill_all(self) -> None:
-        """SIGKILL everything at once, the keeper first."""
-        pids = [self.connection.keeper_pid, *cluster_processes(self.connection.cluster)]
+        """SIGKILL everything at once, the daemon first."""
+        pids = [self.connection.daemon_pid, *cluster_processes(self.connection.cluster)]
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ from jupyter_gpu_release.node.agent.fork_servers import ForkServers
 from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.run import AdoptedRun, RunOnNode
 from jupyter_gpu_release.node.gang.layout import NodeLocation
-from jupyter_gpu_release.node.results.keeper import PendingResults
+from jupyter_gpu_release.node.results.pending_results import PendingResults
 from jupyter_gpu_release.node.results.spool import entries
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event

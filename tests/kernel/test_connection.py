@@ -149,7 +149,7 @@ def test_unloading_says_good_bye(kernel: Kernel, gateway: FakeGateway):
 
 
 @pytest.fixture
-def keeper() -> Iterator[subprocess.Popen[bytes]]:
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands for the one that keeps a cluster together."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield process
@@ -158,13 +158,13 @@ def keeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def own_cluster(home: dict[str, str], gateway: FakeGateway, keeper: subprocess.Popen[bytes]) -> dict[str, str]:
+def own_cluster(home: dict[str, str], gateway: FakeGateway, daemon: subprocess.Popen[bytes]) -> dict[str, str]:
     """Environment of a kernel for which the fake gateway is this machine's own cluster."""
     paths = HomePaths(Path(home["JUPYTER_GPU_HOME"]))
     write_secret(paths.token, "a-token-for-tests")
-    created = psutil.Process(keeper.pid).create_time()
+    created = psutil.Process(daemon.pid).create_time()
     connection = Connection(
-        gateway.url, str(paths.token), str(gateway.store), simulated=True, keeper_pid=keeper.pid, keeper_created=created
+        gateway.url, str(paths.token), str(gateway.store), simulated=True, daemon_pid=daemon.pid, daemon_created=created
     )
     paths.write_connection(connection)
     return home
@@ -185,7 +185,7 @@ def test_whose_cluster_it_is_is_said_once(
 
 
 def test_own_cluster_that_dies_is_noticed_at_once(
-    make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway, keeper: subprocess.Popen[bytes]
+    make_kernel: MakeKernel, own_cluster: dict[str, str], gateway: FakeGateway, daemon: subprocess.Popen[bytes]
 ) -> None:
     kernel = make_kernel(own_cluster)
     kernel.run("%load_ext jupyter_gpu_release\nkept = [1, 2]")
@@ -193,8 +193,8 @@ def test_own_cluster_that_dies_is_noticed_at_once(
     @gateway.script("dies")
     def play(run: FakeRun) -> None:
         run.start()
-        keeper.kill()
-        keeper.wait()
+        daemon.kill()
+        daemon.wait()
         gateway.is_away.set()
         gateway.drop_connections()
 

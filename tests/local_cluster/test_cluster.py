@@ -1,4 +1,4 @@
-"""Starting, finding and ending the embedded cluster: real Ray, real keeper, real kills."""
+"""Starting, finding and ending the embedded cluster: real Ray, real daemon, real kills."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(
     quick_home.write_connection(
         Connection(
             url="http://127.0.0.1:9", token_file="", store="", cluster="dead", runtime="/tmp/jgr-dead0000",
-            keeper_pid=os.getpid(),  # its number belongs to somebody else now
+            daemon_pid=os.getpid(),  # its number belongs to somebody else now
         )
     )  # fmt: skip
     both = [_cli("start", "--progress-json", home=quick_home) for _ in range(2)]
@@ -93,12 +93,12 @@ def test_two_starts_at_once_start_one_and_stop_ends_it(
     assert capsys.readouterr().out == "No cluster was running.\n"
 
 
-def test_stop_after_the_keeper_was_killed(
+def test_stop_after_the_daemon_was_killed(
     quick_home: HomePaths, until: Until, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connection = _start(quick_home)
-    os.kill(connection.keeper_pid, signal.SIGKILL)
-    until(lambda: running_connection(quick_home) is None, "the keeper's death")
+    os.kill(connection.daemon_pid, signal.SIGKILL)
+    until(lambda: running_connection(quick_home) is None, "the daemon's death")
     assert main(["status"]) == 1
     assert "has died" in capsys.readouterr().err
     assert main(["doctor"]) == 1
@@ -123,12 +123,12 @@ def test_an_interrupted_start_leaves_nothing(number: signal.Signals, unready_hom
     assert not unready_home.connection.exists()
 
 
-def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_keeper_ends_the_rest(
+def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_daemon_ends_the_rest(
     quick_home: HomePaths, until: Until
 ) -> None:
-    """The keeper goes on; the next start waits for it and uses it."""
+    """The daemon goes on; the next start waits for it and uses it."""
     process = _cli("start", "--simulated-gpus", "1", home=quick_home)
-    until(lambda: "starting Ray" in _keeper_log(quick_home), "the keeper")
+    until(lambda: "starting Ray" in _daemon_log(quick_home), "the daemon")
     process.kill()
     process.communicate()
     ready = start_embedded(home=quick_home, progress=quiet)
@@ -136,24 +136,26 @@ def test_a_killed_starter_is_no_harm_and_when_ray_dies_the_keeper_ends_the_rest(
     connection = ready.connection
     (raylet,) = named("raylet", (member.pid for member in members(connection)))
     raylet.kill()
-    until(lambda: not is_alive(connection.keeper_pid), "the keeper to end")
+    until(lambda: not is_alive(connection.daemon_pid), "the daemon to end")
     _assert_gone(connection)
     assert not quick_home.connection.exists()
-    assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _keeper_log(quick_home)
+    assert f"raylet (pid {raylet.pid}) ended by itself, killed by signal 9" in _daemon_log(quick_home)
     assert list((quick_home.log / "ray-of-the-last-crash").glob("raylet*"))
 
 
-def test_a_keeper_killed_during_start_is_reported(unready_home: HomePaths) -> None:
+def test_a_daemon_killed_during_start_is_reported(unready_home: HomePaths) -> None:
     told: list[str] = []
 
-    def kill_keeper(text: str) -> None:
+    def kill_daemon(text: str) -> None:
         told.append(text)
         if text.startswith("starting Ray"):
-            keepers = [child for child in psutil.Process().children() if "keeper" in " ".join(child.cmdline())]
-            max(keepers, key=psutil.Process.create_time).kill()  # not that of the session's cluster
+            daemons = [
+                child for child in psutil.Process().children() if "local_cluster.daemon" in " ".join(child.cmdline())
+            ]
+            max(daemons, key=psutil.Process.create_time).kill()  # not that of the session's cluster
 
     with pytest.raises(ClusterError, match="the start was stopped"):
-        start_embedded(home=unready_home, simulated=1, progress=kill_keeper)
+        start_embedded(home=unready_home, simulated=1, progress=kill_daemon)
     assert told
     assert not unready_home.connection.exists()
 
@@ -189,8 +191,8 @@ def test_failures_are_one_line_for_programs(own_home: HomePaths) -> None:
         start_local_cluster(quiet, options=["--gpus", "640"], environment={"JUPYTER_GPU_HOME": str(own_home.root)})
 
 
-def _keeper_log(home: HomePaths) -> str:
+def _daemon_log(home: HomePaths) -> str:
     try:
-        return (home.log / "keeper.log").read_text()
+        return (home.log / "cluster-daemon.log").read_text()
     except FileNotFoundError:
         return ""

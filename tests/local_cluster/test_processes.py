@@ -95,7 +95,7 @@ def test_the_session_counts_when_a_marked_process_is_in_it(spawn: Spawn, cluster
 
 
 def test_a_session_number_alone_ends_nobody(spawn: Spawn, cluster_id: str) -> None:
-    """After a reboot the keeper's number may be that of somebody's terminal."""
+    """After a reboot the daemon's number may be that of somebody's terminal."""
     stranger = spawn(_SLEEP, marked=False, start_new_session=True)
     assert _line(stranger) == "up"
     assert cluster_processes(cluster_id, stranger.pid) == []
@@ -110,7 +110,7 @@ def test_what_ignores_sigterm_is_killed(spawn: Spawn, cluster_id: str) -> None:
     assert not is_alive(stubborn.pid)
 
 
-def test_keeper_alive_wants_the_same_cluster(spawn: Spawn, cluster_id: str, until: Until) -> None:
+def test_daemon_alive_wants_the_same_cluster(spawn: Spawn, cluster_id: str, until: Until) -> None:
     process = spawn(_SLEEP)
     assert _line(process) == "up"
     assert daemon_alive(process.pid, cluster_id)
@@ -146,7 +146,7 @@ while time.monotonic() < end:
 def test_a_folder_is_removed_while_a_dying_process_writes_into_it(tmp_path: Path) -> None:
     folder = tmp_path / "jgr-0"
     folder.mkdir()
-    (folder / "keeper.json").write_text("{}")
+    (folder / "cluster-daemon.json").write_text("{}")
     writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.readline()
@@ -159,10 +159,10 @@ def test_a_folder_is_removed_while_a_dying_process_writes_into_it(tmp_path: Path
 def test_the_plan_of_a_folder_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "jgr-0"
     (folder / "ray").mkdir(parents=True)
-    (folder / "keeper.json").write_text("{}")
+    (folder / "cluster-daemon.json").write_text("{}")
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
         remove_folder(folder)
-    assert (folder / "keeper.json").exists()
+    assert (folder / "cluster-daemon.json").exists()
     remove_folder(folder)
     assert not folder.exists()

@@ -43,7 +43,7 @@ def test_files_are_private(cluster: Ready, home: HomePaths) -> None:
 
 def test_no_secret_in_the_connection_file_logs_and_command_lines(cluster: Ready, home: HomePaths) -> None:
     tokens = [read_secret(home.token), read_secret(home.ray_token)]
-    texts = [path.read_text() for path in (home.connection, home.gateway_config, home.log / "keeper.log")]
+    texts = [path.read_text() for path in (home.connection, home.gateway_config, home.log / "cluster-daemon.log")]
     for process in members(cluster.connection):
         with contextlib.suppress(psutil.NoSuchProcess, OSError):  # it ended meanwhile
             texts += [" ".join(process.cmdline()), Path(f"/proc/{process.pid}/environ").read_text(errors="replace")]

@@ -69,15 +69,15 @@ def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None
     connection = target.connection
     if not imports:
         return []
-    if connection is None or not connection.embedded or not connection.keeper_pid:
+    if connection is None or not connection.embedded or not connection.daemon_pid:
         return None
     import psutil
 
     try:
-        # its nodes run the keeper's interpreter in the keeper's environment
-        keeper = psutil.Process(connection.keeper_pid)
-        command = [keeper.cmdline()[0], "-c", _LOOK, *imports]
-        done = subprocess.run(command, cwd="/", env=keeper.environ(), capture_output=True, timeout=_LOOK_S, check=True)
+        # its nodes run the daemon's interpreter in the daemon's environment
+        daemon = psutil.Process(connection.daemon_pid)
+        command = [daemon.cmdline()[0], "-c", _LOOK, *imports]
+        done = subprocess.run(command, cwd="/", env=daemon.environ(), capture_output=True, timeout=_LOOK_S, check=True)
     except (IndexError, OSError, psutil.Error, subprocess.SubprocessError):
         return None
     return done.stdout.decode().split()

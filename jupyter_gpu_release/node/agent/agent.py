@@ -42,7 +42,7 @@ from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
-from ..results.keeper import PendingResults
+from ..results.pending_results import PendingResults
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .packages import Packages, missing

@@ -19,7 +19,7 @@ from ...store.event_log import read_events
 from ...store.layout import RunPaths
 from ..gang.layout import NodeLocation
 from ..ipc.frames import Command, Output, died_outcome
-from ..results.keeper import PendingResults, settled_outcome
+from ..results.pending_results import PendingResults, settled_outcome
 from .fork_servers import ForkServers
 from .gang_run import GangRun, UnbegunError
 from .gpu_use import UseMeter

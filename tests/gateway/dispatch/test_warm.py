@@ -48,14 +48,14 @@ def bobs_session(gateway: GatewayBed) -> GatewaySession:
 
 
 def test_the_next_cell_of_the_kernel_takes_what_it_kept(gateway: GatewayBed, open_session: Open, until) -> None:
-    session = open_session("keeper")
+    session = open_session("kernel-1")
     first = end(session, gpus=2, keep_s=600.0)
     assert first.kept is not None
     assert first.kept.for_s == gateway.config.max_keep_s == 600.0
     assert not first.on_kept
     seen = status(gateway)
     [row] = seen.warm
-    assert (row.run, row.gpus, row.session, row.gpu_ids) == (first.run, 2, "keeper", first.gpu_ids)
+    assert (row.run, row.gpus, row.session, row.gpu_ids) == (first.run, 2, "kernel-1", first.gpu_ids)
     assert row.until == first.kept.until
     assert (seen.gpus.held, seen.gpus.warm, seen.gpus.free) == (2, 2, 2)
     cards = [card for card in seen.nodes[0].gpus if card.state == "warm"]

@@ -40,11 +40,11 @@ def test_outlook(document: StatusDocument, gpus: int, words: str):
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[Target]:
-    """Only the keeper's interpreter and environment matter."""
-    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield Target("http://x", "t", connection=Connection("http://x", "", "", keeper_pid=keeper.pid))
-    keeper.kill()
-    keeper.wait()
+    """Only the daemon's interpreter and environment matter."""
+    daemon = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield Target("http://x", "t", connection=Connection("http://x", "", "", daemon_pid=daemon.pid))
+    daemon.kill()
+    daemon.wait()
 
 
 def test_packages_that_the_own_cluster_lacks_are_named(own_cluster: Target):
@@ -58,8 +58,8 @@ def test_packages_that_the_own_cluster_lacks_are_named(own_cluster: Target):
 def test_what_other_clusters_have_is_not_known():
     imports = ["nosuch_zz"]
     for connection in (
-        Connection("http://x", "", "", embedded=False, keeper_pid=1),
-        Connection("http://x", "", "", keeper_pid=2**30),
+        Connection("http://x", "", "", embedded=False, daemon_pid=1),
+        Connection("http://x", "", "", daemon_pid=2**30),
     ):
         assert missing_packages(Target("http://x", "t", connection=connection), imports) is None
     assert missing_packages(Target("http://x", "t", configured=True), imports) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.node.results.keeper import Settlement, settled_outcome, to_spill
+from jupyter_gpu_release.node.results.pending_results import Settlement, settled_outcome, to_spill
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
 

@@ -1,8 +1,7 @@
-"""The agent's side: memory budget, adoption, end.
+"""Results that the store does not have yet, on the agent's side: memory budget, adoption by the next agent, end.
 
-The bytes are in a persister's memory or in the spool, never here (but for small ones on their first try). So the
-agent may die: the next one finds the records in the spool and goes on. Decisions and words are in
-:mod:`.results.keeper`.
+The bytes are in a persister's memory or in the spool, never here (except small ones on their first try). So the
+agent may die: the next one finds the records in the spool and goes on.
 """
 
 from __future__ import annotations
