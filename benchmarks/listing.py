@@ -19,6 +19,7 @@ from jupyter_gpu_release.cli import runs
 from jupyter_gpu_release.cli.parser import parse
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.gateway.api.app import build_app, serve
+from jupyter_gpu_release.gateway.api.routes import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, embedded_token
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile.recovery import unix_user
@@ -78,7 +79,7 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
     async def main() -> None:
         service = GatewayService(config)
         service.tokens = TokenBook([embedded_token(_TOKEN, unix_user(), 0.0)])
-        serving = serve(build_app(service), listener)
+        serving = serve(build_app(service, ROUTES), listener)
         ready.set()
         stopped.append(asyncio.Event())
         await stopped[0].wait()

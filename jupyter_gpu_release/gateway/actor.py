@@ -23,6 +23,7 @@ from ..protocol.node import NodeInfo, RunAsks, RunStartedAhead, RunUnbegun, RunW
 from ..protocol.wire import decode
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
+from .api.routes import ROUTES
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
@@ -151,7 +152,7 @@ class Gateway:
             port = listener.getsockname()[1]
             database.write_meta(connection, f"port {config.cluster}", str(port))
         self._service.url = config.public_url or f"http://{_bracketed(config.host)}:{port}"
-        self._serving = serve(build_app(self._service), listener)
+        self._serving = serve(build_app(self._service, ROUTES), listener)
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""

@@ -15,7 +15,8 @@ from team_bed import Team
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.gateway.auth.tokens import digest_of
-from jupyter_gpu_release.gateway.db.database import StoredToken, open_ledger, put_token
+from jupyter_gpu_release.gateway.db.database import open_ledger, put_token
+from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.protocol.admin import TokenRequest, TokenRevocation
 
 

@@ -25,10 +25,8 @@ from ...errors import ConflictError, ForbiddenError, GpuReleaseError, NoSuchRunE
 from ..auth.permissions import Caller
 from ..service import GatewayService
 from .guard import CALLER, RequestGuard, error_response
-from .handlers import BODY_LIMIT_BYTES
 from .http_connection import HttpConnection, WaitingConnections
 from .route import Route
-from .routes import ROUTES
 
 log = logging.getLogger(__name__)
 #: WebSocket close code "policy violation"
@@ -62,6 +60,8 @@ async def until_token_ends(service: GatewayService, caller: Caller, socket: WebS
         serving.cancel()
 
 
+#: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
+BODY_LIMIT_BYTES = 32 << 20
 #: one message from a kernel at most (inputs of ≤ 1 MiB inline, shipped modules, source)
 _FRAME_LIMIT_BYTES = 64 << 20
 #: an idle connection is closed by the client, never first by us: a request could be on its way just then. uvicorn's own
@@ -69,7 +69,7 @@ _FRAME_LIMIT_BYTES = 64 << 20
 KEEP_ALIVE_S = 90
 
 
-def build_app(service: GatewayService, routes: tuple[Route, ...] = ROUTES) -> ASGIApp:
+def build_app(service: GatewayService, routes: Iterable[Route]) -> ASGIApp:
     """The guarded application."""
     table: list[HttpRoute | WebSocketRoute] = []
     for route in routes:

@@ -20,7 +20,7 @@ from ...protocol.states import LeaseState, RunState, is_run_id
 from ..auth.permissions import Act, Caller, shown_status
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..db.warm_leases import WarmLeaseRow
+from ..db.rows import WarmLeaseRow
 from ..reconcile.persisting import give_up
 from ..service import GatewayService
 from .imports import import_run
@@ -112,8 +112,6 @@ async def note_reuse(service: GatewayService, caller: Caller, request: Request) 
     return record_row(record, caller, time.time())
 
 
-#: bytes of a REST request's body at most (a submission with its inline inputs and shipped modules)
-BODY_LIMIT_BYTES = 32 << 20
 MOST_ROWS = 10_000
 #: how old a card's figures may be in an answer that tells of a change
 _SHOWN_CARDS_AGE_S = 2.5

@@ -32,8 +32,8 @@ from ...protocol.wire import without_gc
 from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..db.run_lists import Summary, newest_runs, newest_views, summary_of
-from ..db.warm_leases import WarmLeaseRow
+from ..db.rows import Summary, WarmLeaseRow, summary_of
+from ..db.run_lists import newest_runs, newest_views
 from ..runs.events import progress_of
 from ..runs.record import RunRecord
 from ..service import GatewayService

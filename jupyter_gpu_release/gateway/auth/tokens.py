@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 from ...errors import AuthenticationError, ConflictError, NoSuchTokenError, OptionError
 from ...protocol.admin import TokenRequest, TokenRow
 from ..db import database
-from ..db.database import StoredToken
+from ..db.rows import StoredToken
 from ..db.schema import token_facts, tokens
 from ..db.writer import LedgerWriter
 from .permissions import ADMIN, ROLES, Caller

@@ -15,8 +15,7 @@ from ray.util.placement_group import PlacementGroup
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.snapshot import Slot
-from ..db.database import StoredLease
-from ..db.warm_leases import WarmLeaseRow
+from ..db.rows import StoredLease, WarmLeaseRow
 
 
 class Placement(msgspec.Struct, frozen=True):

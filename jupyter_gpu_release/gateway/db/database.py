@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,19 @@ from ...protocol.states import RunState
 from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
-from . import run_lists
-from .schema import SCHEMA_VERSION, PreparedStatement, leases, meta, metadata, runs, sessions, tokens
+from .rows import StoredLease, StoredRun, StoredSession, StoredToken, summary_of
+from .schema import (
+    READ_WHOLE_BYTES,
+    SCHEMA_VERSION,
+    PreparedStatement,
+    leases,
+    meta,
+    metadata,
+    runs,
+    sessions,
+    summaries,
+    tokens,
+)
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
 _KEPT_OUTCOME_BYTES = 1024
@@ -53,6 +63,10 @@ _PUT_LEASE = PreparedStatement(
         set_={"run": _insert_lease.excluded.run, "placement": _insert_lease.excluded.placement},
     )
 )
+_insert_summary = upsert(summaries)
+_KEEP_SUMMARY = _insert_summary.on_conflict_do_update(
+    index_elements=["run"], set_={"summary": _insert_summary.excluded.summary}
+)
 _insert_session = upsert(sessions)
 _PUT_SESSION = _insert_session.on_conflict_do_update(
     index_elements=["session"],
@@ -61,47 +75,6 @@ _PUT_SESSION = _insert_session.on_conflict_do_update(
 _insert_meta = upsert(meta)
 _PUT_META = _insert_meta.on_conflict_do_update(index_elements=["key"], set_={"value": _insert_meta.excluded.value})
 _META = select(meta.c.value).where(meta.c.key == bindparam("key"))
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run as the ledger knows it. ``request`` is None for terminal runs."""
-
-    view: RunView
-    ordinal: int
-    outcome: Outcome | None
-    request: RunRequest | None
-
-
-@dataclass(frozen=True)
-class StoredLease:
-    """A placement group, the run that holds it, and its encoded placement."""
-
-    lease: str
-    run: str
-    placement: bytes
-
-
-@dataclass(frozen=True)
-class StoredSession:
-    """A client's session: ``live``, ``grace``, ``lost`` or ``ended``, since a time."""
-
-    session: str
-    user: str
-    state: str
-    since: float
-
-
-@dataclass(frozen=True)
-class StoredToken:
-    """A bearer token's facts; the token itself is nowhere stored."""
-
-    digest: str
-    label: str
-    user: str
-    role: str
-    expires_at: float | None
-    created_at: float
 
 
 def open_ledger(path: Path) -> Engine:
@@ -153,13 +126,19 @@ def update_run(connection: Connection, view: RunView, outcome: Outcome | None) -
     statement = _END_RUN if RunState.of(view.state).is_terminal else _UPDATE_RUN
     statement.execute(connection, {"key": view.run, "newest": view.seq, "request": None} | changing)
     if outcome is not None:
-        run_lists.keep_summary(connection, view.run, outcome, len(changing["outcome"]))
+        _keep_summary(connection, view.run, outcome, len(changing["outcome"]))
 
 
 def _changing(view: RunView, outcome: Outcome | None) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(view, name) for name in _UPDATE_COLUMNS if name not in ("view", "outcome")}
     bare = msgspec.structs.replace(view, outcome=None) if view.outcome is not None else view
     return facts | {"view": encode(bare), "outcome": encode(outcome) if outcome is not None else None}
+
+
+def _keep_summary(connection: Connection, run: str, outcome: Outcome, encoded_bytes: int) -> None:
+    """Record what lists show of an outcome that takes ``encoded_bytes`` (nothing for a small one)."""
+    if encoded_bytes > READ_WHOLE_BYTES:
+        connection.execute(_KEEP_SUMMARY, {"run": run, "summary": encode(summary_of(outcome))})
 
 
 def find_run(connection: Connection, run: str) -> StoredRun | None:

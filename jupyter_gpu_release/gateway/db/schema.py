@@ -50,6 +50,8 @@ runs = Table(
     Index("runs_by_end", "finished_at"),
 )
 
+#: larger outcomes (inline values, pickled exceptions) are not read for a list: they have a summary
+READ_WHOLE_BYTES = 4096
 #: what lists show of an outcome, for outcomes that are too large to be read for a list
 summaries = Table(
     "summaries", metadata, Column("run", String, primary_key=True), Column("summary", LargeBinary, nullable=False)

@@ -16,8 +16,8 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Usage
+from .rows import WarmSpan
 from .schema import gpu_use, runs, session_ends, sessions
-from .warm_leases import WarmSpan
 
 WEEK_S = 7 * 86400.0
 _insert_use = upsert(gpu_use)

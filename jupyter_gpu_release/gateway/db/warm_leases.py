@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import msgspec
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
-from ...protocol.runs import ResourceAsk
 from ...protocol.wire import decode, encode
-from .database import StoredLease, put_lease
+from .database import put_lease
+from .rows import StoredLease, WarmLeaseRow, WarmSpan
 from .schema import warm_leases, warm_times
 
 _insert = upsert(warm_leases)
 _PUT = _insert.on_conflict_do_update(index_elements=["lease"], set_={"kept": _insert.excluded.kept})
 _DROP = delete(warm_leases).where(warm_leases.c.lease == bindparam("key"))
-
-
-class WarmLeaseRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The reason why a lease without a run is held: a kernel (its session) keeps it warm. Times are unix seconds."""
-
-    user: str
-    session: str
-    since_s: float
-    until_s: float
-    auto: bool = False
-    #: what it was granted for
-    ask: ResourceAsk = ResourceAsk()
-    notebook: str = ""
-    cell: str = ""
-    queue: str = "default"
-    kernel: str = ""
-
-
-@dataclass(frozen=True)
-class WarmSpan:
-    """GPUs that were kept warm from ``since`` to ``until`` (None: they still are). Unix seconds."""
-
-    user: str
-    gpus: int
-    since: float
-    until: float | None
 
 
 def put_warm_lease(connection: Connection, lease: StoredLease, kept: WarmLeaseRow) -> None:

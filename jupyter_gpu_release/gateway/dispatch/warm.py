@@ -16,7 +16,8 @@ from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
-from ..db.warm_leases import WarmLeaseRow, end_warm_lease, put_warm_lease
+from ..db.rows import WarmLeaseRow
+from ..db.warm_leases import end_warm_lease, put_warm_lease
 from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
 from .tasks import BackgroundWork

@@ -26,9 +26,8 @@ from ..cluster.lease import Lease, Placement
 from ..cluster.nodes import Node
 from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
-from ..db.database import StoredLease, StoredSession
+from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.stores import meant_store
-from ..db.warm_leases import WarmLeaseRow
 from ..runs.record import PHASES, RunRecord
 from ..service import GatewayService
 from . import node_liveness

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
 from ..db import database, lineage, usage
-from ..db.database import StoredRun
+from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
 from .manifests import Manifests
 from .record import SEQ_STEP, NotifyWhen, RunRecord

@@ -12,7 +12,7 @@ from ...protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunV
 from ...protocol.states import RunState
 from ...scheduling.snapshot import QueuedRun
 from ..cluster.lease import Lease
-from ..db.database import StoredRun
+from ..db.rows import StoredRun
 from .events import EventTail
 
 _SOON_S = 0.05

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...errors import ForbiddenError
 from ..db import database, usage
-from ..db.database import StoredSession
+from ..db.rows import StoredSession
 from ..db.writer import LedgerWriter
 from .record import RunRecord
 

@@ -20,12 +20,11 @@ from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, NoSuchRunError
-from jupyter_gpu_release.gateway.api.app import settings_for
-from jupyter_gpu_release.gateway.api.handlers import BODY_LIMIT_BYTES
+from jupyter_gpu_release.gateway.api.app import BODY_LIMIT_BYTES, settings_for
 from jupyter_gpu_release.gateway.api.route import Route
 from jupyter_gpu_release.gateway.api.routes import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, digest_of
-from jupyter_gpu_release.gateway.db.database import StoredToken
+from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.protocol.admin import TokenRequest
 from jupyter_gpu_release.protocol.session import PROTOCOL, Accepted, GatewayMessage, Heartbeat, Hello, Refused
 from jupyter_gpu_release.protocol.wire import decode, encode

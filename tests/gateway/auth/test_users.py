@@ -22,7 +22,8 @@ from jupyter_gpu_release.errors import (
     TooManyAttemptsError,
 )
 from jupyter_gpu_release.gateway.auth.tokens import digest_of
-from jupyter_gpu_release.gateway.db.database import StoredToken, open_ledger, put_token
+from jupyter_gpu_release.gateway.db.database import open_ledger, put_token
+from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.gateway.deploy import check_versions
 
 

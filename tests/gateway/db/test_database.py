@@ -16,7 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.db import database
-from jupyter_gpu_release.gateway.db.database import StoredLease, StoredSession, open_ledger
+from jupyter_gpu_release.gateway.db.database import open_ledger
+from jupyter_gpu_release.gateway.db.rows import StoredLease, StoredSession
 from jupyter_gpu_release.gateway.db.writer import LedgerError, LedgerWriter
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import Graph

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_release.gateway.db.database import StoredSession, insert_run, open_ledger, put_session, update_run
+from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
+from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
 from jupyter_gpu_release.gateway.db.usage import LeaseUse, put_session_end, put_use, read_leases, usage_since
-from jupyter_gpu_release.gateway.db.warm_leases import WarmSpan
 from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 
