@@ -1,6 +1,6 @@
 """The Jupyter server extension under load: 200 kernels on 64 GPUs, its cost, and how soon it acts.
 
-The cards are those of the fake NVML library under the real pynvml, the kernels are sleeping processes, so that what is
+The GPUs are those of the fake NVML library under the real pynvml, the kernels are sleeping processes, so that what is
 measured is sampling, matching, deciding and answering, not 200 Python interpreters. The rest is a real Jupyter server.
 """
 
@@ -35,14 +35,14 @@ def run(*, quick: bool) -> Report:
     with (
         tempfile.TemporaryDirectory() as name,
         _sleepers(Path(name)) as pids,
-        _server(Path(name), pids) as (bed, cards),
+        _server(Path(name), pids) as (bed, gpus),
     ):
         _wait(lambda: len(bed.get("kernels")["kernels"]) == KERNELS, "the kernels to be watched")
         _add_idle_cost(report, bed, 5 if quick else 60)
         _add_status(report, bed, 100 if quick else 1000)
         _add_own_figures(report, bed)
-        _add_reaction(report, bed, cards, pids, 1 if quick else 10)
-    report.notes.append(f"{KERNELS} sleeping processes as kernels, {GPUS} fake cards, sampled every 2 s")
+        _add_reaction(report, bed, gpus, pids, 1 if quick else 10)
+    report.notes.append(f"{KERNELS} sleeping processes as kernels, {GPUS} fake GPUs, sampled every 2 s")
     report.notes.append(
         "targets: cpu ≤ 3 % of a core, loop ≤ 20 ms, policy pass ≤ 10 ms, status p95 ≤ 15 ms, acted ≤ 3 s"
     )
@@ -72,18 +72,18 @@ def _sleeper(waiting: int, kernel: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _server(folder: Path, pids: list[int]) -> Iterator[tuple[object, object]]:
-    from nvml_bed import FakeCards, build_library
+    from nvml_bed import FakeGpus, build_library
     from server_bed import ServerBed
 
     library = folder / "library"
     library.mkdir()
-    cards = FakeCards(build_library(library), folder / "cards", GPUS)
-    cards.show(*(f"process {number % GPUS} {pid} 1000 90" for number, pid in enumerate(pids)), used=4000)
+    gpus = FakeGpus(build_library(library), folder / "gpus", GPUS)
+    gpus.show(*(f"process {number % GPUS} {pid} 1000 90" for number, pid in enumerate(pids)), used=4000)
     culler = {
         "cull_idle_timeout": 4, "warn_before": 0, "cull_interval": 2, "sample_interval": 2, "samples": 1,
         "device_files": ["/"], "audit_log": str(folder / "audit.jsonl"),
     }  # fmt: skip
-    environment = cards.environment | {
+    environment = gpus.environment | {
         "JUPYTER_GPU_BENCH_PIDS": str(folder / "pids"), "PYTHONPATH": f"{folder}:{Path(__file__).parents[1]}",
     }  # fmt: skip
     extensions = {"jupyter_gpu_release": True, "benchmarks.server_crowd": True, "jupyterlab": False}
@@ -91,7 +91,7 @@ def _server(folder: Path, pids: list[int]) -> Iterator[tuple[object, object]]:
         folder / "server", {"GpuCuller": culler, "ServerApp": {"jpserver_extensions": extensions}}, environment
     )
     try:
-        yield bed, cards
+        yield bed, gpus
     finally:
         bed.stop()
 
@@ -136,7 +136,7 @@ def _add_own_figures(report: Report, bed) -> None:  # type: ignore[no-untyped-de
         report.add(metric, [total / count * 1000])
 
 
-def _add_reaction(report: Report, bed, cards, pids: list[int], count: int) -> None:  # type: ignore[no-untyped-def]
+def _add_reaction(report: Report, bed, gpus, pids: list[int], count: int) -> None:  # type: ignore[no-untyped-def]
     """From the limit of a GPU that fell idle to the notice about it. It may come before: the idle time begins at the
     last sample that saw it busy, up to 2 s earlier.
     """
@@ -144,7 +144,7 @@ def _add_reaction(report: Report, bed, cards, pids: list[int], count: int) -> No
     for turn in range(count):
         lines = [f"process {number % GPUS} {pid} 1000 {0 if number == turn else 90}" for number, pid in enumerate(pids)]
         before = _notices(bed)
-        cards.show(*lines, used=4000)
+        gpus.show(*lines, used=4000)
         idle_s = time.time()
         _wait(lambda before=before: len(_notices(bed)) > len(before), "the notice")
         late.append((_notices(bed)[-1]["at"] - idle_s - 4) * 1000)

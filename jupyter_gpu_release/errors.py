@@ -60,7 +60,7 @@ class WrongCallError(GpuReleaseError, TypeError):
 
 
 class ImpossibleAskError(GpuReleaseError):
-    """The cluster could never grant this (more GPUs than it has, an unknown card); said at once."""
+    """The cluster could never grant this (more GPUs than it has, an unknown GPU); said at once."""
 
     code = "impossible_ask"
     http_status = 422

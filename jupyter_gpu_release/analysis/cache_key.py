@@ -36,7 +36,7 @@ RULES: dict[str, Rule] = {
     "nodes": Rule(True, "as ranks"),
     "ps": Rule(True, "as ranks"),
     "min-gpus": Rule(True, "the run may have had fewer GPUs"),
-    "gpu-type": Rule(True, "kernels differ by card; without the option any card is as good"),
+    "gpu-type": Rule(True, "kernels differ by type of GPU; without the option any GPU is as good"),
     "label": Rule(True, "labels choose nodes, which may differ in ways that nobody can see"),
     "cpus": Rule(True, "sets the number of threads, and with it the order of sums"),
     "in": Rule(True, "through the graph: exactly what is sent is part of the key"),

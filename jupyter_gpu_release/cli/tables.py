@@ -107,7 +107,7 @@ def output_console() -> Console:
 
 
 def print_status(console: Console, status: StatusDocument) -> None:
-    """The cluster in one line, its cards, who runs, who waits."""
+    """The cluster in one line, its GPUs, who runs, who waits."""
     gpus = status.gpus
     kind = "simulated GPUs" if status.simulated else "GPUs"
     others = f", {gpus.external} used by others" if gpus.external else ""
@@ -115,11 +115,11 @@ def print_status(console: Console, status: StatusDocument) -> None:
     console.print(
         f"{status.gateway.url} · {gpus.total} {kind}: {gpus.held} held{warm}, {gpus.free} free{others}", markup=False
     )
-    cards = _table("host", "GPU", "name", "memory", "busy", "state", "user", "run")
+    table = _table("host", "GPU", "name", "memory", "busy", "state", "user", "run")
     for node in status.nodes:
-        for card in node.gpus:
-            cards.add_row(node.host, *_card(card))
-    _show(console, cards)
+        for gpu in node.gpus:
+            table.add_row(node.host, *_gpu(gpu))
+    _show(console, table)
     running = _table("run", "user", "state", "GPUs", "notebook", "queued", "held")
     for row in status.runs:
         times = (format_seconds(row.queued_s), format_seconds(row.held_s))
@@ -229,11 +229,11 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
             console.print(Text.assemble("             → ", (finding.hint, "bold" if finding.level == BROKEN else "")))
 
 
-def _card(card: GpuRow) -> tuple[str | Text, ...]:
-    memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
-    busy = "" if card.utilization is None else f"{card.utilization:.0%}"
-    state = Text(gpu_state(card, time.time()), style=_STATE_STYLES.get(card.state, ""))
-    return card.index, card.name, memory, busy, state, card.user or "", card.run or ""
+def _gpu(gpu: GpuRow) -> tuple[str | Text, ...]:
+    memory = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+    busy = "" if gpu.utilization is None else f"{gpu.utilization:.0%}"
+    state = Text(gpu_state(gpu, time.time()), style=_STATE_STYLES.get(gpu.state, ""))
+    return gpu.index, gpu.name, memory, busy, state, gpu.user or "", gpu.run or ""
 
 
 def _gpus(run: RunRow) -> str:

@@ -98,7 +98,7 @@ class GatewayService:
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.account = UsageAccount(self.engine)
         self.board = StatusFeed()
-        self.cards = GpuReadings(self.nodes)
+        self.gpus = GpuReadings(self.nodes)
         for table in (self.runs, self.leases, self.nodes):
             table.on_change = self.board.note
         self.url = config.url

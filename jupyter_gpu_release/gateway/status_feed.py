@@ -71,7 +71,7 @@ class StatusFeed:
 
 
 class GpuReadings:
-    """The last answers of the nodes' agents about their cards: many who look at once ask an agent once."""
+    """The last answers of the nodes' agents about their GPUs: many who look at once ask an agent once."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
@@ -79,15 +79,15 @@ class GpuReadings:
         self._asking: dict[str, asyncio.Future[list[GpuInfo]]] = {}
 
     async def of(self, node: Node, most_age_s: float) -> list[GpuInfo]:
-        """A node's cards as they were at most ``most_age_s`` seconds ago.
+        """A node's GPUs as they were at most ``most_age_s`` seconds ago.
 
         When its agent does not answer, what it said when it introduced itself.
         """
         if node.info is None:
             return []
-        said_s, cards = self._said.get(node.node, (-most_age_s, []))
+        said_s, gpus = self._said.get(node.node, (-most_age_s, []))
         if time.monotonic() - said_s < most_age_s:
-            return cards
+            return gpus
         with contextlib.suppress(ClusterError):
             return await asyncio.shield(self._asked(node.node))
         return node.info.gpus
@@ -100,6 +100,6 @@ class GpuReadings:
         return asking
 
     async def _ask(self, node: str) -> list[GpuInfo]:
-        cards = await self._nodes.gpus(node)
-        self._said[node] = (time.monotonic(), cards)
-        return cards
+        gpus = await self._nodes.gpus(node)
+        self._said[node] = (time.monotonic(), gpus)
+        return gpus

@@ -29,7 +29,7 @@ _PLAIN = (
 )  # fmt: skip
 #: Python's environment
 _PYTHON = ("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "MAMBA_*", "PYENV_*", "JUPYTER_PATH", "JUPYTER_*_DIR", "IPYTHONDIR")
-#: cards, threads, what gangs meet through
+#: GPUs, threads, what gangs meet through
 _HARDWARE = (
     "CUDA*", "NVIDIA_*", "CUDNN_*", "CUBLAS_*", "NCCL_*", "UCX_*", "GLOO_*", "OMPI_*", "FI_*", "HIP_*", "ROCR_*",
     "OMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "NUMBA_*", "GOTO_*",

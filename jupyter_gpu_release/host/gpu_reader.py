@@ -14,11 +14,11 @@ from .gpus import Nvml
 
 
 class GpuReader:
-    """Gives readings of all cards; the latest is in ``last``. The thread begins with the first question."""
+    """Gives readings of all GPUs; the latest is in ``last``. The thread begins with the first question."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        #: who waits, and for what: None is a reading of all cards
+        #: who waits, and for what: None is a reading of all GPUs
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any] | None, Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -31,9 +31,9 @@ class GpuReader:
         """Ask for a reading that is made from now on; never blocks."""
         return self._put(None)
 
-    def ask_users(self, cards: Collection[str]) -> Future[set[int]]:
-        """Ask which processes use one of these cards; never blocks. In a container they may have other numbers."""
-        return self._put(lambda: {pid for card in cards for pid in self._nvml.memory_by_pid(card)})
+    def ask_users(self, gpus: Collection[str]) -> Future[set[int]]:
+        """Ask which processes use one of these GPUs; never blocks. In a container they may have other numbers."""
+        return self._put(lambda: {pid for gpu in gpus for pid in self._nvml.memory_by_pid(gpu)})
 
     def _put(self, question: Callable[[], Any] | None) -> Future[Any]:
         future: Future[Any] = Future()

@@ -15,13 +15,13 @@ from ..protocol.node import GpuInfo
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """A process that holds memory on a card, under the id that the driver knows it by (maybe the host's)."""
+    """A process that holds memory on a GPU, under the id that the driver knows it by (maybe the host's)."""
 
     pid: int
     used_bytes: int | None
-    #: share from 0 to 1 of the time in which it kept the card busy
+    #: share from 0 to 1 of the time in which it kept the GPU busy
     utilization: float | None = None
-    #: MIG instance, where the card is divided
+    #: MIG instance, where the GPU is divided
     instance: int | None = None
 
 
@@ -36,7 +36,7 @@ class MigSlice(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One card. ``problem``: why its figures are missing (lost, reset needed); then it has no processes."""
+    """One GPU. ``problem``: why its figures are missing (lost, reset needed); then it has no processes."""
 
     index: int
     uuid: str = ""
@@ -54,22 +54,22 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """All cards. ``problem``: why there are none (no driver, driver reloaded); empty where all is well."""
+    """All GPUs. ``problem``: why there are none (no driver, driver reloaded); empty where all is well."""
 
-    cards: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     problem: str = ""
 
 
 T = TypeVar("T")
-#: these end the whole library, not one card: start over with the next question
+#: these end the whole library, not one GPU: start over with the next question
 _OVER = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNKNOWN})
-#: how long a card's name and mode are taken for known
+#: how long a GPU's name and mode are taken for known
 _ASKED_ANEW_S = 30.0
 
 
 @dataclass(frozen=True)
 class _Fixed:
-    """Facts that do not change while a card is there, except MIG, which an administrator switches on an unused card."""
+    """Facts that do not change while a GPU is there, except MIG, which an administrator switches on an unused GPU."""
 
     handle: Any
     uuid: str
@@ -81,7 +81,7 @@ class _Fixed:
 class Nvml:
     """NVML, initialised on first use; every answer is empty where there is no driver (never an exception).
 
-    Not safe for use by two threads at once. A call may take long (a card in trouble), so not on an event loop.
+    Not safe for use by two threads at once. A call may take long (a GPU in trouble), so not on an event loop.
     """
 
     def __init__(self) -> None:
@@ -115,21 +115,21 @@ class Nvml:
         if self._ready:
             self._lost(self.problem)
 
-    # ------------------------------------------------------------------------------------ everything, card by card
+    # ------------------------------------------------------------------------------------ everything, GPU by GPU
     def read(self) -> GpuReading:
-        """All cards with their processes. A card in trouble does not hide the others."""
+        """All GPUs with their processes. A GPU in trouble does not hide the others."""
         if not self._start():
             return GpuReading(problem=self.problem)
         try:
-            cards = tuple(self._card_or_problem(index) for index in range(pynvml.nvmlDeviceGetCount()))
+            gpus = tuple(self._gpu_or_problem(index) for index in range(pynvml.nvmlDeviceGetCount()))
         except pynvml.NVMLError as error:
             self._lost(error)
             return GpuReading(problem=self.problem)
-        return GpuReading(cards)
+        return GpuReading(gpus)
 
-    def _card_or_problem(self, index: int) -> Gpu:
+    def _gpu_or_problem(self, index: int) -> Gpu:
         try:
-            return self._card(index)
+            return self._gpu(index)
         except pynvml.NVMLError as error:
             if error.value in _OVER:
                 raise
@@ -137,7 +137,7 @@ class Nvml:
             return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _fixed_of(self, index: int) -> _Fixed:
-        """Asked rarely: another card can take this index only when the driver starts anew, which ends the library."""
+        """Asked rarely: another GPU can take this index only when the driver starts anew, which ends the library."""
         now_s = time.monotonic()
         known = self._fixed.get(index)
         if known is None or now_s - known.asked_s > _ASKED_ANEW_S:
@@ -149,7 +149,7 @@ class Nvml:
             )  # fmt: skip
         return known
 
-    def _card(self, index: int) -> Gpu:
+    def _gpu(self, index: int) -> Gpu:
         fixed = self._fixed_of(index)
         handle = fixed.handle
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
@@ -184,7 +184,7 @@ class Nvml:
         )
 
     def _shares(self, index: int, handle: Any) -> dict[int, float] | None:
-        """Process → share since the last look; None where the driver does not tell (MIG, old cards)."""
+        """Process → share since the last look; None where the driver does not tell (MIG, old GPUs)."""
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(handle, self._seen_us.get(index, 0))
         except pynvml.NVMLError as error:
@@ -197,16 +197,16 @@ class Nvml:
 
     # ------------------------------------------------------------------------------------------- for node agents
     def gpus(self) -> list[GpuInfo]:
-        """All cards with memory and utilisation now; none where one of them is in trouble."""
+        """All GPUs with memory and utilisation now; none where one of them is in trouble."""
         if not self._start():
             return []
         try:
-            return [self._gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            return [self._info(index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._lost(error)
             return []
 
-    def _gpu(self, index: int) -> GpuInfo:
+    def _info(self, index: int) -> GpuInfo:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         return GpuInfo(
@@ -225,7 +225,7 @@ class Nvml:
         return ""
 
     def memory_by_pid(self, index: str) -> dict[int, int]:
-        """Compute processes on a card → device memory in bytes (0 where the driver does not tell)."""
+        """Compute processes on a GPU → device memory in bytes (0 where the driver does not tell)."""
         if not self._start():
             return {}
         try:

@@ -37,12 +37,12 @@ class Option:
 OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the card too; 0 = a CPU stage (1)"),
+        Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the type too; 0 = a CPU stage (1)"),
         Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
         Option("nodes", "K", "spread ranks and GPUs evenly over K nodes (1)"),
         Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)"),
-        Option("gpu-type", "TYPE", "card that the node must have, such as h100"),
-        Option("min-gpu-memory", "SIZE", "memory that each card must have, such as 40GiB"),
+        Option("gpu-type", "TYPE", "type of GPU that the node must have, such as h100"),
+        Option("min-gpu-memory", "SIZE", "memory that each GPU must have, such as 40GiB"),
         Option("cpus", "C", "processor cores: threads of the frameworks; with --gpus 0 reserved, and no others (1)"),
         Option("memory", "SIZE", "host memory of the cell, enforced (a share of the node by its GPUs)"),
         Option("label", "KEY=VALUE", "label that the node must carry; may be repeated", many=True),
@@ -226,30 +226,30 @@ def _is_true(option: Option, text: str) -> bool:
 
 
 def overlay(*levels: Written) -> Written:
-    """Merge levels of options, the later ones winning; what a level says of the card replaces the lower ones'."""
+    """Merge levels of options, the later ones winning; what a level says of the type replaces the lower ones'."""
     merged: Written = {}
     for level in levels:
-        names_card = "gpu-type" in level or any(":" in value for value in level.get("gpus", ()))
+        names_type = "gpu-type" in level or any(":" in value for value in level.get("gpus", ()))
         if level.get("gpus") == ["0"]:
-            _forget_card(merged)
+            _forget_gpu_type(merged)
             merged.pop("min-gpu-memory", None)
-        elif names_card:
-            _forget_card(merged)
+        elif names_type:
+            _forget_gpu_type(merged)
         elif "gpus" in level:
-            _keep_card(merged)
+            _keep_gpu_type(merged)
         merged.update({name: list(values) for name, values in level.items()})
     return merged
 
 
-def _forget_card(merged: Written) -> None:
+def _forget_gpu_type(merged: Written) -> None:
     merged.pop("gpu-type", None)
     if "gpus" in merged:
         merged["gpus"] = [value.rpartition(":")[2] for value in merged["gpus"]]
 
 
-def _keep_card(merged: Written) -> None:
-    """A lower level's ``gpus=h100:2`` under a cell's ``--gpus 4`` still says which card."""
+def _keep_gpu_type(merged: Written) -> None:
+    """A lower level's ``gpus=h100:2`` under a cell's ``--gpus 4`` still says which type."""
     for value in merged.get("gpus", ()):
-        card = value.rpartition(":")[0]
-        if card:
-            merged.setdefault("gpu-type", [card])
+        gpu_type = value.rpartition(":")[0]
+        if gpu_type:
+            merged.setdefault("gpu-type", [gpu_type])

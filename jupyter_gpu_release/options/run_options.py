@@ -197,15 +197,15 @@ def _without(option: Option) -> str:
 def _ask(written: Written) -> ResourceAsk:
     from ..protocol.runs import ResourceAsk
 
-    gpus, card = _gpus(_text(written, "gpus") or "1")
-    asked_card = _text(written, "gpu-type")
-    if card and asked_card and card.lower() != asked_card.lower():
-        raise OptionError(f"--gpus {card}:{gpus} and --gpu-type {asked_card} name two cards", hint="name one")
-    card = card or asked_card
+    gpus, gpu_type = _gpus(_text(written, "gpus") or "1")
+    asked_type = _text(written, "gpu-type")
+    if gpu_type and asked_type and gpu_type.lower() != asked_type.lower():
+        raise OptionError(f"--gpus {gpu_type}:{gpus} and --gpu-type {asked_type} name two types", hint="name one")
+    gpu_type = gpu_type or asked_type
     least = _bytes(written, "min-gpu-memory")
-    if gpus == 0 and (card or least):
+    if gpus == 0 and (gpu_type or least):
         option = "min-gpu-memory" if least else "gpu-type"
-        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no card", hint=f"leave --{option} out")
+        raise OptionError(f"--gpus 0 with --{option}: a CPU stage has no GPU", hint=f"leave --{option} out")
     shape = gang_shape(gpus, _text(written, "ranks"), _text(written, "nodes"), _text(written, "ps"))
     return ResourceAsk(
         gpus=gpus,
@@ -215,23 +215,21 @@ def _ask(written: Written) -> ResourceAsk:
         evaluator=shape.evaluator,
         cpus=_cpus(written),
         memory_bytes=_bytes(written, "memory"),
-        gpu_type=card,
+        gpu_type=gpu_type,
         min_gpu_memory_bytes=least,
         labels=dict(_pair(text, "label") for text in written.get("label", ())),
     )
 
 
 def _gpus(text: str) -> tuple[int, str | None]:
-    card, colon, number = text.rpartition(":")
-    if colon and not card:
-        raise OptionError(f"--gpus {text}: the card's name is missing", hint="write --gpus 2 or --gpus h100:2")
+    gpu_type, colon, number = text.rpartition(":")
+    if colon and not gpu_type:
+        raise OptionError(f"--gpus {text}: the type is missing", hint="write --gpus 2 or --gpus h100:2")
     if re.fullmatch(r"[0-9]*\.[0-9]+", number):
-        raise OptionError(
-            f"--gpus {text}: GPUs are leased whole", hint="write --gpus 1; a card's use is in the receipt"
-        )
+        raise OptionError(f"--gpus {text}: GPUs are leased whole", hint="write --gpus 1; its use is in the receipt")
     if not re.fullmatch(r"[0-9]{1,6}", number):
         raise OptionError(f"--gpus {text}: not a number of GPUs", hint="write --gpus 2 or --gpus h100:2")
-    return int(number), card or None
+    return int(number), gpu_type or None
 
 
 def _cpus(written: Written) -> float | None:

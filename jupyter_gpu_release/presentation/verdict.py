@@ -69,4 +69,4 @@ def _oversized(use: GpuUse) -> str:
     if not peak or not total or peak >= total * _OVERSIZED_BELOW:
         return ""
     gib = 1 << 30
-    return f"{peak / gib:.1f} of {total / gib:.0f} GiB used: fits a smaller card"
+    return f"{peak / gib:.1f} of {total / gib:.0f} GiB used: a smaller GPU would do"

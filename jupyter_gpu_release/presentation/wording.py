@@ -20,12 +20,12 @@ def kept_words(kept: KeptLease) -> str:
     return f"kept for {span(kept.for_s)}{most} (until {clock(kept.until)})"
 
 
-def gpu_state(card: GpuRow, now_s: float) -> str:
-    """A card's state with its countdown: ``warm, 24 s left``."""
-    if card.warm_until is None:
-        return card.state
-    left_s = round(card.warm_until - now_s)
-    return f"{card.state}, {f'{span(left_s)} left' if left_s >= 1 else 'ending'}"
+def gpu_state(gpu: GpuRow, now_s: float) -> str:
+    """A GPU's state with its countdown: ``warm, 24 s left``."""
+    if gpu.warm_until is None:
+        return gpu.state
+    left_s = round(gpu.warm_until - now_s)
+    return f"{gpu.state}, {f'{span(left_s)} left' if left_s >= 1 else 'ending'}"
 
 
 def span(seconds: float) -> str:

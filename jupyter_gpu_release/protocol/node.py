@@ -121,7 +121,7 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One card of a node as NVML (or the simulation) shows it."""
+    """One GPU of a node as NVML (or the simulation) shows it."""
 
     index: str
     name: str = ""

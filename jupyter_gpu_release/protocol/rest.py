@@ -34,7 +34,7 @@ class GpuCounts(msgspec.Struct, frozen=True):
 
 
 class GpuRow(msgspec.Struct, frozen=True):
-    """One card. ``state``: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained``."""
+    """One GPU. ``state``: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained``."""
 
     index: str
     uuid: str
@@ -53,7 +53,7 @@ class GpuRow(msgspec.Struct, frozen=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One node with its cards; ``notes`` are one-line findings of its agent."""
+    """One node with its GPUs; ``notes`` are one-line findings of its agent."""
 
     id: str
     host: str
@@ -100,7 +100,7 @@ class ActiveRow(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """GPU-seconds: ``held`` by leases, ``used`` of that by the cards' measured use, ``saved`` by giving them back.
+    """GPU-seconds: ``held`` by leases, ``used`` of that by the gpus' measured use, ``saved`` by giving them back.
 
     ``saved``: how long kernels lived on after their runs without the GPUs, which kernels with GPUs would have kept.
     ``kept``: by warm leases, on which nothing ran; neither held nor saved.

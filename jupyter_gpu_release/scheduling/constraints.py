@@ -32,14 +32,14 @@ def gpu_count(ask: ResourceAsk, node: NodeState) -> str | None:
 
 
 def gpu_type(ask: ResourceAsk, node: NodeState) -> str | None:
-    """The card's name contains the type that was asked for."""
-    if ask.gpu_type is None or (ask.gpus and _card(ask.gpu_type) in _card(node.gpu_name)):
+    """The GPU's name contains the type that was asked for."""
+    if ask.gpu_type is None or (ask.gpus and _type_key(ask.gpu_type) in _type_key(node.gpu_name)):
         return None
     return f"GPUs of type {ask.gpu_type}"
 
 
 def gpu_memory(ask: ResourceAsk, node: NodeState) -> str | None:
-    """Each card has at least this much memory."""
+    """Each GPU has at least this much memory."""
     wanted = ask.min_gpu_memory_bytes
     if wanted is None or node.gpu_memory_bytes >= wanted:
         return None
@@ -74,7 +74,7 @@ def suits(ask: ResourceAsk, node: NodeState) -> bool:
     return all(lack(ask, node) is None for lack in FILTERS)
 
 
-def _card(name: str) -> str:
+def _type_key(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
@@ -114,7 +114,7 @@ def _offers(ask: ResourceAsk, nodes: list[NodeState]) -> str:
     """List what there is instead, for the properties that were asked for."""
     parts = []
     if ask.gpu_type is not None:
-        parts.append("cards: " + (", ".join(sorted({node.gpu_name for node in nodes if node.gpu_name})) or "unnamed"))
+        parts.append("GPUs: " + (", ".join(sorted({node.gpu_name for node in nodes if node.gpu_name})) or "unnamed"))
     if ask.min_gpu_memory_bytes is not None:
         most_memory = max(node.gpu_memory_bytes for node in nodes)
         parts.append(f"most GPU memory: {format_bytes(most_memory) if most_memory else 'not known'}")

@@ -24,7 +24,7 @@ class NodeState:
     #: 0: not known
     memory_bytes: int = 0
     gpu_name: str = ""
-    #: memory of the smallest card; 0: not known
+    #: memory of the smallest GPU; 0: not known
     gpu_memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     #: held by leases that are being given back just now

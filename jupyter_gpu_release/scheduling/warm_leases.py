@@ -152,7 +152,7 @@ def without(nodes: tuple[NodeState, ...], leases: Iterable[WarmLease]) -> tuple[
 
 #: ends after which the person will run the cell again, on these GPUs most likely
 _KEPT_AFTER = frozenset({"ok", "error", "interrupted", "timeout"})
-#: exceptions by which PyTorch, CuPy and JAX say that the card, its driver or its memory failed them
+#: exceptions by which PyTorch, CuPy and JAX say that the GPU, its driver or its memory failed them
 _GPU_ERRORS = frozenset({
     "AcceleratorError", "OutOfMemoryError", "CUDARuntimeError", "CUDADriverError", "XlaRuntimeError", "NcclError",
 })  # fmt: skip

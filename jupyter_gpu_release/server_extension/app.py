@@ -66,7 +66,7 @@ class GpuReleaseExtension(ExtensionApp):
         assert serverapp is not None
         assert serverapp.event_logger is not None
         self._wrong: list[Problem] = []
-        self._cards: LatestMemo[Sample, list[LocalGpu]] = LatestMemo(lambda sample: encoded(views.gpu_rows(sample)))
+        self._gpus: LatestMemo[Sample, list[LocalGpu]] = LatestMemo(lambda sample: encoded(views.gpu_rows(sample)))
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self._automatic = settings.automatic
@@ -116,7 +116,7 @@ class GpuReleaseExtension(ExtensionApp):
         """One line in the server's log, so that nobody has to ask whether the extension works and what it sees."""
         await asyncio.gather(self.gateway.looked.wait(), self.monitor.looked.wait())
         sample, line = self.monitor.sample, self.gateway.state()
-        here = f"{len(sample.cards)} on this machine" if sample.cards else f"none on this machine ({sample.problem})"
+        here = f"{len(sample.gpus)} on this machine" if sample.gpus else f"none on this machine ({sample.problem})"
         cluster = f"cluster at {line.url}" if line.state == "connected" else f"no cluster ({line.message})"
         self.log.info("GPUs: %s; %s; %s", here, cluster, self.culler.facts().in_words)
 
@@ -145,7 +145,7 @@ class GpuReleaseExtension(ExtensionApp):
             usage = None
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
-            self._cards.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
+            self._gpus.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
             usage,
         )  # fmt: skip
 
@@ -159,7 +159,7 @@ class GpuReleaseExtension(ExtensionApp):
     def kernels(self) -> KernelsDocument:
         """``GET kernels``."""
         rows = [views.kernel_row(self.monitor, watch) for watch in self.watches.watches.values()]
-        return KernelsDocument(DOCUMENT_VERSION, self._cards.of(self.monitor.sample), rows, self.problems())
+        return KernelsDocument(DOCUMENT_VERSION, self._gpus.of(self.monitor.sample), rows, self.problems())
 
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``: now, because a person asks for it."""
@@ -198,9 +198,9 @@ class GpuReleaseExtension(ExtensionApp):
             found.append(Problem("gateway", state.message, state.hint))
         if problem := self.monitor.samples.problem:
             found.append(Problem("nvml", f"GPUs of this machine are not seen: {problem}", _NVML_MEND))
-        for card in self.monitor.sample.cards:
-            if card.problem:
-                found.append(Problem(f"gpu {card.index}", f"GPU {card.index}: {card.problem}", "ask its administrator"))
+        for gpu in self.monitor.sample.gpus:
+            if gpu.problem:
+                found.append(Problem(f"gpu {gpu.index}", f"GPU {gpu.index}: {gpu.problem}", "ask its administrator"))
         if self.culler.action == "suspend" and self.actor.suspender is None:
             found.append(Problem("suspend", f"suspending is {self.actor.cannot_suspend}", "choose another action"))
         if self.record.problem:

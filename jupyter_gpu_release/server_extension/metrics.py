@@ -28,7 +28,7 @@ SECONDS = Counter(
 )  # fmt: skip
 CULLS = Counter("jupyter_gpu_culls", "What the policy did, or would have done", ["action", "rule", "dry_run", "done"])
 SAMPLE_SECONDS = Histogram(
-    "jupyter_gpu_sample_seconds", "Time of one look at cards and processes",
+    "jupyter_gpu_sample_seconds", "Time of one look at GPUs and processes",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5),
 )  # fmt: skip
 PASS_SECONDS = Histogram(
@@ -46,7 +46,7 @@ class GpuMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The figures of this moment (called by the registry)."""
         yield from _cluster(self.status)
-        yield from _cards(self.sample.cards)
+        yield from _gpus(self.sample.gpus)
         yield _held(self.sample)
 
 
@@ -62,22 +62,22 @@ def _cluster(status: StatusDocument | None) -> Iterator[GaugeMetricFamily]:
     yield gpus
 
 
-def _cards(cards: Iterable[Gpu]) -> Iterator[GaugeMetricFamily]:
-    memory = GaugeMetricFamily("jupyter_gpu_memory_bytes", "Device memory of a card", labels=["gpu", "kind"])
-    use = GaugeMetricFamily("jupyter_gpu_utilization_ratio", "Use of a card from 0 to 1", labels=["gpu"])
-    heat = GaugeMetricFamily("jupyter_gpu_temperature_celsius", "Temperature of a card", labels=["gpu"])
-    power = GaugeMetricFamily("jupyter_gpu_power_watts", "Power that a card draws", labels=["gpu"])
+def _gpus(gpus: Iterable[Gpu]) -> Iterator[GaugeMetricFamily]:
+    memory = GaugeMetricFamily("jupyter_gpu_memory_bytes", "Device memory of a GPU", labels=["gpu", "kind"])
+    use = GaugeMetricFamily("jupyter_gpu_utilization_ratio", "Use of a GPU from 0 to 1", labels=["gpu"])
+    heat = GaugeMetricFamily("jupyter_gpu_temperature_celsius", "Temperature of a GPU", labels=["gpu"])
+    power = GaugeMetricFamily("jupyter_gpu_power_watts", "Power that a GPU draws", labels=["gpu"])
     trouble = GaugeMetricFamily(
-        "jupyter_gpu_card_problem", "1 for a card that the driver cannot read", labels=["gpu"]
+        "jupyter_gpu_problem", "1 for a GPU that the driver cannot read", labels=["gpu"]
     )  # fmt: skip
-    for card in cards:
-        name = [str(card.index)]
-        trouble.add_metric(name, 1 if card.problem else 0)
-        if card.problem:
+    for gpu in gpus:
+        name = [str(gpu.index)]
+        trouble.add_metric(name, 1 if gpu.problem else 0)
+        if gpu.problem:
             continue
-        memory.add_metric([*name, "total"], card.memory_bytes)
-        memory.add_metric([*name, "used"], card.used_bytes)
-        for family, value in ((use, card.utilization), (heat, card.temperature_c), (power, card.power_w)):
+        memory.add_metric([*name, "total"], gpu.memory_bytes)
+        memory.add_metric([*name, "used"], gpu.used_bytes)
+        for family, value in ((use, gpu.utilization), (heat, gpu.temperature_c), (power, gpu.power_w)):
             if value is not None:
                 family.add_metric(name, value)
     yield from (memory, use, heat, power, trouble)

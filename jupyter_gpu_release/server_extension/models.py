@@ -36,7 +36,7 @@ class GatewayState(msgspec.Struct, frozen=True):
 
 
 class MigInstance(msgspec.Struct, frozen=True):
-    """A slice of a card (MIG)."""
+    """A slice of a GPU (MIG)."""
 
     index: int
     uuid: str
@@ -45,7 +45,7 @@ class MigInstance(msgspec.Struct, frozen=True):
 
 
 class LocalGpu(msgspec.Struct, frozen=True):
-    """A card of this machine. None: the driver does not tell. Watts, degrees Celsius, a share from 0 to 1."""
+    """A GPU of this machine. None: the driver does not tell. Watts, degrees Celsius, a share from 0 to 1."""
 
     index: int
     uuid: str
@@ -61,7 +61,7 @@ class LocalGpu(msgspec.Struct, frozen=True):
 
 
 class KernelGpu(msgspec.Struct, frozen=True):
-    """The memory of one card that a kernel's processes hold. ``used_bytes`` None: the driver does not tell how much."""
+    """The memory of one GPU that a kernel's processes hold. ``used_bytes`` None: the driver does not tell how much."""
 
     index: int
     uuid: str
@@ -138,7 +138,7 @@ class Health(msgspec.Struct, frozen=True):
     ok: bool
     version: str
     gateway: str
-    #: seconds since cards and processes were last looked at
+    #: seconds since GPUs and processes were last looked at
     sample_age_s: float
     #: whether kernels can be suspended here: "available", or "not available because …"
     suspend: str
@@ -163,11 +163,11 @@ class KeepReply(msgspec.Struct, frozen=True):
 
 
 def choices_of(cluster: StatusDocument | None) -> Choices:
-    """Things a cell may ask for: cards and their number, as the nodes that are up tell, and the options that exist."""
+    """Things a cell may ask for: GPUs and their number, as the nodes that are up tell, and the options that exist."""
     unavailable = sorted(option.name for option in OPTIONS.values() if not option.built)
     if cluster is None:
         return Choices(unavailable)
-    cards = [gpu for node in cluster.nodes if node.up for gpu in node.gpus if gpu.state != "drained"]
-    # simulated cards have no type that a filter could match
-    names = set() if cluster.simulated else {gpu.name for gpu in cards if gpu.name}
-    return Choices(unavailable, sorted(names), len(cards))
+    gpus = [gpu for node in cluster.nodes if node.up for gpu in node.gpus if gpu.state != "drained"]
+    # simulated GPUs have no type that a filter could match
+    names = set() if cluster.simulated else {gpu.name for gpu in gpus if gpu.name}
+    return Choices(unavailable, sorted(names), len(gpus))

@@ -4,12 +4,12 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { Grouping, Sorting } from './model/sorting';
-import { cardTarget } from './model/actions';
+import { gpuTarget } from './model/actions';
 import { gpuIcon, releaseIcon } from './icons';
 import { PANEL_ID } from './panel';
 import { refreshIcon } from '@jupyterlab/ui-components';
 import { GROUPINGS, SORTINGS } from './preferences';
-import { ICard } from './model/gpu-cards';
+import { IGpu } from './model/gpus';
 import { CommandIDs, IGpus } from './tokens';
 
 type Settings = Promise<ISettingRegistry.ISettings> | null;
@@ -40,10 +40,10 @@ export function addCommands(
     icon: releaseIcon,
     isEnabled: () => warmOfMine(gpus).length > 0,
     execute: async () => {
-      const cards = warmOfMine(gpus);
-      const leases = new Map(cards.map(card => [card.lease, card]));
-      for (const card of leases.values()) {
-        await gpus.deeds.run('release', cardTarget(card));
+      const warm = warmOfMine(gpus);
+      const leases = new Map(warm.map(gpu => [gpu.lease, gpu]));
+      for (const gpu of leases.values()) {
+        await gpus.runner.run('release', gpuTarget(gpu));
       }
     }
   });
@@ -100,10 +100,10 @@ function by<T extends string>(
   return choices.find(choice => choice === args.by) ?? choices[0];
 }
 
-function warmOfMine({ model }: IGpus): ICard[] {
+function warmOfMine({ model }: IGpus): IGpu[] {
   return model.snapshot.hosts
-    .flatMap(host => host.cards)
-    .filter(card => card.mine && card.state === 'warm');
+    .flatMap(host => host.gpus)
+    .filter(gpu => gpu.mine && gpu.state === 'warm');
 }
 
 function groupingLabel(trans: TranslationBundle, grouping: Grouping): string {

@@ -1,5 +1,5 @@
 import { LabIcon } from '@jupyterlab/ui-components';
-import { CardState, RunState } from './model/types';
+import { GpuState, RunState } from './model/types';
 
 function icon(name: string, shapes: string): LabIcon {
   return new LabIcon({
@@ -13,7 +13,7 @@ function icon(name: string, shapes: string): LabIcon {
 const RING =
   'M12 2a10 10 0 1 0 0 20 10 10 0 0 0 0-20zm0 2a8 8 0 1 1 0 16 8 8 0 0 1 0-16z';
 
-/** A card with its fan: the panel itself. */
+/** A GPU with its fan: the panel itself. */
 export const gpuIcon = icon(
   'gpu',
   '<path d="M1 4h2.5v1.5H21A1.5 1.5 0 0 1 22.5 7v9a1.5 1.5 0 0 1-1.5 1.5h-2V20h-8v-2.5H5V21H3V6H1zM5 7.5v8h15.5v-8z"/>' +
@@ -72,7 +72,7 @@ export const attachIcon = icon(
   '<path d="M16 7h3v2h-3zM8 7v10H6a5 5 0 0 1-4-4H0v-2h2a5 5 0 0 1 4-4zm2-1h4a5 5 0 0 1 5 5h5v2h-5a5 5 0 0 1-5 5h-4z"/>'
 );
 
-export const CARD_ICONS: Record<CardState, LabIcon> = {
+export const GPU_ICONS: Record<GpuState, LabIcon> = {
   running,
   warm,
   'idle-kernel': idle,

@@ -1,9 +1,9 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { CardState, RunState } from './model/types';
+import { GpuState, RunState } from './model/types';
 import { Action } from './model/permissions';
 
-/** The state of a card in a word or two. */
-export function cardWord(trans: TranslationBundle, state: CardState): string {
+/** The state of a GPU in a word or two. */
+export function gpuLabel(trans: TranslationBundle, state: GpuState): string {
   switch (state) {
     case 'free':
       return trans.__('Free');
@@ -21,7 +21,7 @@ export function cardWord(trans: TranslationBundle, state: CardState): string {
 }
 
 /** What that word means, for who sees it for the first time. */
-export function cardHint(trans: TranslationBundle, state: CardState): string {
+export function gpuHint(trans: TranslationBundle, state: GpuState): string {
   switch (state) {
     case 'free':
       return trans.__('Free: the next GPU cell may take it');
@@ -43,7 +43,7 @@ export function cardHint(trans: TranslationBundle, state: CardState): string {
 }
 
 /** The state of a run in a word or two. */
-export function runWord(trans: TranslationBundle, state: RunState): string {
+export function runLabel(trans: TranslationBundle, state: RunState): string {
   switch (state) {
     case 'submitted':
       return trans.__('Submitted');
@@ -71,7 +71,7 @@ export function runWord(trans: TranslationBundle, state: RunState): string {
 }
 
 /** What an action's button says. */
-export function actionWord(trans: TranslationBundle, action: Action): string {
+export function actionLabel(trans: TranslationBundle, action: Action): string {
   switch (action) {
     case 'release':
       return trans.__('Release');

@@ -9,19 +9,19 @@ import {
 import { type AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { IArrangement } from './model/sorting';
-import type { Deeds } from './model/actions';
+import type { ActionRunner } from './model/actions';
 import { gpuIcon } from './icons';
 import { GpuModel } from './model/model';
 import { ISnapshot } from './model/snapshot';
 import { Filter } from './view/filter';
-import { cardHeight } from './view/gpu-items';
+import { gpuHeight } from './view/gpu-items';
 import { Gpus } from './view/gpus';
 import * as heights from './view/row-heights';
 import { Kernels } from './view/kernels';
-import { LiveView, ViewState } from './view/live';
+import { LiveView, ViewState } from './view/live-view';
 import { Queue } from './view/queue';
 import { Runs } from './view/runs';
-import { shareOut } from './view/panel-share';
+import { shareOut } from './view/section-heights';
 import { SituationView } from './view/empty-states';
 import { Summary } from './view/summary';
 import { Usage } from './view/usage';
@@ -32,7 +32,7 @@ const FILTER_FROM_ROWS = 9;
 /** What the panel is made of. */
 export interface IPanelOptions {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
   /** shows the menu of arrangements below a button */
   onArrange: (button: HTMLElement) => void;
@@ -78,8 +78,8 @@ export class GpuPanel extends SidePanel {
   private _drawHeader(): JSX.Element {
     const { model, trans } = this._options;
     const { snapshot } = model;
-    const cards = snapshot.hosts.flatMap(host => host.cards).length;
-    const rows = Math.max(cards, snapshot.queue.length, snapshot.runs.length);
+    const gpus = snapshot.hosts.flatMap(host => host.gpus).length;
+    const rows = Math.max(gpus, snapshot.queue.length, snapshot.runs.length);
     const hasSummary =
       snapshot.hosts.length > 0 || snapshot.situation === 'ready';
     return (
@@ -102,9 +102,9 @@ export class GpuPanel extends SidePanel {
   }
 
   private _makeSections(): ISection[] {
-    const { model, deeds, trans } = this._options;
+    const { model, runner, trans } = this._options;
     const state = this._state;
-    const common = { model, deeds, trans };
+    const common = { model, runner, trans };
     const gpus = this._section(() => (
       <Gpus {...common} arrangement={state.arrangement} filter={state.filter} />
     ));
@@ -115,7 +115,7 @@ export class GpuPanel extends SidePanel {
         widget: gpus,
         wants: ({ hosts }) =>
           hosts
-            .flatMap(({ cards }) => [heights.GROUP, ...cards.map(cardHeight)])
+            .flatMap(({ gpus }) => [heights.GROUP, ...gpus.map(gpuHeight)])
             .reduce((sum, height) => sum + height, 0),
         title: () => trans.__('GPUs')
       },

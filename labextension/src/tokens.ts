@@ -3,7 +3,7 @@ import type { ISignal } from '@lumino/signaling';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IApi } from './model/api';
 import type { ICullEvent } from './model/types';
-import type { Deeds, INavigator } from './model/actions';
+import type { ActionRunner, INavigator } from './model/actions';
 import type { GpuModel } from './model/model';
 import type { IPreferences } from './preferences';
 
@@ -11,7 +11,7 @@ import type { IPreferences } from './preferences';
 export interface IGpus {
   model: GpuModel;
   api: IApi;
-  deeds: Deeds;
+  runner: ActionRunner;
   navigator: INavigator | null;
   trans: TranslationBundle;
   /** what the idle policy is about to do, or did */

@@ -1,4 +1,4 @@
-import { shareOut } from '../src/view/panel-share';
+import { shareOut } from '../src/view/section-heights';
 import { positions, windowOf } from '../src/view/virtual-list';
 
 describe('window', () => {

@@ -102,7 +102,7 @@ describe('GpuModel', () => {
     expect(api.calls.filter(call => call === 'runs')).toHaveLength(2);
   });
 
-  it('asks for kernels only where this machine has cards', async () => {
+  it('asks for kernels only where this machine has GPUs', async () => {
     api.answer = status([gpu(0)]);
     await model.refresh();
     expect(api.calls).not.toContain('kernels');

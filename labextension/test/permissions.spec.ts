@@ -1,23 +1,23 @@
 import {
-  cardActions,
+  gpuActions,
   losesWork,
   queueActions,
   runActions
 } from '../src/model/permissions';
 import { takeSnapshot } from '../src/model/snapshot';
-import { CardState } from '../src/model/types';
+import { GpuState } from '../src/model/types';
 import { gpu, run, status } from './samples';
 
 const NOW = 10_000;
 
 describe('what may be done', () => {
-  const cardOf = (state: CardState, user: string) =>
+  const gpuOf = (state: GpuState, user: string) =>
     takeSnapshot(
       status([gpu(0, { state, user, run: 'r', notebook: 'n.ipynb' })]),
       [],
       null,
       NOW
-    ).hosts[0].cards[0];
+    ).hosts[0].gpus[0];
   const ada = {
     isAdmin: false,
     mayAct: true,
@@ -26,23 +26,23 @@ describe('what may be done', () => {
   };
 
   it('mine: release and extend warm ones, cancel running ones', () => {
-    expect(cardActions(cardOf('warm', 'ada'), ada)).toEqual([
+    expect(gpuActions(gpuOf('warm', 'ada'), ada)).toEqual([
       'release',
       'extend',
       'open'
     ]);
-    expect(cardActions(cardOf('running', 'ada'), ada)).toEqual([
+    expect(gpuActions(gpuOf('running', 'ada'), ada)).toEqual([
       'cancel',
       'open'
     ]);
-    expect(cardActions(cardOf('free', ''), ada)).toEqual([]);
+    expect(gpuActions(gpuOf('free', ''), ada)).toEqual([]);
   });
 
   it('others’: nothing, unless I am an administrator', () => {
-    expect(cardActions(cardOf('warm', 'bob'), ada)).toEqual([]);
+    expect(gpuActions(gpuOf('warm', 'bob'), ada)).toEqual([]);
     expect(queueActions({ user: 'bob' }, ada)).toEqual([]);
     const admin = { ...ada, isAdmin: true };
-    expect(cardActions(cardOf('warm', 'bob'), admin)).toEqual([
+    expect(gpuActions(gpuOf('warm', 'bob'), admin)).toEqual([
       'release',
       'extend'
     ]);
@@ -51,7 +51,7 @@ describe('what may be done', () => {
 
   it('nothing where the server forbids it, or the gateway is down', () => {
     const forbidden = { ...ada, mayAct: false };
-    expect(cardActions(cardOf('warm', 'ada'), forbidden)).toEqual(['open']);
+    expect(gpuActions(gpuOf('warm', 'ada'), forbidden)).toEqual(['open']);
     const down = { ...ada, situation: 'gateway-down' as const };
     expect(runActions(run('r'), down)).toEqual(['open']);
   });

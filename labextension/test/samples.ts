@@ -72,7 +72,7 @@ export function kernel(more: Partial<IKernelRow> = {}): IKernelRow {
   };
 }
 
-/** A cluster with one node that has these cards. */
+/** A cluster with one node that has these GPUs. */
 export function status(
   gpus: IGpuRow[],
   more: Partial<IServerStatus> = {},

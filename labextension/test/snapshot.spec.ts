@@ -4,19 +4,16 @@ import { active, GIB, gpu, kernel, run, status } from './samples';
 const NOW = 10_000;
 
 describe('snapshot', () => {
-  it('joins cards with runs: notebook, cell, age', () => {
+  it('joins GPUs with runs: notebook, cell, age', () => {
     const mine = run('r1');
-    const cards = [
-      gpu(0, { state: 'running', user: 'ada', run: 'r1' }),
-      gpu(1)
-    ];
+    const gpus = [gpu(0, { state: 'running', user: 'ada', run: 'r1' }), gpu(1)];
     const snapshot = takeSnapshot(
-      status(cards, {}, [active(mine, { held_s: 75 })]),
+      status(gpus, {}, [active(mine, { held_s: 75 })]),
       [mine],
       null,
       NOW
     );
-    const [held, free] = snapshot.hosts[0].cards;
+    const [held, free] = snapshot.hosts[0].gpus;
     expect(held).toMatchObject({
       notebook: '/home/ada/digits.ipynb',
       cell: 'c1',
@@ -29,7 +26,7 @@ describe('snapshot', () => {
     expect(snapshot.cluster).toBe('gpu.example.org');
   });
 
-  it('a card that a local kernel holds is found by its UUID', () => {
+  it('a GPU that a local kernel holds is found by its UUID', () => {
     const document = { schema_version: 1, gpus: [], kernels: [kernel()] };
     const take = (busy: boolean) =>
       takeSnapshot(
@@ -37,7 +34,7 @@ describe('snapshot', () => {
         [],
         { ...document, kernels: [kernel({ busy })] },
         NOW
-      ).hosts[0].cards[0];
+      ).hosts[0].gpus[0];
     expect(take(false)).toMatchObject({
       state: 'idle-kernel',
       kernel: 'k1',
@@ -46,15 +43,14 @@ describe('snapshot', () => {
     expect(take(true).state).toBe('running');
   });
 
-  it('a leased card stays its run’s, whatever a kernel does on it', () => {
-    const cards = [gpu(0, { state: 'running', user: 'bob', run: 'x' })];
+  it('a leased GPU stays its run’s, whatever a kernel does on it', () => {
+    const gpus = [gpu(0, { state: 'running', user: 'bob', run: 'x' })];
     const document = { schema_version: 1, gpus: [], kernels: [kernel()] };
-    const [card] = takeSnapshot(status(cards), [], document, NOW).hosts[0]
-      .cards;
-    expect(card).toMatchObject({ user: 'bob', kernel: '', mine: false });
+    const [held] = takeSnapshot(status(gpus), [], document, NOW).hosts[0].gpus;
+    expect(held).toMatchObject({ user: 'bob', kernel: '', mine: false });
   });
 
-  it('without a cluster, this machine’s cards are shown', () => {
+  it('without a cluster, this machine’s GPUs are shown', () => {
     const local = {
       index: 0,
       uuid: 'GPU-0',
@@ -71,7 +67,7 @@ describe('snapshot', () => {
       NOW
     );
     expect(situation).toBe('no-cluster');
-    expect(hosts[0].cards[0].state).toBe('unattributed');
+    expect(hosts[0].gpus[0].state).toBe('unattributed');
     expect(counts).toMatchObject({ total: 1, held: 1, free: 0 });
   });
 

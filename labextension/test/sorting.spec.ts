@@ -1,8 +1,8 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import { arrange, IArrangement, matches } from '../src/model/sorting';
 import { takeSnapshot } from '../src/model/snapshot';
-import { CardState } from '../src/model/types';
-import { cardWord } from '../src/labels';
+import { GpuState } from '../src/model/types';
+import { gpuLabel } from '../src/labels';
 import { gpu, status } from './samples';
 
 const trans = nullTranslator.load('');
@@ -14,18 +14,18 @@ describe('arrange', () => {
     sorting: 'index',
     onlyMine: false
   };
-  const cards = [
+  const gpus = [
     gpu(10, { state: 'running', user: 'bob', used_bytes: 5 }),
     gpu(2, { state: 'warm', user: 'ada', used_bytes: 9 }),
     gpu(1, { state: 'running', user: 'bob', utilization: 0.9 })
   ];
-  const { hosts } = takeSnapshot(status(cards), [], null, NOW);
-  const named = (word: CardState | 'nobody' | 'this-machine') =>
-    word === 'nobody' || word === 'this-machine' ? word : cardWord(trans, word);
+  const { hosts } = takeSnapshot(status(gpus), [], null, NOW);
+  const named = (word: GpuState | 'nobody' | 'this-machine') =>
+    word === 'nobody' || word === 'this-machine' ? word : gpuLabel(trans, word);
   const titles = (arrangement: IArrangement, filter = '') =>
     arrange(hosts, arrangement, filter, named).map(group => [
       group.title,
-      group.cards.map(card => card.index).join()
+      group.gpus.map(gpu => gpu.index).join()
     ]);
 
   it('by node, in the order of numbers', () => {

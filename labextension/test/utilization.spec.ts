@@ -3,7 +3,7 @@ import { usageOf } from '../src/model/usage';
 import { run } from './samples';
 
 describe('history', () => {
-  it('keeps the last minutes, and forgets cards that are gone', () => {
+  it('keeps the last minutes, and forgets GPUs that are gone', () => {
     const history = new UtilizationHistory(300);
     for (let at = 0; at <= 600; at += 100) {
       history.record(at, [

@@ -10,7 +10,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
 import { NO_OPTIONS } from '../src/cells/magic';
-import { Deeds } from '../src/model/actions';
+import { ActionRunner } from '../src/model/actions';
 import { IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { NOTHING, Situation } from '../src/model/snapshot';
@@ -28,17 +28,19 @@ const arrangement = {
   onlyMine: false
 };
 
-async function known(api: FakeApi): Promise<{ model: GpuModel; deeds: Deeds }> {
+async function known(
+  api: FakeApi
+): Promise<{ model: GpuModel; runner: ActionRunner }> {
   const model = new GpuModel(api);
   await model.refresh();
-  return { model, deeds: new Deeds(model, api, trans, null) };
+  return { model, runner: new ActionRunner(model, api, trans, null) };
 }
 
 describe('Gpus', () => {
-  it('draws only what is seen of 512 cards; keys go everywhere', async () => {
+  it('draws only what is seen of 512 GPUs; keys go everywhere', async () => {
     const api = new FakeApi();
-    const cards = Array.from({ length: 512 }, (_, n) => gpu(n));
-    api.answer = status(cards);
+    const gpus = Array.from({ length: 512 }, (_, n) => gpu(n));
+    api.answer = status(gpus);
     const parts = await known(api);
     render(
       <Gpus {...parts} trans={trans} arrangement={arrangement} filter="" />
@@ -56,7 +58,7 @@ describe('Gpus', () => {
     parts.model.dispose();
   });
 
-  it('says state, holder and use in words, and offers Release on my warm card', async () => {
+  it('says state, holder and use in words, and offers Release on my warm GPU', async () => {
     const api = new FakeApi();
     const mine = { user: 'ada', run: 'r1', lease: 'L1', notebook: 'a.ipynb' };
     api.answer = status([
@@ -67,12 +69,12 @@ describe('Gpus', () => {
     render(
       <Gpus {...parts} trans={trans} arrangement={arrangement} filter="" />
     );
-    const card = screen.getByRole('treeitem', {
+    const row = screen.getByRole('treeitem', {
       name: /GPU 0, Kept warm, ada/
     });
-    fireEvent.click(within(card).getByRole('button', { name: 'Release' }));
+    fireEvent.click(within(row).getByRole('button', { name: 'Release' }));
     expect(api.calls).toContain('release L1');
-    fireEvent.click(within(card).getByRole('button', { name: 'Extend' }));
+    fireEvent.click(within(row).getByRole('button', { name: 'Extend' }));
     const said = () => [...parts.model.feedback.values()].map(f => f.text);
     await waitFor(() => expect(said()[0]).toMatch(/^Kept until .*\d:00:00/));
     expect(api.calls).toContain('extend L1 1800');

@@ -76,13 +76,13 @@ def test_eighty_columns_are_enough_for_a_line_a_run() -> None:
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_so_they_do_in_the_status(width: int) -> None:
     running, waiting = new_run_id(), new_run_id()
-    card = GpuRow(
+    gpu = GpuRow(
         index="0", uuid="GPU-0", name="NVIDIA H100 80GB HBM3", memory_bytes=80 << 30, used_bytes=1 << 30,
         utilization=0.5, state="running", user="ann", run=running,
     )  # fmt: skip
     queued = QueueRow(waiting, "ann", "default", "normal", 4, 1, "4 GPUs are wanted and 2 are free, behind one run")
     document = StatusDocument(
-        1, False, GatewayFacts("http://x", "0"), GpuCounts(4, 2, 2, 0), [NodeRow("n", "a-host-of-the-cluster", [card])],
+        1, False, GatewayFacts("http://x", "0"), GpuCounts(4, 2, 2, 0), [NodeRow("n", "a-host-of-the-cluster", [gpu])],
         [queued], [ActiveRow(running, "ann", "running", 1, "work/a long name.ipynb", 0.1, 3.0)],
     )  # fmt: skip
     console, text = shown_at(width)

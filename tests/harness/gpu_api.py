@@ -13,8 +13,8 @@ GIB = 1 << 30
 Document = dict[str, Any]
 
 
-def card(index: int, state: str = "free", **more: Any) -> Document:
-    """One card of 80 GiB."""
+def gpu(index: int, state: str = "free", **more: Any) -> Document:
+    """One GPU of 80 GiB."""
     used = {"free": 0, "drained": 0}.get(state, 31 * GIB)
     return {
         "index": str(index), "uuid": f"GPU-{index:08x}-0c51-4ee2", "name": "NVIDIA H100 80GB HBM3",
@@ -56,10 +56,10 @@ def waiting(position: int, user: str, **more: Any) -> Document:
 
 
 def status(nodes: list[Document], queue: list[Document], runs: list[Document], **more: Any) -> Document:
-    """``GET status`` of a cluster that answers; its counts follow from the cards."""
-    cards = [gpu for node in nodes for gpu in node["gpus"]]
-    free = sum(gpu["state"] == "free" for gpu in cards)
-    counts = {"total": len(cards), "held": len(cards) - free, "free": free, "external": 0}
+    """``GET status`` of a cluster that answers; its counts follow from the GPUs."""
+    gpus = [gpu for node in nodes for gpu in node["gpus"]]
+    free = sum(gpu["state"] == "free" for gpu in gpus)
+    counts = {"total": len(gpus), "held": len(gpus) - free, "free": free, "external": 0}
     cluster = {
         "schema_version": 1, "simulated": False, "nodes": nodes, "queue": queue, "runs": runs, "gpus": counts,
         "user": "ada", "role": "user",
@@ -70,9 +70,9 @@ def status(nodes: list[Document], queue: list[Document], runs: list[Document], *
     return {**answer, "problems": [], **more}
 
 
-def node(name: str, *cards: Document, **more: Any) -> Document:
-    """A node with its cards."""
-    return {"id": name, "host": name, "gpus": list(cards), "up": True, "notes": [], **more}
+def node(name: str, *gpus: Document, **more: Any) -> Document:
+    """A node with its GPUs."""
+    return {"id": name, "host": name, "gpus": list(gpus), "up": True, "notes": [], **more}
 
 
 class GpuApi:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from gpu_api import GIB, Document, GpuApi, active, card, node, run, status, waiting
+from gpu_api import GIB, Document, GpuApi, active, gpu, node, run, status, waiting
 
 
 def busy_day(api: GpuApi) -> None:
-    """Two nodes with every state of a card, a queue, and my runs in every state."""
+    """Two nodes with every state of a GPU, a queue, and my runs in every state."""
     mine = run(0, "running", held_s=128.0, name="ResNet, 40 epochs")
     second_place = "2nd in the queue, behind 1 other run"
     queued = run(1, "queued", position=2, reason=second_place, gpus=2, notebook="/home/ada/llm.ipynb")
@@ -21,15 +21,15 @@ def busy_day(api: GpuApi) -> None:
     other = {**active(mine), "run": "20261121-031112-00000001", "user": "grace", "held_s": 7300.0, "notebook": ""}
     first = node(
         "gpu-01",
-        card(0, "running", user="ada", run=mine["run"], utilization=0.87, used_bytes=12 * GIB),
-        card(1, "running", user="grace", run=other["run"], utilization=0.64, used_bytes=71 * GIB),
-        card(2, "warm", user="ada", run=done["run"], lease="lease-7", warm_until=time.time() + 245,
+        gpu(0, "running", user="ada", run=mine["run"], utilization=0.87, used_bytes=12 * GIB),
+        gpu(1, "running", user="grace", run=other["run"], utilization=0.64, used_bytes=71 * GIB),
+        gpu(2, "warm", user="ada", run=done["run"], lease="lease-7", warm_until=time.time() + 245,
              notebook="/home/ada/digits.ipynb", used_bytes=2 * GIB),
-        card(3),
+        gpu(3),
     )  # fmt: skip
     second = node(
-        "gpu-02", card(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), card(1, "unattributed"),
-        card(2, "drained"), card(3),
+        "gpu-02", gpu(0, "idle-kernel", uuid="GPU-local", used_bytes=21 * GIB), gpu(1, "unattributed"),
+        gpu(2, "drained"), gpu(3),
     )  # fmt: skip
     queue = [
         waiting(1, "lin", gpus=4, reason="next in the queue: needs 4 GPUs, 2 of 8 are free", start_estimate_s=720.0),
@@ -62,7 +62,7 @@ def no_cluster(api: GpuApi) -> None:
 
 
 def gateway_down(api: GpuApi) -> None:
-    """The gateway does not answer; the machine's own card is still seen."""
+    """The gateway does not answer; the machine's own GPU is still seen."""
     message = "https://gpu.example.org:8265 does not answer (connection refused)"
     gateway = {"state": "unreachable", "url": "https://gpu.example.org:8265", "message": message, "next_try_s": 14.0}
     api.status = {**_without("unreachable"), "gateway": gateway, "gpus": LOCAL}
@@ -76,10 +76,10 @@ def no_gpu(api: GpuApi) -> None:
 
 def simulated(api: GpuApi) -> None:
     """The embedded cluster on a machine without a GPU."""
-    cards = [card(n, memory_bytes=0, used_bytes=0, utilization=None, name="simulated", uuid="") for n in range(4)]
+    gpus = [gpu(n, memory_bytes=0, used_bytes=0, utilization=None, name="simulated", uuid="") for n in range(4)]
     mine = run(0, "running", simulated=True)
-    cards[0].update(state="running", user="ada", run=mine["run"])
-    document = status([node("laptop", *cards)], [], [active(mine)])
+    gpus[0].update(state="running", user="ada", run=mine["run"])
+    document = status([node("laptop", *gpus)], [], [active(mine)])
     document["cluster"]["simulated"] = True
     document["gateway"]["url"] = "http://127.0.0.1:41231"
     api.status, api.runs = document, [mine, run(1), run(2)]
@@ -89,21 +89,21 @@ def between(api: GpuApi) -> None:
     """What no test looks for. The run is a stranger's, so that the list of runs is asked for anew."""
     api.clear()
     stranger = {**active(run(99, "running")), "user": "nobody"}
-    api.status = status([node("between tests", card(0))], [], [stranger])
+    api.status = status([node("between tests", gpu(0))], [], [stranger])
 
 
 def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) -> None:
-    """Many nodes of eight cards, many who wait; ``second`` moves their use, and the queue by a place."""
+    """Many nodes of eight GPUs, many who wait; ``second`` moves their use, and the queue by a place."""
     users = ("ada", "grace", "lin", "mary", "katherine")
     nodes = []
     for number in range(gpus // 8):
-        cards = [
-            card(index, "running", user=users[(number + index) % 5], run=f"20261121-000000-{number:04x}{index:04x}",
+        gpus = [
+            gpu(index, "running", user=users[(number + index) % 5], run=f"20261121-000000-{number:04x}{index:04x}",
                  held_s=60.0 * index + second, utilization=((number * 7 + index * 13 + second * 3) % 100) / 100,
-                 used_bytes=((number + index + second) % 80) * GIB) if (number + index + second) % 9 else card(index)
+                 used_bytes=((number + index + second) % 80) * GIB) if (number + index + second) % 9 else gpu(index)
             for index in range(8)
         ]  # fmt: skip
-        nodes.append(node(f"gpu-{number + 1:03d}", *cards))
+        nodes.append(node(f"gpu-{number + 1:03d}", *gpus))
     queue = [
         waiting(place + 1, users[(place + second) % 5], run=f"20261121-035000-{place + second:08x}",
                 start_estimate_s=30.0 * place + 29 - second % 30)

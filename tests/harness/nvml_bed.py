@@ -17,23 +17,23 @@ def build_library(folder: Path) -> Path:
     return folder
 
 
-class FakeCards:
-    """Cards of 80 GB whose state a test changes while servers look at them."""
+class FakeGpus:
+    """GPUs of 80 GB whose state a test changes while servers look at them."""
 
-    def __init__(self, library: Path, folder: Path, cards: int = 2) -> None:
+    def __init__(self, library: Path, folder: Path, gpus: int = 2) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / "nvml-state"
         #: stands for /dev/nvidia0: who has it open uses a GPU (process ids are not to be trusted in containers)
         self.device = folder / "dev-nvidia0"
         self.device.touch()
         self.environment = {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(self.file)}
-        self.cards = [f"gpu H100 GPU-{index} 80000 {{used}} 0 40 70000" for index in range(cards)]
+        self.gpus = [f"gpu H100 GPU-{index} 80000 {{used}} 0 40 70000" for index in range(gpus)]
         self._held: dict[int, str] = {}
         self._used: dict[int, int] = {}
         self.show()
 
     def hold(self, pid: int, used: int, share: int) -> None:
-        """Show a process on card 0, besides those that hold something already."""
+        """Show a process on GPU 0, besides those that hold something already."""
         self._held[pid], self._used[pid] = f"process 0 {pid} {used} {share}", used
         self.show(*self._held.values(), used=sum(self._used.values()))
 
@@ -45,8 +45,8 @@ class FakeCards:
         self.show(*self._held.values(), used=sum(self._used.values()))
 
     def show(self, *lines: str, used: int = 0) -> None:
-        """Show these lines (processes, lost cards, errors) besides the cards; seen whole or not at all."""
-        text = "\n".join([*(card.format(used=used) for card in self.cards), *lines]) + "\n"
+        """Show these lines (processes, lost GPUs, errors) besides the GPUs; seen whole or not at all."""
+        text = "\n".join([*(gpu.format(used=used) for gpu in self.gpus), *lines]) + "\n"
         part = self.file.with_suffix(".part")
         part.write_text(text)
         os.replace(part, self.file)

@@ -9,7 +9,7 @@ from queue import Empty
 from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
-from nvml_bed import FakeCards
+from nvml_bed import FakeGpus
 from server_bed import ServerBed
 
 LIMIT_S = 120.0
@@ -18,8 +18,8 @@ LIMIT_S = 120.0
 class ServerKernel:
     """One kernel. ``holds`` makes it look (to NVML) as if it held device memory."""
 
-    def __init__(self, bed: ServerBed, cards: FakeCards | None = None, path: str = "a.ipynb") -> None:
-        self.bed, self.cards = bed, cards
+    def __init__(self, bed: ServerBed, gpus: FakeGpus | None = None, path: str = "a.ipynb") -> None:
+        self.bed, self.gpus = bed, gpus
         self._holder = 0
         self.id = bed.start_kernel(path)
         file = Path(bed.environment["JUPYTER_RUNTIME_DIR"]) / f"kernel-{self.id}.json"
@@ -51,20 +51,20 @@ class ServerKernel:
         return json.loads(eval(reply["user_expressions"]["value"]["data"]["text/plain"]))
 
     def holds(self, used: int = 1000, share: int = 0) -> int:
-        """Have it open the device, and NVML show it on card 0; returns its process id."""
+        """Have it open the device, and NVML show it on GPU 0; returns its process id."""
         pid = self.opens()
         self.shows(pid, used, share)
         return pid
 
     def opens(self) -> int:
         """Have it open the device; it holds nothing until it :meth:`shows`."""
-        assert self.cards is not None
-        return int(self.run(f"{self.cards.open_device}\nimport os; answer = os.getpid()"))
+        assert self.gpus is not None
+        return int(self.run(f"{self.gpus.open_device}\nimport os; answer = os.getpid()"))
 
     def shows(self, pid: int, used: int = 1000, share: int = 0) -> None:
-        """Have NVML show it on card 0."""
-        assert self.cards is not None
-        self.cards.hold(pid, used, share)
+        """Have NVML show it on GPU 0."""
+        assert self.gpus is not None
+        self.gpus.hold(pid, used, share)
         self._holder = pid
 
     def begin(self, code: str) -> str:
@@ -88,8 +88,8 @@ class ServerKernel:
         """Leave nothing on a server that others use, too."""
         self.close()
         self.bed.http.delete(f"/api/kernels/{self.id}")
-        if self.cards is not None:
-            self.cards.let_go(self._holder)
+        if self.gpus is not None:
+            self.gpus.let_go(self._holder)
 
 
 def audit(bed: ServerBed) -> list[dict[str, Any]]:

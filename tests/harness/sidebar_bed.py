@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab_bed import Lab, execute, open_lab
-from nvml_bed import FakeCards
+from nvml_bed import FakeGpus
 from playwright.sync_api import Browser, Locator, Page
 from playwright.sync_api import TimeoutError as TooLate
 
@@ -43,10 +43,10 @@ new MutationObserver(() => document.querySelectorAll('.Toastify__toast').forEach
 
 @dataclass(frozen=True)
 class Team:
-    """Ada's JupyterLab, and what else there is. The cluster has four simulated GPUs, ada's machine a (faked) card."""
+    """Ada's JupyterLab, and what else there is. The cluster has four simulated GPUs, ada's machine a (faked) GPU."""
 
     lab: Lab
-    cards: FakeCards
+    gpus: FakeGpus
     gateway: GatewayClient
     #: the token of grace, who has another computer
     grace: str

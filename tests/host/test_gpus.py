@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_bed import FakeCards, build_library
+from nvml_bed import FakeGpus, build_library
 
 _PROGRAM = """
 import json, msgspec, os, sys
@@ -24,9 +24,9 @@ for line in sys.stdin:
 class Reader:
     """A process with the fake library; each :meth:`read` looks anew with the same Nvml."""
 
-    def __init__(self, cards: FakeCards) -> None:
+    def __init__(self, gpus: FakeGpus) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], env={**os.environ, **cards.environment}, text=True,
+            [sys.executable, "-c", _PROGRAM], env={**os.environ, **gpus.environment}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
@@ -44,22 +44,22 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cards(library: Path, tmp_path: Path) -> FakeCards:
-    return FakeCards(library, tmp_path)
+def gpus(library: Path, tmp_path: Path) -> FakeGpus:
+    return FakeGpus(library, tmp_path)
 
 
 @pytest.fixture
-def reader(cards: FakeCards) -> Any:
-    reader = Reader(cards)
+def reader(gpus: FakeGpus) -> Any:
+    reader = Reader(gpus)
     yield reader
     reader.process.communicate()
 
 
-def test_everything_that_is_told(cards: FakeCards, reader: Reader) -> None:
-    cards.show("process 0 4711 900 30", "process 0 4712 50 0", used=1000)
+def test_everything_that_is_told(gpus: FakeGpus, reader: Reader) -> None:
+    gpus.show("process 0 4711 900 30", "process 0 4712 50 0", used=1000)
     reading = reader.read()
     assert reading["problem"] == ""
-    first, second = reading["cards"]
+    first, second = reading["gpus"]
     assert (first["name"], first["uuid"], first["memory_bytes"], first["used_bytes"]) == ("H100", "GPU-0", 80000, 1000)
     assert (first["utilization"], first["temperature_c"], first["power_w"]) == (0.0, 40.0, 70.0)
     assert [(p["pid"], p["used_bytes"], p["utilization"]) for p in first["processes"]] == [
@@ -68,17 +68,17 @@ def test_everything_that_is_told(cards: FakeCards, reader: Reader) -> None:
     assert second["processes"] == []
 
 
-def test_what_is_not_told_is_none(cards: FakeCards, reader: Reader) -> None:
-    cards.cards = ["gpu T4 GPU-0 1000 10 -1"]
-    cards.show("process 0 4711 -1")
-    (card,) = reader.read()["cards"]
-    assert (card["utilization"], card["temperature_c"], card["power_w"]) == (None, None, None)
-    assert card["processes"] == [{"pid": 4711, "used_bytes": None, "utilization": None, "instance": None}]
+def test_what_is_not_told_is_none(gpus: FakeGpus, reader: Reader) -> None:
+    gpus.gpus = ["gpu T4 GPU-0 1000 10 -1"]
+    gpus.show("process 0 4711 -1")
+    (gpu,) = reader.read()["gpus"]
+    assert (gpu["utilization"], gpu["temperature_c"], gpu["power_w"]) == (None, None, None)
+    assert gpu["processes"] == [{"pid": 4711, "used_bytes": None, "utilization": None, "instance": None}]
 
 
-def test_slices_of_a_card(cards: FakeCards, reader: Reader) -> None:
-    cards.show("mig 0 3 MIG-a 10000 500", "mig 0 5 MIG-b 20000 0", "process 0 4711 500 -1 3")
-    first, second = reader.read()["cards"]
+def test_slices_of_a_gpu(gpus: FakeGpus, reader: Reader) -> None:
+    gpus.show("mig 0 3 MIG-a 10000 500", "mig 0 5 MIG-b 20000 0", "process 0 4711 500 -1 3")
+    first, second = reader.read()["gpus"]
     assert [(s["index"], s["instance"], s["uuid"], s["used_bytes"]) for s in first["slices"]] == [
         (0, 3, "MIG-a", 500), (1, 5, "MIG-b", 0)
     ]  # fmt: skip
@@ -87,21 +87,21 @@ def test_slices_of_a_card(cards: FakeCards, reader: Reader) -> None:
     assert second["slices"] == []
 
 
-def test_a_lost_card_does_not_hide_the_other(cards: FakeCards, reader: Reader) -> None:
-    cards.show("process 0 1 10", "process 1 2 10")
-    assert [len(card["processes"]) for card in reader.read()["cards"]] == [1, 1]
-    cards.show("process 0 1 10", "process 1 2 10", "lost 0")
-    lost, good = reader.read()["cards"]
+def test_a_lost_gpu_does_not_hide_the_other(gpus: FakeGpus, reader: Reader) -> None:
+    gpus.show("process 0 1 10", "process 1 2 10")
+    assert [len(gpu["processes"]) for gpu in reader.read()["gpus"]] == [1, 1]
+    gpus.show("process 0 1 10", "process 1 2 10", "lost 0")
+    lost, good = reader.read()["gpus"]
     assert lost["problem"]
     assert lost["processes"] == []
     assert (good["problem"], len(good["processes"])) == ("", 1)
 
 
-def test_a_reloaded_driver_is_found_again(cards: FakeCards, reader: Reader) -> None:
-    assert len(reader.read()["cards"]) == 2
-    cards.show("error 9")
+def test_a_reloaded_driver_is_found_again(gpus: FakeGpus, reader: Reader) -> None:
+    assert len(reader.read()["gpus"]) == 2
+    gpus.show("error 9")
     gone = reader.read()
-    assert (gone["cards"], bool(gone["problem"])) == ([], True)
-    cards.show()
+    assert (gone["gpus"], bool(gone["problem"])) == ([], True)
+    gpus.show()
     back = reader.read()
-    assert (len(back["cards"]), back["problem"]) == (2, "")
+    assert (len(back["gpus"]), back["problem"]) == (2, "")

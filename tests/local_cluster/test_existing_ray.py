@@ -58,8 +58,8 @@ def test_there_and_off_again(
     assert target is not None
     with GatewayClient.of(target) as gateway:
         assert gateway.status().gpus.total == GPUS
-    for card in {address for address in _own_addresses() if "." in address}:  # not on loopback alone
-        with GatewayClient(f"http://{card}:{port}", target.token) as gateway:
+    for address in {address for address in _own_addresses() if "." in address}:  # not on loopback alone
+        with GatewayClient(f"http://{address}:{port}", target.token) as gateway:
             assert gateway.health().ready
     for same in (["start", "--address", with_token.address], everywhere):
         assert main(same) == 0

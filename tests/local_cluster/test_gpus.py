@@ -40,7 +40,7 @@ def with_gpus(fake_library: Path, tmp_path: Path) -> Run:
     return run
 
 
-def test_doctor_sees_cards_driver_and_a_framework_that_cannot_use_them(with_gpus: Run) -> None:
+def test_doctor_sees_gpus_driver_and_a_framework_that_cannot_use_them(with_gpus: Run) -> None:
     done = with_gpus("-m", "jupyter_gpu_release.cli", "doctor", "--json")
     findings = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert findings["nvml"]["finding"] == "2 GPUs: A100, A100; driver 999.1, CUDA 13.0"

@@ -23,8 +23,8 @@ def _answers(name: str, **settings: object) -> bool:
 
 
 def test_a_gateway_that_listens_everywhere_answers_to_its_machine() -> None:
-    cards = psutil.net_if_addrs().values()
-    own = {address.address for card in cards for address in card if address.family == socket.AF_INET}
+    interfaces = psutil.net_if_addrs().values()
+    own = {address.address for interface in interfaces for address in interface if address.family == socket.AF_INET}
     for name in {socket.gethostname(), "localhost"} | own:
         assert _answers(name, host="0.0.0.0")
     assert not _answers("attacker.example", host="0.0.0.0")

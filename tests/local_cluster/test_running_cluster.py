@@ -107,8 +107,8 @@ def test_status_document(cluster: Ready, capsys: pytest.CaptureFixture[str]) -> 
     assert document["gateway"]["url"] == cluster.connection.url
     assert document["gpus"]["total"] == 4
     assert [len(node["gpus"]) for node in document["nodes"]] == [4]
-    card = document["nodes"][0]["gpus"][0]
-    assert {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"} <= set(card)
+    gpu = document["nodes"][0]["gpus"][0]
+    assert {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"} <= set(gpu)
     assert isinstance(document["queue"], list)
     assert isinstance(document["runs"], list)
 

@@ -102,13 +102,13 @@ def test_later_levels_win():
     assert overlay({"gpus": ["1"], "memory": ["1GiB"]}, {"gpus": ["2"]}) == {"gpus": ["2"], "memory": ["1GiB"]}
 
 
-def test_card_of_a_lower_level():
+def test_gpu_of_a_lower_level():
     assert overlay({"gpus": ["h100:2"]}, {"gpus": ["4"]}) == {"gpus": ["4"], "gpu-type": ["h100"]}
     assert overlay({"gpus": ["h100:2"]}, {"gpu-type": ["a100"]}) == {"gpus": ["2"], "gpu-type": ["a100"]}
     assert overlay({"gpu-type": ["h100"]}, {"gpus": ["a100:2"]}) == {"gpus": ["a100:2"]}
 
 
-def test_cpu_stage_ignores_default_cards():
+def test_cpu_stage_ignores_default_gpus():
     assert overlay({"gpu-type": ["h100"], "min-gpu-memory": ["8GiB"]}, {"gpus": ["0"]}) == {"gpus": ["0"]}
 
 

@@ -45,7 +45,7 @@ def test_oversized_is_quiet():
     found = remarks(
         peak_utilization=1.0, mean_utilization=0.9, peak_memory_bytes=int(0.8 * GIB), total_memory_bytes=80 * GIB
     )
-    assert found == [("0.8 of 80 GiB used: fits a smaller card", False)]
+    assert found == [("0.8 of 80 GiB used: a smaller GPU would do", False)]
 
 
 @pytest.mark.parametrize("ran_s", [0.5, 9.0])

@@ -38,7 +38,7 @@ def test_possible(ask: ResourceAsk) -> None:
     [
         (ResourceAsk(gpus=8), "asks for 8 GPUs, the cluster has 4"),
         (ResourceAsk(gpus=3), "asks for 3 GPUs on one node, the largest node has 2 (of 4 in the cluster)"),
-        (ResourceAsk(gpus=1, gpu_type="A100"), "GPUs of type A100; no node of the cluster offers that (cards: NVIDIA"),
+        (ResourceAsk(gpus=1, gpu_type="A100"), "GPUs of type A100; no node of the cluster offers that (GPUs: NVIDIA"),
         (ResourceAsk(gpus=1, gpu_type="t4", min_gpu_memory_bytes=40 << 30), "40.0 GiB"),
         (ResourceAsk(gpus=1, cpus=65.0), "65 CPUs on one node"),
         (

@@ -1,4 +1,4 @@
-"""Real Jupyter servers with the extension: without any GPU, and with fake cards and short limits."""
+"""Real Jupyter servers with the extension: without any GPU, and with fake GPUs and short limits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_bed import FakeCards, build_library
+from nvml_bed import FakeGpus, build_library
 from server_bed import ServerBed
 
 #: limits of seconds instead of hours
 FAST: dict[str, Any] = {
     "cull_idle_timeout": 3, "warn_before": 1, "cull_interval": 0.2, "sample_interval": 0.2, "samples": 3,
 }  # fmt: skip
-StartServer = Callable[..., tuple[ServerBed, FakeCards]]
+StartServer = Callable[..., tuple[ServerBed, FakeGpus]]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_server(nvml_library: Path, tmp_path: Path) -> Iterator[StartServer]:
-    """``start_server(action=…)``: a server with two fake cards and a policy of seconds."""
+    """``start_server(action=…)``: a server with two fake GPUs and a policy of seconds."""
     with _servers(nvml_library, tmp_path) as start:
         yield start
 
@@ -51,13 +51,13 @@ def _servers(library: Path, folder: Path) -> Iterator[StartServer]:
 
     def start(
         other: dict[str, Any] | None = None, environment: dict[str, str] | None = None, **policy: Any
-    ) -> tuple[ServerBed, FakeCards]:
+    ) -> tuple[ServerBed, FakeGpus]:
         own = folder / f"server-{len(beds)}"
-        cards = FakeCards(library, folder / "cards")
-        culler = FAST | {"device_files": [str(cards.device)], "audit_log": str(own / "audit.jsonl")} | policy
-        bed = ServerBed(own, {"GpuCuller": culler} | (other or {}), cards.environment | (environment or {}))
+        gpus = FakeGpus(library, folder / "gpus")
+        culler = FAST | {"device_files": [str(gpus.device)], "audit_log": str(own / "audit.jsonl")} | policy
+        bed = ServerBed(own, {"GpuCuller": culler} | (other or {}), gpus.environment | (environment or {}))
         beds.append(bed)
-        return bed, cards
+        return bed, gpus
 
     yield start
     for bed in beds:

@@ -101,8 +101,8 @@ def test_a_warm_lease_is_shown_extended_and_released(cluster: Ready, on_cluster:
     until(kept, "the lease in the status")
     [row] = kept()
     assert (row["lease"], row["gpus"], row["notebook"]) == (asked.run, 2, "a.ipynb")
-    cards = [card for node in on_cluster.get("status")["cluster"]["nodes"] for card in node["gpus"]]
-    assert [(card["lease"], card["warm_until"]) for card in cards if card["state"] == "warm"] == [
+    gpus = [gpu for node in on_cluster.get("status")["cluster"]["nodes"] for gpu in node["gpus"]]
+    assert [(gpu["lease"], gpu["warm_until"]) for gpu in gpus if gpu["state"] == "warm"] == [
         (asked.run, row["until"])
     ] * 2
     warned = [{"action": "warn", "kind": "lease", "rule": "idle-warning"}]
@@ -143,7 +143,7 @@ class _Gateway(BaseHTTPRequestHandler):
         script = cast(_Script, self.server)
         return StatusDocument(
             1, True, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), queue=[], runs=script.runs,
-            nodes=[NodeRow("n", "h", script.cards)],
+            nodes=[NodeRow("n", "h", script.gpus)],
         )  # fmt: skip
 
     def do_POST(self) -> None:
@@ -165,7 +165,7 @@ class _Script(ThreadingHTTPServer):
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port or free_port()), _Gateway)
-        self.cards: list[GpuRow] = []
+        self.gpus: list[GpuRow] = []
         self.runs: list[ActiveRow] = []
         self.released: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -179,7 +179,7 @@ class _Script(ThreadingHTTPServer):
         self.server_close()
 
 
-def _card(state: str, user: str, run: str) -> GpuRow:
+def _gpu(state: str, user: str, run: str) -> GpuRow:
     return GpuRow("0", "u", "n", 1, 1, 0.0, state, user, run)
 
 
@@ -191,14 +191,14 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
     gateway = _Script()
     port = gateway.port
     named = {"JUPYTER_GPU_URL": f"http://127.0.0.1:{port}", "JUPYTER_GPU_TOKEN": _TOKEN}
-    bed, cards = start_server(
+    bed, gpus = start_server(
         _SOON, named, action="shutdown", save_before_shutdown=False, lease_idle_timeout=3, users=["ann"]
     )
-    waiting, idle = (ServerKernel(bed, cards, path=f"{name}.ipynb") for name in ("waiting", "idle"))
+    waiting, idle = (ServerKernel(bed, gpus, path=f"{name}.ipynb") for name in ("waiting", "idle"))
     try:
         gateway.runs = [ActiveRow("r1", "ann", "running", 1, "waiting.ipynb", 0.0, 1.0, kernel=waiting.id)]
         until(lambda: waiting.row()["why"] == "its run r1 is running", "the run")
-        gateway.cards = [_card("warm", "ann", "w1"), _card("running", "ann", "r1"), _card("warm", "bob", "w2")]
+        gateway.gpus = [_gpu("warm", "ann", "w1"), _gpu("running", "ann", "r1"), _gpu("warm", "bob", "w2")]
         until(lambda: len(bed.get("status")["cluster"]["nodes"][0]["gpus"]) == 3, "the leases")
         gateway.end()
         until(lambda: bed.get("status")["gateway"]["state"] == "unreachable", "the loss to be noticed")
@@ -215,7 +215,7 @@ def test_a_gateway_that_is_down_while_the_policy_decides(start_server: StartServ
         never_for(0.1, bed, {"release"}, "w1")
         assert waiting.alive
         gateway = _Script(port)  # it comes back: the run is over, the lease still warm
-        gateway.cards = [_card("warm", "ann", "w1"), _card("running", "ann", "r2"), _card("warm", "bob", "w2")]
+        gateway.gpus = [_gpu("warm", "ann", "w1"), _gpu("running", "ann", "r2"), _gpu("warm", "bob", "w2")]
         until(lambda: bed.get("status")["gateway"]["state"] == "connected", "the return")
         until(lambda: not waiting.alive, "the end of what is idle now")
         until(lambda: gateway.released, "the release of the warm lease")

@@ -1,4 +1,4 @@
-"""What the server tells the sidebar that it may offer: the options that exist, real cards, and to whom."""
+"""What the server tells the sidebar that it may offer: the options that exist, real GPUs, and to whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpu_api import card, node, status
+from gpu_api import gpu, node, status
 from server_bed import API, ServerBed
 
 from jupyter_gpu_release.options.definitions import OPTIONS
@@ -20,20 +20,20 @@ def _cluster(*nodes: dict[str, object], simulated: bool = False) -> StatusDocume
     return msgspec.convert(document, StatusDocument)
 
 
-def test_cards_are_those_of_nodes_that_are_up() -> None:
+def test_gpus_are_those_of_nodes_that_are_up() -> None:
     offered = choices_of(
         _cluster(
-            node("a", card(0), card(1, "running"), card(2, "drained", name="NVIDIA L4")),
-            node("b", card(0, name="NVIDIA A100-SXM4-40GB")),
-            node("c", card(0, name="Tesla T4"), up=False),
+            node("a", gpu(0), gpu(1, "running"), gpu(2, "drained", name="NVIDIA L4")),
+            node("b", gpu(0, name="NVIDIA A100-SXM4-40GB")),
+            node("c", gpu(0, name="Tesla T4"), up=False),
         )
     )
     assert offered.gpu_types == ["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"]
     assert offered.max_gpus == 3
 
 
-def test_simulated_cards_have_no_type_to_ask_for() -> None:
-    offered = choices_of(_cluster(node("a", card(0), card(1)), simulated=True))
+def test_simulated_gpus_have_no_type_to_ask_for() -> None:
+    offered = choices_of(_cluster(node("a", gpu(0), gpu(1)), simulated=True))
     assert (offered.gpu_types, offered.max_gpus) == ([], 2)
 
 

@@ -14,7 +14,7 @@ import gpu_scenes
 import pytest
 from gpu_api import GpuApi
 from lab_bed import chromium, execute, launch, running_lab
-from nvml_bed import FakeCards, build_library
+from nvml_bed import FakeGpus, build_library
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from sidebar_bed import CONFIG, LOOK, Team, open_sidebar, opened, row
 
@@ -67,15 +67,15 @@ def browser() -> Iterator[Browser]:
 def team(cluster: Ready, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """One JupyterLab for all tests. Its sidebar looks by itself every five minutes only: changes must be told."""
     url = cluster.connection.url
-    cards = FakeCards(build_library(tmp_path_factory.mktemp("nvml")), tmp_path_factory.mktemp("cards"), cards=1)
+    gpus = FakeGpus(build_library(tmp_path_factory.mktemp("nvml")), tmp_path_factory.mktemp("gpus"), gpus=1)
     with GatewayClient(url, read_secret(Path(cluster.connection.token_file))) as gateway:
         ada, grace = (gateway.create_token(TokenRequest(name, "user", 3600.0)).secret for name in ("ada", "grace"))
-        environment = {"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": ada, **cards.environment}
+        environment = {"JUPYTER_GPU_URL": url, "JUPYTER_GPU_TOKEN": ada, **gpus.environment}
         with running_lab(
-            tmp_path_factory.mktemp("lab"), environment=environment, config=CONFIG.format(device=str(cards.device)),
+            tmp_path_factory.mktemp("lab"), environment=environment, config=CONFIG.format(device=str(gpus.device)),
             settings={"refreshIntervalS": 300, "notifyAfterS": 0},
         ) as lab:  # fmt: skip
-            yield Team(lab, cards, gateway, grace)
+            yield Team(lab, gpus, gateway, grace)
 
 
 @pytest.fixture(scope="module")

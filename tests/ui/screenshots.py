@@ -64,11 +64,11 @@ def _fill_sparklines(page: Page, api: GpuApi) -> None:
     page.evaluate("() => { window.realNow ??= Date.now; window.late = 300000;"
                   " Date.now = () => window.realNow.call(Date) - window.late; }")  # fmt: skip
     document = api.status
-    cards = [] if isinstance(document, int) or not document["cluster"] else [
+    gpus = [] if isinstance(document, int) or not document["cluster"] else [
         (gpu, gpu["utilization"]) for node in document["cluster"]["nodes"] for gpu in node["gpus"]
     ]  # fmt: skip
     for step in range(_LOOKS):
-        for number, (gpu, now) in enumerate(cards):
+        for number, (gpu, now) in enumerate(gpus):
             if gpu["utilization"] is not None and gpu["state"] in ("running", "warm"):
                 wave = 0.5 + 0.4 * math.sin(step / (2 + number % 3) + number)
                 is_over = gpu["state"] == "warm" and step > _LOOKS / 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import gpu_scenes
 import pytest
-from gpu_api import GpuApi, active, card, node, run, status, waiting
+from gpu_api import GpuApi, active, gpu, node, run, status, waiting
 from lab_bed import execute
 from playwright.sync_api import Locator, Page, expect
 from sidebar_bed import LOOK, Team, press, row, show_panel, wait_told
@@ -102,21 +102,21 @@ def test_every_situation_is_said(shown: Page, api: GpuApi, scene: Any, words: st
 
 
 def test_an_event_is_seen_at_once(shown: Page, api: GpuApi) -> None:
-    api.status = status([node("gpu-01", card(0))], [], [])
+    api.status = status([node("gpu-01", gpu(0))], [], [])
     execute(shown, LOOK)
     expect(row(shown, "GPUs", "Free")).to_be_visible()
-    api.status = status([node("gpu-01", card(0, "running", user="grace"))], [], [])
+    api.status = status([node("gpu-01", gpu(0, "running", user="grace"))], [], [])
     api.emit("changed/v1", what="cluster")
     expect(row(shown, "GPUs", "grace")).to_be_visible()  # the next look of its own is minutes away
 
 
 def test_what_changed_while_the_page_was_hidden_is_seen_on_return(shown: Page, api: GpuApi) -> None:
     hide = "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})"
-    api.status = status([node("gpu-01", card(0))], [], [])
+    api.status = status([node("gpu-01", gpu(0))], [], [])
     execute(shown, LOOK)
     expect(row(shown, "GPUs", "Free")).to_be_visible()
     shown.evaluate(f"() => {{ {hide}; document.dispatchEvent(new Event('visibilitychange')); }}")
-    api.status = status([node("gpu-01", card(0, "running", user="grace"))], [], [])
+    api.status = status([node("gpu-01", gpu(0, "running", user="grace"))], [], [])
     shown.evaluate("() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')); }")
     expect(row(shown, "GPUs", "grace")).to_be_visible()
 
@@ -140,7 +140,7 @@ def test_a_cull_warning_is_answered(shown: Page, api: GpuApi) -> None:
     assert ("leases/lease-7/release", {}) in api.posts
 
 
-def test_the_menu_arranges_the_cards_and_the_settings_keep_it(
+def test_the_menu_arranges_the_gpus_and_the_settings_keep_it(
     shown: Page, api: GpuApi, team: Team, until: Callable[[Callable[[], object], str], None]
 ) -> None:
     gpu_scenes.busy_day(api)
@@ -158,10 +158,10 @@ def test_the_menu_arranges_the_cards_and_the_settings_keep_it(
 
 def test_the_end_of_a_long_run_is_told(shown: Page, api: GpuApi) -> None:
     mine = run(0, "running", name="ResNet")
-    api.status, api.runs = status([node("gpu-01", card(0))], [], [active(mine)]), [mine]
+    api.status, api.runs = status([node("gpu-01", gpu(0))], [], [active(mine)]), [mine]
     execute(shown, LOOK)
     expect(row(shown, "My runs", "ResNet")).to_be_visible()
-    api.status, api.runs = status([node("gpu-01", card(0))], [], []), [{**mine, "state": "succeeded"}]
+    api.status, api.runs = status([node("gpu-01", gpu(0))], [], []), [{**mine, "state": "succeeded"}]
     execute(shown, LOOK)
     toast = shown.locator(".Toastify__toast", has_text="ResNet")
     expect(toast).to_contain_text("ResNet is done. It held its GPU for 2 min.")
@@ -246,7 +246,7 @@ def test_a_narrow_panel_cuts_nothing_off(shown: Page, api: GpuApi) -> None:
 
 
 def test_the_queue_says_who_i_am(shown: Page, api: GpuApi) -> None:
-    api.status = status([node("gpu-01", card(0))], [waiting(1, "lin"), waiting(2, "ada")], [])
+    api.status = status([node("gpu-01", gpu(0))], [waiting(1, "lin"), waiting(2, "ada")], [])
     execute(shown, LOOK)
     expect(row(shown, "Queue", "ada (you)")).to_be_visible()
     mine = row(shown, "Queue", "ada (you)")

@@ -184,25 +184,25 @@ def test_a_warm_lease_is_kept_for_longer_and_given_back(page: Page, team: Team) 
     write_notebook(team.lab.root / "warm.ipynb", _LOAD, "%%gpu_train --keep 5m\nanswer = 6 * 7")
     _open(page, "warm.ipynb")
     execute(page, "notebook:run-all-cells")
-    card = row(page, "GPUs", "warm.ipynb")
-    expect(card).to_contain_text(re.compile(r"warm (5:00|[34]:\d\d)"), timeout=_STARTED_MS)
+    gpu = row(page, "GPUs", "warm.ipynb")
+    expect(gpu).to_contain_text(re.compile(r"warm (5:00|[34]:\d\d)"), timeout=_STARTED_MS)
     expect(_free(page)).to_have_text("3free")
     expect(page.locator(".jp-GpuRelease-statusItem")).to_contain_text("1 held · 3 free")
-    press(card, "Extend")
-    expect(card.get_by_role("status")).to_contain_text("Kept until")
-    expect(card).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
-    press(card, "Release")
+    press(gpu, "Extend")
+    expect(gpu.get_by_role("status")).to_contain_text("Kept until")
+    expect(gpu).to_contain_text(re.compile(r"warm (10:00|9:\d\d)"))
+    press(gpu, "Release")
     expect(_free(page)).to_have_text("4free")
 
 
 def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: UntilTrue) -> None:
-    """The real idle policy warns of a kernel that idles on a (faked) card of this machine."""
-    write_notebook(team.lab.root / "idle.ipynb", f"{team.cards.open_device}\nimport os; os.getpid()")
+    """The real idle policy warns of a kernel that idles on a (faked) GPU of this machine."""
+    write_notebook(team.lab.root / "idle.ipynb", f"{team.gpus.open_device}\nimport os; os.getpid()")
     notebook = _open(page, "idle.ipynb")
     execute(page, "notebook:run-all-cells")
     pid = int(notebook.locator(".jp-OutputArea-executeResult pre").inner_text())
     until(lambda: "idle.ipynb" in _kernels(page, team), "the server knows the notebook's name")
-    team.cards.show(f"process 0 {pid} 1000 0", used=1000)
+    team.gpus.show(f"process 0 {pid} 1000 0", used=1000)
     toast = page.locator(".Toastify__toast", has_text="idle.ipynb holds a GPU for nothing")
     expect(toast).to_contain_text("It is taken in 10 min")
     kernel = row(page, "Kernels with GPU memory", "idle.ipynb")
@@ -213,7 +213,7 @@ def test_a_warning_before_a_cull_is_answered(page: Page, team: Team, until: Unti
     expect(kernel).to_contain_text("kept for 29 min")
     press(kernel, "Release GPU")
     expect(kernel.get_by_role("status")).to_contain_text("Nothing could be freed")
-    team.cards.show()
+    team.gpus.show()
 
 
 def _kernels(page: Page, team: Team) -> str:

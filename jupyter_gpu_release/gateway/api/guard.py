@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import time
@@ -50,8 +51,8 @@ def allowed_hosts(config: GatewayConfig) -> frozenset[str]:
 
 def _own_names() -> list[str]:
     """This machine's name and addresses: an attacker's page comes under a name of its own."""
-    cards = psutil.net_if_addrs().values()
-    return [socket.gethostname(), *(address.address.partition("%")[0] for card in cards for address in card)]
+    addresses = itertools.chain.from_iterable(psutil.net_if_addrs().values())
+    return [socket.gethostname(), *(address.address.partition("%")[0] for address in addresses)]
 
 
 class RequestGuard:

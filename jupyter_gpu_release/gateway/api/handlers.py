@@ -24,7 +24,7 @@ from ..db.rows import WarmLeaseRow
 from ..reconcile.persisting import give_up
 from ..service import GatewayService
 from .imports import import_run
-from .responses import CARDS_AGE_S, record_row, runs_document, status_document, warm_row
+from .responses import GPUS_AGE_S, record_row, runs_document, status_document, warm_row
 from .route import body_of, flag, number
 
 _PROBE_S = 20.0
@@ -113,8 +113,8 @@ async def note_reuse(service: GatewayService, caller: Caller, request: Request) 
 
 
 MOST_ROWS = 10_000
-#: how old a card's figures may be in an answer that tells of a change
-_SHOWN_CARDS_AGE_S = 2.5
+#: how old a GPU's figures may be in an answer that tells of a change
+_SHOWN_GPUS_AGE_S = 2.5
 
 
 # ------------------------------------------------------------------------------------------- handlers
@@ -200,11 +200,11 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
 
 async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:
     """GET /v1/status; ``Server-Timing`` tells which part of the time was waiting."""
-    began_s, age_s = time.monotonic(), CARDS_AGE_S
+    began_s, age_s = time.monotonic(), GPUS_AGE_S
     if "after" in request.query_params:
         wait_s = number(request, "wait_ms", 0) / 1000
         await service.board.after_for(caller, service.tokens, request.query_params["after"], wait_s)
-        age_s = _SHOWN_CARDS_AGE_S  # a change is told at once, also while a node's agent is slow
+        age_s = _SHOWN_GPUS_AGE_S  # a change is told at once, also while a node's agent is slow
     waited_ms = (time.monotonic() - began_s) * 1000
     document = shown_status(
         caller, await status_document(service, caller.user, age_s), await service.account.of(caller)

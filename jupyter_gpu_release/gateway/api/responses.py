@@ -38,20 +38,20 @@ from ..runs.events import progress_of
 from ..runs.record import RunRecord
 from ..service import GatewayService
 
-#: how old a card's figures may be for somebody who asks
-CARDS_AGE_S = 0.5
+#: how old a GPU's figures may be for somebody who asks
+GPUS_AGE_S = 0.5
 #: waiting runs that a status shows: the first of the queue, and then so many of who asks (0.4 KB each)
 _SHOWN_OF_QUEUE, _SHOWN_OWN = 200, 500
 
 
-async def status_document(service: GatewayService, user: str, cards_age_s: float = CARDS_AGE_S) -> StatusDocument:
-    """``status --json``: who holds what, who waits and why. Asks the node agents for cards that it knows for longer.
+async def status_document(service: GatewayService, user: str, gpus_age_s: float = GPUS_AGE_S) -> StatusDocument:
+    """``status --json``: who holds what, who waits and why. Asks the node agents for GPUs that it knows for longer.
 
     Of a long queue: its head, and the runs of ``user``.
     """
     serial = service.board.serial  # before anything is looked at: what changes meanwhile is told again
     nodes = service.nodes.alive()
-    cards = await asyncio.gather(*(_cards(service, node, cards_age_s) for node in nodes))
+    gpus = await asyncio.gather(*(_gpus(service, node, gpus_age_s) for node in nodes))
     now_s = time.time()
     total = sum(node.gpus for node in nodes)
     held = sum(slot.gpus for lease in service.leases.all() for slot in lease.slots)
@@ -64,7 +64,7 @@ async def status_document(service: GatewayService, user: str, cards_age_s: float
         simulated=service.config.simulated,
         gateway=GatewayFacts(service.url, __version__, hash_seed=service.config.hash_seed),
         gpus=GpuCounts(total, held, max(0, total - held - external), external, sum(row.gpus for row in warm)),
-        nodes=[_node_row(service, node, found) for node, found in zip(nodes, cards, strict=True)],
+        nodes=[_node_row(service, node, found) for node, found in zip(nodes, gpus, strict=True)],
         queue=[_queue_row(record.view) for record in shown],
         runs=[_active_row(record, now_s) for record in service.runs.live() if record.run not in left_out],
         serial=serial,
@@ -151,30 +151,30 @@ def held_s(view: RunView, now_s: float) -> float:
     return max(0.0, (view.gone_at or view.finished_at or now_s) - view.granted_at)
 
 
-async def _cards(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
-    known = await service.cards.of(node, most_age_s)
+async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
+    known = await service.gpus.of(node, most_age_s)
     return known or [GpuInfo(str(index), simulated=service.config.simulated) for index in range(node.gpus)]
 
 
-def _node_row(service: GatewayService, node: Node, cards: list[GpuInfo]) -> NodeRow:
-    rows = [_gpu_row(card, _holder(service, node, card), service) for card in cards]
+def _node_row(service: GatewayService, node: Node, gpus: list[GpuInfo]) -> NodeRow:
+    rows = [_gpu_row(gpu, _holder(service, node, gpu), service) for gpu in gpus]
     notes = node.info.notes if node.info is not None else ["its agent has not introduced itself yet"]
     trouble = [f"takes no runs: {node.problem}"] if node.problem else []
     return NodeRow(node.node, node.host, rows, up=node.info is not None and not node.is_lost, notes=[*trouble, *notes])
 
 
-def _holder(service: GatewayService, node: Node, card: GpuInfo) -> Lease | None:
-    return next((lease for lease in service.leases.all() if card.index in lease.ids_on(node.node)), None)
+def _holder(service: GatewayService, node: Node, gpu: GpuInfo) -> Lease | None:
+    return next((lease for lease in service.leases.all() if gpu.index in lease.ids_on(node.node)), None)
 
 
-def _gpu_row(card: GpuInfo, lease: Lease | None, service: GatewayService) -> GpuRow:
+def _gpu_row(gpu: GpuInfo, lease: Lease | None, service: GatewayService) -> GpuRow:
     record = service.runs.get(lease.run) if lease is not None else None
     kept = lease.kept if lease is not None else None
     state = "free" if lease is None else "warm" if lease.state is LeaseState.WARM else "running"
     user = kept.user if kept is not None else record.view.user if record is not None else None
     return GpuRow(
-        index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
-        utilization=card.utilization, state=state, user=user,
+        index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,
+        utilization=gpu.utilization, state=state, user=user,
         run=lease.run if lease is not None else None, lease=lease.run if lease is not None else None,
         warm_until=kept.until_s if kept is not None else None,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from ...protocol.states import RunState
 
 ADMIN, USER = "admin", "user"
 ROLES = (USER, ADMIN)
-#: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which cards
+#: what everybody sees of everybody's runs: who, how many GPUs, since when, in which state and queue, on which GPUs
 PUBLIC_RUN = frozenset({
     "run", "user", "state", "gpus", "ranks", "queue", "priority", "simulated", "submitted_at", "granted_at",
     "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",

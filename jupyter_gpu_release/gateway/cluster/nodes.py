@@ -78,15 +78,15 @@ def _problem(node: Node) -> str:
 def state_of(node: Node, leases: LeaseTable) -> NodeState:
     """A node as the scheduling policy sees it."""
     held = leases.held(node.node)
-    cards = node.info.gpus if node.info is not None else []
-    memories = [card.memory_bytes for card in cards if card.memory_bytes]
+    gpus = node.info.gpus if node.info is not None else []
+    memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
     return NodeState(
         node=node.node, host=node.host, gpus_total=node.gpus,
         gpus_free=max(0, node.gpus - held.gpus - leases.external.get(node.node, 0)),
         cpus_total=node.cpus, cpus_free=max(0, node.cpus - held.cpus),
         gpus_coming=leases.held(node.node, LeaseState.RELEASING).gpus,
         memory_bytes=(node.info.memory_bytes if node.info is not None else 0) or node.memory_bytes,
-        gpu_name=(cards[0].name if cards else "") or node.accelerator,
+        gpu_name=(gpus[0].name if gpus else "") or node.accelerator,
         gpu_memory_bytes=min(memories, default=0), labels=node.labels,
         schedulable=node.info is not None and node.reachable and not node.info.trouble,
         expected=not node.is_lost and not (node.info is not None and node.info.trouble), reason=_problem(node),
@@ -305,7 +305,7 @@ class NodeTable:
         return decode(await self.call(node, "events", run, after, timeout_s=30.0), list[Event])
 
     async def gpus(self, node: str) -> list[GpuInfo]:
-        """A node's cards with their use now."""
+        """A node's GPUs with their use now."""
         return decode(await self.call(node, "gpus", timeout_s=2.0), list[GpuInfo])
 
     async def missing_imports(self, names: list[str]) -> list[str]:

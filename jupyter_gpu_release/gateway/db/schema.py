@@ -152,7 +152,7 @@ token_facts = Table(
     Column("last_used_at", Float),
 )
 
-#: mean use of a run's cards (0 to 1), where it was measured
+#: mean use of a run's GPUs (0 to 1), where it was measured
 gpu_use = Table("gpu_use", metadata, Column("run", String, primary_key=True), Column("mean", Float, nullable=False))
 
 #: when kernels' sessions ended; ``sessions`` forgets them after an hour

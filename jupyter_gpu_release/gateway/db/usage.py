@@ -1,7 +1,7 @@
 """Rows and sums of GPU-seconds.
 
-*held*: from a lease's grant to its end, times its GPUs. *used*: that times the mean use of the cards where it was
-measured; else (simulated cards) the time since the first statement. *saved*: how long the kernel lived on after a
+*held*: from a lease's grant to its end, times its GPUs. *used*: that times the mean use of the GPUs where it was
+measured; else (simulated GPUs) the time since the first statement. *saved*: how long the kernel lived on after a
 run without its GPUs, up to its next run, times their number: what a kernel with GPUs of its own would have kept.
 *kept*: what it did keep of that, in warm leases.
 """
@@ -40,7 +40,7 @@ class LeaseUse:
 
 
 def put_use(connection: Connection, run: str, mean: float) -> None:
-    """Note how busy a run kept its cards."""
+    """Note how busy a run kept its GPUs."""
     connection.execute(_PUT_USE, {"run": run, "mean": mean})
 
 

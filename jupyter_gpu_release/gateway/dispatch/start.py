@@ -60,9 +60,9 @@ class LeaseRecorder:
 
     def _accelerators(self, lease: Lease) -> dict[str, Any]:
         found = self._nodes.find(lease.slots[0].node)
-        cards = found.info.gpus if found is not None and found.info is not None else []
+        gpus = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
-        return {"gpu_ids": ids, "gpu_name": cards[0].name if cards and ids else ""}
+        return {"gpu_ids": ids, "gpu_name": gpus[0].name if gpus and ids else ""}
 
 
 #: how often it is looked whether a run that waits for the store was cancelled

@@ -82,7 +82,7 @@ class GpuMagics(Magics):
     @line_magic  # type: ignore[untyped-decorator]
     @_in_our_words
     def gpu_status(self, line: str) -> None:
-        """Show the cluster: cards, who holds them, who waits and why."""
+        """Show the cluster: GPUs, who holds them, who waits and why."""
         from .cell import show_status
 
         show_status(self.notebook, line)

@@ -45,25 +45,25 @@ class Table:
 
 
 def status_tables(document: StatusDocument) -> list[Table]:
-    """``%gpu_status``: the cluster in one line, its cards, what runs, what waits."""
+    """``%gpu_status``: the cluster in one line, its GPUs, what runs, what waits."""
     gpus = document.gpus
     kind = "simulated GPUs" if document.simulated else "GPUs"
     external = f", {gpus.external} used by others" if gpus.external else ""
     warm = f" ({gpus.warm} of them kept warm)" if gpus.warm else ""
     head = Table(f"{document.gateway.url}: {gpus.total} {kind}, {gpus.held} held{warm}, {gpus.free} free{external}")
-    return [head, *(table for table in (_cards(document), _running(document), _waiting(document)) if table.rows)]
+    return [head, *(table for table in (_gpus(document), _running(document), _waiting(document)) if table.rows)]
 
 
-def _cards(document: StatusDocument) -> Table:
-    rows = [_card(node, card) for node in document.nodes for card in node.gpus]
-    return Table("Cards", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
+def _gpus(document: StatusDocument) -> Table:
+    rows = [_gpu(node, gpu) for node in document.nodes for gpu in node.gpus]
+    return Table("Gpus", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
 
 
-def _card(node: NodeRow, card: GpuRow) -> tuple[str, ...]:
-    memory = f"{format_bytes(card.used_bytes)} of {format_bytes(card.memory_bytes)}" if card.memory_bytes else ""
-    busy = "" if card.utilization is None else f"{card.utilization * 100:.0f} %"
-    state = gpu_state(card, time.time())
-    return (node.host, card.index, card.name, memory, busy, state, card.user or "", card.run or "")
+def _gpu(node: NodeRow, gpu: GpuRow) -> tuple[str, ...]:
+    memory = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+    busy = "" if gpu.utilization is None else f"{gpu.utilization * 100:.0f} %"
+    state = gpu_state(gpu, time.time())
+    return (node.host, gpu.index, gpu.name, memory, busy, state, gpu.user or "", gpu.run or "")
 
 
 def _running(document: StatusDocument) -> Table:

@@ -117,8 +117,8 @@ def name_gpus(view: RunView) -> str:
     if view.gpus == 0:
         return "no GPU"
     plural = "" if view.gpus == 1 else "s"
-    card = f" ({view.gpu_name})" if view.gpu_name and not view.simulated else ""
-    return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{card}"
+    gpu = f" ({view.gpu_name})" if view.gpu_name and not view.simulated else ""
+    return f"{view.gpus} {'simulated ' if view.simulated else ''}GPU{plural}{gpu}"
 
 
 def name_lease(view: RunView) -> str:

@@ -83,7 +83,7 @@ def end_with_it(node: str, servers: ForkServers, keeping: PendingResults) -> Non
 
 
 def simulated_gpus(count: int) -> list[GpuInfo]:
-    """``count`` cards that exist in Ray's bookkeeping only."""
+    """``count`` GPUs that exist in Ray's bookkeeping only."""
     return [GpuInfo(index=str(index), name="simulated GPU", simulated=True) for index in range(count)]
 
 
@@ -166,7 +166,7 @@ _AGENT_END_S = 60.0
 #: until a node that can start no cells tries again
 _AGAIN_S = 30.0
 #: a driver that has not answered after this is in trouble
-_CARDS_S = 1.5
+_READING_S = 1.5
 
 
 class NodeAgent:
@@ -183,8 +183,8 @@ class NodeAgent:
             process_control.NODE_MARKER, self._node, spare=process_control.persisters(), wait_s=_AGENT_END_S
         )
         self._keeping = PendingResults(self._config, self._node)
-        self._cards = GpuReader(Nvml())
-        self._meter = UseMeter(self._cards)
+        self._reader = GpuReader(Nvml())
+        self._meter = UseMeter(self._reader)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
         self._promised = AssignedCalls()
@@ -364,7 +364,7 @@ class NodeAgent:
 
     async def gpus(self) -> bytes:
         """list[GpuInfo] with memory and utilisation now."""
-        await self._read_cards()
+        await self._read_gpus()
         return encode(self._gpus())
 
     async def probe_store(self, path: str) -> str:
@@ -432,7 +432,7 @@ class NodeAgent:
         is_working = await self._can_start_cells()
         await self._store.look()
         self._spawn(self._store.run())
-        await self._read_cards()
+        await self._read_gpus()
         await self._reporter.introduce(encode(self._info()))
         while not is_working:
             await asyncio.sleep(_AGAIN_S)
@@ -446,28 +446,28 @@ class NodeAgent:
             return False
         return True
 
-    async def _read_cards(self) -> None:
+    async def _read_gpus(self) -> None:
         """Have a new reading; a driver that does not answer leaves the last one."""
-        if not self._config.simulated and self._cards.silent_s < _CARDS_S:
-            await asyncio.wait([asyncio.wrap_future(self._cards.ask())], timeout=_CARDS_S)
+        if not self._config.simulated and self._reader.silent_s < _READING_S:
+            await asyncio.wait([asyncio.wrap_future(self._reader.ask())], timeout=_READING_S)
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
             node=self._node, host=socket.gethostname(), incarnation=self._incarnation,
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
             memory_bytes=process_control.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
-            versions={"ray": ray.__version__, "driver": self._cards.driver}, notes=self._notes(),
+            versions={"ray": ray.__version__, "driver": self._reader.driver}, notes=self._notes(),
             has_lease_worker=self._lease_worker.is_there,
             trouble=self._store.trouble or self._servers.trouble,
         )  # fmt: skip
 
     def _notes(self) -> list[str]:
-        silent_s = self._cards.silent_s
-        driver = [f"the GPU driver has not answered for {silent_s:.0f} s"] if silent_s > _CARDS_S else []
+        silent_s = self._reader.silent_s
+        driver = [f"the GPU driver has not answered for {silent_s:.0f} s"] if silent_s > _READING_S else []
         return [*driver, *self._servers.notes]
 
     def _gpus(self) -> list[GpuInfo]:
-        return simulated_gpus(self._gpu_total) if self._config.simulated else self._cards.last
+        return simulated_gpus(self._gpu_total) if self._config.simulated else self._reader.last
 
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():

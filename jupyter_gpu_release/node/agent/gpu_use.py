@@ -42,7 +42,7 @@ class _Samples:
         self.before = {gpu.index: gpu.used_bytes for gpu in gpus}
 
     def add(self, gpus: list[GpuInfo]) -> None:
-        """Take one reading of all cards."""
+        """Take one reading of all GPUs."""
         if self.before is None or self.after is not None:
             return
         mine = self._mine(gpus)
@@ -72,8 +72,8 @@ class UseMeter:
     Nothing here waits for the driver, but for :meth:`until_clear` and :meth:`end`, which have limits.
     """
 
-    def __init__(self, cards: GpuReader) -> None:
-        self._cards = cards
+    def __init__(self, reader: GpuReader) -> None:
+        self._reader = reader
         self._runs: dict[str, _Samples] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -84,7 +84,7 @@ class UseMeter:
             return
         with self._lock:
             samples = self._runs[order.run] = _Samples(order)
-            self._cards.ask().add_done_callback(lambda read: samples.begin(read.result()))
+            self._reader.ask().add_done_callback(lambda read: samples.begin(read.result()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
                 self._thread.start()
@@ -105,7 +105,7 @@ class UseMeter:
             samples = self._runs.get(order.run)
         deadline = time.monotonic() + (CLEAR_S if limit_s is None else limit_s)
         while samples is not None:
-            samples.after = await self._answered(self._cards.ask(), [])
+            samples.after = await self._answered(self._reader.ask(), [])
             left = samples.left(samples.after)
             if left is None or left <= _CLEAR_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
                 return
@@ -113,7 +113,7 @@ class UseMeter:
 
     async def _is_of_others(self, order: StartOrder) -> bool:
         """Whether all that use its devices live: the processes of the run do not."""
-        users = await self._answered(self._cards.ask_users(order.gpu_ids or ()), set[int]())
+        users = await self._answered(self._reader.ask_users(order.gpu_ids or ()), set[int]())
         return bool(users) and not any(process_control.is_gone(pid) for pid in users)
 
     async def _answered(self, asked: Future[_Answer], otherwise: _Answer) -> _Answer:
@@ -131,7 +131,7 @@ class UseMeter:
             samples = self._runs.pop(order.run, None)
         if samples is None:
             return None
-        read = samples.after if samples.after is not None else await self._answered(self._cards.ask(), [])
+        read = samples.after if samples.after is not None else await self._answered(self._reader.ask(), [])
         now = [gpu for gpu in read if gpu.index in (order.gpu_ids or ()) and samples.before is not None]
         return GpuUse(
             peak_utilization=samples.peak,
@@ -148,7 +148,7 @@ class UseMeter:
                 if not self._runs:
                     self._thread = None
                     return
-            gpus = self._cards.ask().result()
+            gpus = self._reader.ask().result()
             with self._lock:
                 for samples in self._runs.values():
                     samples.add(gpus)

@@ -14,17 +14,17 @@ from ..monitoring.sampling import Sample
 
 
 def gpu_rows(sample: Sample) -> list[LocalGpu]:
-    """This machine's cards."""
-    return [_gpu_row(card, sample.by_card.get(card.index, [])) for card in sample.cards]
+    """This machine's GPUs."""
+    return [_gpu_row(gpu, sample.by_gpu.get(gpu.index, [])) for gpu in sample.gpus]
 
 
-def _gpu_row(card: Gpu, held: list[GpuHolding]) -> LocalGpu:
+def _gpu_row(gpu: Gpu, held: list[GpuHolding]) -> LocalGpu:
     strange = [h.process.used_bytes or 0 for h in held if h.owner is Owner.UNATTRIBUTED]
     return LocalGpu(
-        index=card.index, uuid=card.uuid, name=card.name, memory_bytes=card.memory_bytes, used_bytes=card.used_bytes,
-        utilization=card.utilization, temperature_c=card.temperature_c, power_w=card.power_w,
-        unattributed_bytes=sum(strange), problem=card.problem,
-        mig=[MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes) for part in card.slices],
+        index=gpu.index, uuid=gpu.uuid, name=gpu.name, memory_bytes=gpu.memory_bytes, used_bytes=gpu.used_bytes,
+        utilization=gpu.utilization, temperature_c=gpu.temperature_c, power_w=gpu.power_w,
+        unattributed_bytes=sum(strange), problem=gpu.problem,
+        mig=[MigInstance(part.index, part.uuid, part.memory_bytes, part.used_bytes) for part in gpu.slices],
     )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:
         path=watch.path,
         connections=monitor.watches.connections(watch.kernel),
         used_bytes=sum(entry.process.used_bytes or 0 for entry in held),
-        gpus=_by_card(held),
+        gpus=_by_gpu(held),
         busy=sign is not None,
         why=sign.words if sign is not None else "idle",
         idle_s=None if sign is not None or track is None else max(0.0, now_s - track.idle_since_s),
@@ -52,10 +52,10 @@ def kernel_row(monitor: Monitor, watch: Watch) -> KernelRow:
     )
 
 
-def _by_card(held: list[GpuHolding]) -> list[KernelGpu]:
+def _by_gpu(held: list[GpuHolding]) -> list[KernelGpu]:
     rows = []
-    for index in sorted({entry.card for entry in held}):
-        own = [entry for entry in held if entry.card == index]
+    for index in sorted({entry.gpu for entry in held}):
+        own = [entry for entry in held if entry.gpu == index]
         known = [entry.process.used_bytes for entry in own if entry.process.used_bytes is not None]
         used = sum(known) if len(known) == len(own) else None
         rows.append(KernelGpu(index, own[0].uuid, used, sorted({entry.process.pid for entry in own})))

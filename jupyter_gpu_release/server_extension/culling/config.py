@@ -40,7 +40,7 @@ class GpuCuller(LoggingConfigurable):
     cull_interval = Float(
         10.0, min=0.1, help="Seconds between two passes of the policy. A pass over 200 kernels takes milliseconds."
     ).tag(config=True)
-    sample_interval = Float(2.0, min=0.1, help="Seconds between two looks at cards and processes.").tag(config=True)
+    sample_interval = Float(2.0, min=0.1, help="Seconds between two looks at GPUs and processes.").tag(config=True)
     samples = Integer(
         3, min=1, help="How many samples in a row must say idle before anything is done. One that does not starts over."
     ).tag(config=True)
@@ -85,7 +85,7 @@ class GpuCuller(LoggingConfigurable):
     ).tag(config=True)  # fmt: skip
     unknown_utilization_is_busy = Bool(
         True,
-        help="What a card that does not tell its utilization (MIG) means: True: its kernels count as busy and are "
+        help="What a GPU that does not tell its utilization (MIG) means: True: its kernels count as busy and are "
         "never touched. False: messages, CPU and runs decide alone.",
     ).tag(config=True)
     protected = List(

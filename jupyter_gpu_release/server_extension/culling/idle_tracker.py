@@ -25,8 +25,8 @@ class Track:
     keep_until_s: float | None = None
     acted_at_s: float | None = None
     suspended: bool = False
-    #: how many cards the last action freed
-    freed_cards: int = 0
+    #: how many GPUs the last action freed
+    freed_gpus: int = 0
     _uses: deque[tuple[float, float]] = field(default_factory=deque)
     #: their sum, kept beside them: a window may hold thousands of samples
     _sum: float = 0.0

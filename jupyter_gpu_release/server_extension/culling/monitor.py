@@ -56,8 +56,8 @@ class Monitor(LoggingConfigurable):
         self._shown: object = None
         self._limits = culler.thresholds()
         self._heard: StatusDocument | None = None
-        #: kernel → cards that it held when they could last be read
-        self._cards_of: dict[str, set[int]] = {}
+        #: kernel → GPUs that it held when they could last be read
+        self._gpus_of: dict[str, set[int]] = {}
         self._complaint = ""
         #: set when the first look is over
         self.looked = asyncio.Event()
@@ -113,7 +113,7 @@ class Monitor(LoggingConfigurable):
     def _memories(self) -> tuple[dict[str, Any], ...]:
         """Everything that is kept by kernel."""
         return (
-            self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended, self._cards_of,
+            self.tracks, self.signals, self.decisions, self._last_cpu, self._uses, self._suspended, self._gpus_of,
         )  # fmt: skip
 
     def _look_at(self, kernel: str, watch: Watch, now_s: float, *, fresh: bool) -> None:
@@ -153,20 +153,20 @@ class Monitor(LoggingConfigurable):
         return signals + self._site.of(facts)
 
     def _trouble(self, kernel: str, *, fresh: bool) -> str:
-        """Reason why the figures of a kernel's cards are incomplete now. Nothing runs on a card that is lost, so that
+        """Reason why the figures of a kernel's GPUs are incomplete now. Nothing runs on a GPU that is lost, so that
         concerns those who held it; what cannot be read for another reason concerns everybody.
         """
-        held = self._cards_of.setdefault(kernel, set())
+        held = self._gpus_of.setdefault(kernel, set())
         if not fresh or (self.sample.problem and held):
             return self.samples.problem or "the driver does not answer"
         if self.sample.problem:
             return ""  # no driver, and it never held anything
-        for card in self.sample.cards:
-            if card.problem and (not card.lost or card.index in held):
-                return f"GPU {card.index}: {card.problem}"
-        now = {entry.card for entry in self.sample.held_by(kernel)}
-        lost = {card.index for card in self.sample.cards if card.problem}
-        self._cards_of[kernel] = now | (held & lost)
+        for gpu in self.sample.gpus:
+            if gpu.problem and (not gpu.lost or gpu.index in held):
+                return f"GPU {gpu.index}: {gpu.problem}"
+        now = {entry.gpu for entry in self.sample.held_by(kernel)}
+        lost = {gpu.index for gpu in self.sample.gpus if gpu.problem}
+        self._gpus_of[kernel] = now | (held & lost)
         return ""
 
     def _tell_jupyter(self, kernel: str, watch: Watch, signals: tuple[Signal, ...]) -> None:
@@ -195,21 +195,21 @@ class Monitor(LoggingConfigurable):
         span_s = max(0.0, sample.at_s - self.sample.at_s)
         holding, seconds = {"busy": 0, "idle": 0}, {"held": 0.0, "used": 0.0, "saved": 0.0}
         for kernel, track in self.tracks.items():
-            cards = len({held.card for held in sample.held_by(kernel)})
-            if cards:
-                track.freed_cards = 0
+            gpus = len({held.gpu for held in sample.held_by(kernel)})
+            if gpus:
+                track.freed_gpus = 0
                 holding["busy" if track.busy_since_s is not None else "idle"] += 1
-                seconds["held"] += span_s * cards
-                seconds["used"] += span_s * cards * (self._uses.get(kernel) or 0.0)
+                seconds["held"] += span_s * gpus
+                seconds["used"] += span_s * gpus * (self._uses.get(kernel) or 0.0)
             else:
-                seconds["saved"] += span_s * track.freed_cards
+                seconds["saved"] += span_s * track.freed_gpus
         for state, count in holding.items():
             metrics.HOLDERS.labels(state).set(count)
         for kind, total in seconds.items():
             metrics.SECONDS.labels(kind).inc(total)
 
     def _say_what_changed(self) -> None:
-        holds = {(h.subject, h.card, h.process.used_bytes) for h in self.sample.held}
+        holds = {(h.subject, h.gpu, h.process.used_bytes) for h in self.sample.held}
         shown = (holds, {kernel: (decision.action, decision.rule) for kernel, decision in self.decisions.items()})
         if shown != self._shown:
             self._shown = shown
@@ -250,7 +250,7 @@ class Monitor(LoggingConfigurable):
             track.acted_at_s = now_s
         facts = {
             "action": decision.action.word, "rule": decision.rule, "reason": decision.reason, "kind": track.kind,
-            "subject": subject, "path": path, "user": self._user, "gpus": sorted({entry.card for entry in held}),
+            "subject": subject, "path": path, "user": self._user, "gpus": sorted({entry.gpu for entry in held}),
             "held_bytes": held_bytes(held), "due_s": decision.due_s, "dry_run": decision.dry_run,
         }  # fmt: skip
         task = asyncio.create_task(self._carry_out(track, decision, watch, facts, [h.process.pid for h in held]))
@@ -269,7 +269,7 @@ class Monitor(LoggingConfigurable):
         if result.done and decision.action is Action.SUSPEND:
             track.suspended = True
             self._suspended[track.subject] = sorted(set(pids))
-        track.freed_cards = len(facts["gpus"]) if result.frees else 0
+        track.freed_gpus = len(facts["gpus"]) if result.frees else 0
         self._record.policy(time.time(), **facts, done=result.done, result=result.words)
 
     # ------------------------------------------------------------------------------------- what others ask

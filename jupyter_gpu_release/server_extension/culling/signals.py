@@ -20,7 +20,7 @@ class Thresholds:
 
     gpu: float = 0.03
     cpu_cores: float = 0.1
-    #: a card that does not tell its use (MIG): False leaves it to the other signals
+    #: a GPU that does not tell its use (MIG): False leaves it to the other signals
     unknown_use_is_busy: bool = True
 
 
@@ -35,16 +35,16 @@ def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> 
     return Signal("cell", *said)
 
 
-def gpu_signal(held: Sequence[GpuHolding], cards: Mapping[int, Gpu], limits: Thresholds) -> tuple[Signal, float | None]:
+def gpu_signal(held: Sequence[GpuHolding], gpus: Mapping[int, Gpu], limits: Thresholds) -> tuple[Signal, float | None]:
     """Whether the kernel's processes keep a GPU busy, and how much. Without a share of its own a process is taken
-    to be all that its card does: too much rather than too little. ``cards``: by index.
+    to be all that its GPU does: too much rather than too little. ``gpus``: by index.
     """
     most: float | None = 0.0
     for entry in held:
-        card = cards[entry.card]
-        use = entry.process.utilization if entry.process.utilization is not None else card.utilization
+        gpu = gpus[entry.gpu]
+        use = entry.process.utilization if entry.process.utilization is not None else gpu.utilization
         if use is not None and use > limits.gpu:
-            return Signal("gpu", True, f"GPU {card.index} is {use:.0%} busy"), use
+            return Signal("gpu", True, f"GPU {gpu.index} is {use:.0%} busy"), use
         most = None if use is None or most is None else max(most, use)
     if most is None:
         busy = None if limits.unknown_use_is_busy else False
@@ -104,7 +104,7 @@ def held_bytes(held: Sequence[GpuHolding]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """One lease (named by its run) at one moment. ``utilization``: mean over its cards; None: not told."""
+    """One lease (named by its run) at one moment. ``utilization``: mean over its GPUs; None: not told."""
 
     user: str
     queue: str
@@ -119,14 +119,14 @@ def leases_of(status: StatusDocument, users: Collection[str], clock_s: float = 0
     """Run → lease, of these users alone. ``clock_s``: the policy's clock minus unix time."""
     warm = {row.lease: row for row in status.warm}
     runs = {run.run: run for run in status.runs}
-    cards = [card for node in status.nodes for card in node.gpus if card.run and card.user in users]
+    gpus = [gpu for node in status.nodes for gpu in node.gpus if gpu.run and gpu.user in users]
     found: dict[str, LeaseSeen] = {}
-    for run in dict.fromkeys(card.run or "" for card in cards):
-        own = [card for card in cards if card.run == run]
-        known = [card.utilization for card in own if card.utilization is not None]
+    for run in dict.fromkeys(gpu.run or "" for gpu in gpus):
+        own = [gpu for gpu in gpus if gpu.run == run]
+        known = [gpu.utilization for gpu in own if gpu.utilization is not None]
         signal = Signal("run", False, "nothing runs on it")
         known_as = runs.get(run) or warm.get(run)
-        if any(card.state != "warm" for card in own):
+        if any(gpu.state != "warm" for gpu in own):
             state = runs[run].state if run in runs else "held"
             signal = Signal("run", True, f"its run is {state}")
         found[run] = LeaseSeen(

@@ -23,7 +23,7 @@ _SLACK_S = 1.0
 
 
 class Owner(Enum):
-    """Kinds of holders of memory on a card."""
+    """Kinds of holders of memory on a GPU."""
 
     KERNEL = "kernel"
     TERMINAL = "terminal"
@@ -41,9 +41,9 @@ class KernelProcess:
 
 
 class GpuHolding(msgspec.Struct, frozen=True):
-    """The memory that one process holds on one card, and its owner (``subject``: kernel id or terminal name)."""
+    """The memory that one process holds on one GPU, and its owner (``subject``: kernel id or terminal name)."""
 
-    card: int
+    gpu: int
     uuid: str
     process: GpuProcess
     owner: Owner
@@ -128,20 +128,18 @@ class FirstSeen:
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], float] = {}
 
-    def update(self, cards: Iterable[Gpu], now_s: float) -> Mapping[tuple[int, int], float]:
-        """(card, pid) → seconds after boot."""
-        present = {(card.index, process.pid) for card in cards for process in card.processes}
+    def update(self, gpus: Iterable[Gpu], now_s: float) -> Mapping[tuple[int, int], float]:
+        """(GPU, pid) → seconds after boot."""
+        present = {(gpu.index, process.pid) for gpu in gpus for process in gpu.processes}
         self._seen = {key: self._seen.get(key, now_s) for key in present}
         return self._seen
 
 
-def attribute(
-    cards: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, int], float]
-) -> tuple[GpuHolding, ...]:
+def attribute(gpus: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, int], float]) -> tuple[GpuHolding, ...]:
     """Whose is what, process by process."""
     held = []
-    for card in cards:
-        for process in card.processes:
-            owner, subject, why = owners.of(process.pid, seen[card.index, process.pid])
-            held.append(GpuHolding(card.index, card.uuid, process, owner, subject, why))
+    for gpu in gpus:
+        for process in gpu.processes:
+            owner, subject, why = owners.of(process.pid, seen[gpu.index, process.pid])
+            held.append(GpuHolding(gpu.index, gpu.uuid, process, owner, subject, why))
     return tuple(held)

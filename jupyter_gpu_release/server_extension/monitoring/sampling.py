@@ -1,4 +1,4 @@
-"""One look at cards and processes, made in a thread: NVML may take seconds when a card is in trouble."""
+"""One look at GPUs and processes, made in a thread: NVML may take seconds when a GPU is in trouble."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sample:
     """One look. ``cpu_s``: kernel → (start of its root process, CPU seconds of its tree so far)."""
 
     at_s: float
-    cards: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     problem: str = ""
     held: tuple[GpuHolding, ...] = ()
     cpu_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -45,17 +45,17 @@ class Sample:
         return self._by_kernel.get(kernel, [])
 
     @cached_property
-    def by_card(self) -> dict[int, list[GpuHolding]]:
-        """The memory that is held on each card."""
+    def by_gpu(self) -> dict[int, list[GpuHolding]]:
+        """The memory that is held on each GPU."""
         found: dict[int, list[GpuHolding]] = {}
         for held in self.held:
-            found.setdefault(held.card, []).append(held)
+            found.setdefault(held.gpu, []).append(held)
         return found
 
     @cached_property
     def by_index(self) -> dict[int, Gpu]:
-        """The cards by their index."""
-        return {card.index: card for card in self.cards}
+        """The GPUs by their index."""
+        return {gpu.index: gpu for gpu in self.gpus}
 
     @cached_property
     def _by_kernel(self) -> dict[str, list[GpuHolding]]:
@@ -92,13 +92,13 @@ class Sampler:
             self._table, self._asked = table, asked
             self._owners = self._owners_in(table, *asked)
         owners = self._owners
-        held = attribute(reading.cards, owners, self._seen.update(reading.cards, since_boot_s()))
+        held = attribute(reading.gpus, owners, self._seen.update(reading.gpus, since_boot_s()))
         cpu_s = {
             entry.kernel: (root.start_s, cpu_s_of(owners.trees[entry.kernel]))
             for entry in kernels
             if owners.trees[entry.kernel] and (root := table.get(entry.pid)) is not None
         }
-        return Sample(at_s, reading.cards, reading.problem, held, cpu_s)
+        return Sample(at_s, reading.gpus, reading.problem, held, cpu_s)
 
     def _owners_in(
         self, table: ProcessTable, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]

@@ -10,7 +10,7 @@ import { IMagicLine, IMagicOptions, writeMagic } from './magic';
 export interface IOffer {
   mostGpus: number;
   freeGpus: number;
-  cards: string[];
+  types: string[];
   queues: string[];
   hidden: readonly string[];
 }
@@ -18,13 +18,13 @@ export interface IOffer {
 /** The choices from what the server tells, or from the nodes that are seen. */
 export function offerOf(snapshot: ISnapshot): IOffer {
   const { choices, counts, hosts } = snapshot;
-  const names = hosts.flatMap(host => host.cards.map(card => card.name));
+  const names = hosts.flatMap(host => host.gpus.map(gpu => gpu.name));
   const seen = [...new Set(names.filter(Boolean))].sort();
   const known: IChoices = choices;
   return {
     mostGpus: known.max_gpus ?? counts.total,
     freeGpus: counts.free,
-    cards: known.gpu_types ?? seen,
+    types: known.gpu_types ?? seen,
     queues: known.queues ?? [],
     hidden: known.unavailable ?? []
   };
@@ -54,7 +54,7 @@ interface IFormProps {
   onChange: (options: IMagicOptions) => void;
 }
 
-/** GPUs, memory, card, queue … of one cell, and the line that this makes. */
+/** GPUs, memory, type, queue … of one cell, and the line that this makes. */
 export function MagicForm(props: IFormProps): React.ReactElement {
   const { offer, trans, line } = props;
   const [options, setOptions] = React.useState(line.options);
@@ -114,9 +114,9 @@ export function MagicForm(props: IFormProps): React.ReactElement {
           />
         </Field>
       )}
-      {offers('gpu-type') && offer.cards.length > 0 && (
-        <Field id="jp-gpu-gpu-type" label={trans.__('Card')}>
-          {select('gpu-type', trans.__('any'), offer.cards)}
+      {offers('gpu-type') && offer.types.length > 0 && (
+        <Field id="jp-gpu-gpu-type" label={trans.__('GPU type')}>
+          {select('gpu-type', trans.__('any'), offer.types)}
         </Field>
       )}
       {offers('queue') && offer.queues.length > 1 && (

@@ -4,17 +4,17 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout } from '@lumino/widgets';
 import * as React from 'react';
-import { Deeds, runTarget } from '../model/actions';
+import { ActionRunner, runTarget } from '../model/actions';
 import { IRunRow, isTerminal, waits } from '../model/types';
 import { RUN_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
 import { runActions } from '../model/permissions';
 import { Age, Button, Feedback, Icon } from '../view/widgets';
-import { runWord } from '../labels';
+import { runLabel } from '../labels';
 
 interface IHintParts {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
 }
 
@@ -35,7 +35,7 @@ class Hint extends ReactWidget {
   }
 
   protected render(): JSX.Element {
-    const { model, deeds, trans } = this._parts;
+    const { model, runner, trans } = this._parts;
     const run = this._run;
     const target = runTarget(run);
     const feedback = model.feedback.get(target.key);
@@ -51,7 +51,7 @@ class Hint extends ReactWidget {
       <>
         <Icon icon={RUN_ICONS[run.state]} kind={run.state} />
         <span>
-          {runWord(trans, run.state)}{' '}
+          {runLabel(trans, run.state)}{' '}
           <Age seconds={seconds} at={model.snapshot.at} />
           {' · '}
           {[gpus, place].filter(Boolean).join(' · ')}
@@ -62,7 +62,7 @@ class Hint extends ReactWidget {
           canCancel && (
             <Button
               label={trans.__('Cancel')}
-              onClick={() => void deeds.run('cancel', target)}
+              onClick={() => void runner.run('cancel', target)}
             />
           )
         )}

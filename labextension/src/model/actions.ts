@@ -5,7 +5,7 @@ import { IKernelRow } from './types';
 import { baseName, formatBytes, formatClock } from '../format';
 import type { GpuModel } from './model';
 import { Action, losesWork } from './permissions';
-import { ICard } from './gpu-cards';
+import { IGpu } from './gpus';
 
 export const KEEP_S = 1800;
 
@@ -25,8 +25,8 @@ export interface INavigator {
   attach(notebook: string, cell: string, run: string): Promise<void>;
 }
 
-export function cardTarget(card: ICard): ITarget {
-  const { key, run, lease, kernel, notebook, cell } = card;
+export function gpuTarget(gpu: IGpu): ITarget {
+  const { key, run, lease, kernel, notebook, cell } = gpu;
   return { key, run, lease, kernel, notebook, cell };
 }
 
@@ -45,7 +45,7 @@ export function kernelTarget(kernel: IKernelRow): ITarget {
 }
 
 /** Carries out what the user asks for. Asks back only where work is lost. */
-export class Deeds {
+export class ActionRunner {
   constructor(
     private _model: GpuModel,
     private _api: IApi,

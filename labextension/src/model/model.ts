@@ -217,9 +217,9 @@ export class GpuModel extends VDomModel {
     this.history.record(
       snapshot.at,
       snapshot.hosts.flatMap(host =>
-        host.cards.map((card): [string, number | null] => [
-          card.key,
-          card.utilization
+        host.gpus.map((gpu): [string, number | null] => [
+          gpu.key,
+          gpu.utilization
         ])
       )
     );
@@ -284,8 +284,8 @@ export class GpuModel extends VDomModel {
 /** What tells that my runs are others than before. A short one was never active, but its GPU may be kept. */
 function traces(cluster: IClusterStatus | null | undefined): string[] {
   const active = cluster?.runs.map(row => row.run + row.state) ?? [];
-  const cards = cluster?.nodes.flatMap(node => node.gpus) ?? [];
-  return [...active, ...cards.flatMap(card => card.run ?? [])];
+  const gpus = cluster?.nodes.flatMap(node => node.gpus) ?? [];
+  return [...active, ...gpus.flatMap(gpu => gpu.run ?? [])];
 }
 
 /** What to show when the server did not answer, or refused. What was known stays, unless we may not see it. */

@@ -1,5 +1,5 @@
 import { IActiveRow, IKernelRow, IRunRow, isTerminal, waits } from './types';
-import { ICard } from './gpu-cards';
+import { IGpu } from './gpus';
 import { ISnapshot } from './snapshot';
 
 export type Action =
@@ -22,19 +22,19 @@ function mayTouch(who: Who, user: string): boolean {
   );
 }
 
-/** What the panel offers on a card; nothing that would be refused. */
-export function cardActions(card: ICard, who: Who): Action[] {
-  if (card.kernel) {
-    const open: Action[] = card.notebook ? ['open'] : [];
-    return who.mayAct && card.state === 'idle-kernel'
+/** What the panel offers on a GPU; nothing that would be refused. */
+export function gpuActions(gpu: IGpu, who: Who): Action[] {
+  if (gpu.kernel) {
+    const open: Action[] = gpu.notebook ? ['open'] : [];
+    return who.mayAct && gpu.state === 'idle-kernel'
       ? ['release-kernel', ...open]
       : open;
   }
-  const open: Action[] = card.notebook && card.mine ? ['open'] : [];
-  if (!mayTouch(who, card.user)) {
+  const open: Action[] = gpu.notebook && gpu.mine ? ['open'] : [];
+  if (!mayTouch(who, gpu.user)) {
     return open;
   }
-  switch (card.state) {
+  switch (gpu.state) {
     case 'warm':
       return ['release', 'extend', ...open];
     case 'running':

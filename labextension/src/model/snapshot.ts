@@ -11,7 +11,7 @@ import {
   isTerminal,
   waits
 } from './types';
-import { hostOf, IHost, localHosts } from './gpu-cards';
+import { hostOf, IHost, localHosts } from './gpus';
 import { usageOf } from './usage';
 
 export interface ICounts {
@@ -160,21 +160,21 @@ function clusterName(status: IServerStatus): string {
 }
 
 function countsOf(status: IServerStatus, hosts: IHost[], me: string): ICounts {
-  const cards = hosts.flatMap(host => host.cards);
-  const mine = cards.filter(card => card.mine && card.state !== 'free').length;
+  const gpus = hosts.flatMap(host => host.gpus);
+  const mine = gpus.filter(gpu => gpu.mine && gpu.state !== 'free').length;
   const cluster = status.cluster;
   if (cluster) {
     const waiting = Math.max(cluster.queue_total ?? 0, cluster.queue.length);
     const ownRuns = cluster.runs.filter(
       row => row.user === me && row.held_s > 0
     );
-    const held = cards.length
+    const held = gpus.length
       ? mine
       : ownRuns.reduce((sum, row) => sum + row.gpus, 0);
     return { ...cluster.gpus, waiting, mine: held };
   }
-  const free = cards.filter(card => card.state === 'free').length;
-  const total = cards.length;
+  const free = gpus.filter(gpu => gpu.state === 'free').length;
+  const total = gpus.length;
   return { ...NO_COUNTS, total, free, held: total - free, mine };
 }
 

@@ -1,5 +1,5 @@
-import { CARD_STATES, CardState } from './types';
-import { ICard, IHost } from './gpu-cards';
+import { GPU_STATES, GpuState } from './types';
+import { IGpu, IHost } from './gpus';
 
 export type Grouping = 'node' | 'user' | 'state' | 'none';
 export type Sorting = 'index' | 'memory' | 'utilization' | 'age';
@@ -16,9 +16,9 @@ export interface IGroup {
   title: string;
   /** words after the title */
   note: string;
-  /** the name of a node's cards, where it has one kind */
-  cardName: string;
-  cards: ICard[];
+  /** the name of a node's GPUs, where it has one kind */
+  gpuName: string;
+  gpus: IGpu[];
 }
 
 /** Whether every word of the filter occurs in one of the texts (case does not matter). */
@@ -31,59 +31,59 @@ export function matches(filter: string, texts: readonly string[]): boolean {
   return words.every(word => all.includes(word));
 }
 
-/** The cards that pass, in groups, sorted. `named` translates states and the names of groups without one. */
+/** The GPUs that pass, in groups, sorted. `named` translates states and the names of groups without one. */
 export function arrange(
   hosts: readonly IHost[],
   { grouping, sorting, onlyMine }: IArrangement,
   filter: string,
-  named: (state: CardState | 'nobody' | 'this-machine') => string
+  named: (state: GpuState | 'nobody' | 'this-machine') => string
 ): IGroup[] {
-  const cards = hosts
-    .flatMap(host => host.cards)
-    .filter(card => !onlyMine || card.mine)
+  const gpus = hosts
+    .flatMap(host => host.gpus)
+    .filter(gpu => !onlyMine || gpu.mine)
     .filter(
-      card =>
+      gpu =>
         filter === '' ||
         matches(filter, [
-          card.host,
-          `gpu ${card.index}`,
-          card.name,
-          card.user,
-          card.notebook,
-          card.run,
-          named(card.state)
+          gpu.host,
+          `gpu ${gpu.index}`,
+          gpu.name,
+          gpu.user,
+          gpu.notebook,
+          gpu.run,
+          named(gpu.state)
         ])
     );
   const titled = new Map(hosts.map(host => [host.id, host]));
   const groups = new Map<string, IGroup>();
-  for (const card of cards) {
-    const key = groupKey(card, grouping);
+  for (const gpu of gpus) {
+    const key = groupKey(gpu, grouping);
     let group = groups.get(key);
     if (!group) {
-      const title = groupTitle(key, card, grouping, named);
+      const title = groupTitle(key, gpu, grouping, named);
       const notes = titled.get(key)?.notes ?? [];
       const note = grouping === 'node' ? notes.join(' · ') : '';
-      const cardName = grouping === 'node' ? card.name : '';
-      group = { key, title, note, cardName, cards: [] };
+      const gpuName = grouping === 'node' ? gpu.name : '';
+      group = { key, title, note, gpuName, gpus: [] };
       groups.set(key, group);
     }
-    group.cards.push(card);
-    group.cardName = group.cardName === card.name ? card.name : '';
+    group.gpus.push(gpu);
+    group.gpuName = group.gpuName === gpu.name ? gpu.name : '';
   }
   const compare = comparison(sorting);
   const sorted = [...groups.values()];
-  sorted.forEach(group => group.cards.sort(compare));
+  sorted.forEach(group => group.gpus.sort(compare));
   return sorted.sort(groupComparison(grouping));
 }
 
-function groupKey(card: ICard, grouping: Grouping): string {
+function groupKey(gpu: IGpu, grouping: Grouping): string {
   switch (grouping) {
     case 'node':
-      return card.key.slice(0, card.key.lastIndexOf('/'));
+      return gpu.key.slice(0, gpu.key.lastIndexOf('/'));
     case 'user':
-      return card.user;
+      return gpu.user;
     case 'state':
-      return card.state;
+      return gpu.state;
     case 'none':
       return '';
   }
@@ -91,17 +91,17 @@ function groupKey(card: ICard, grouping: Grouping): string {
 
 function groupTitle(
   key: string,
-  card: ICard,
+  gpu: IGpu,
   grouping: Grouping,
-  named: (state: CardState | 'nobody' | 'this-machine') => string
+  named: (state: GpuState | 'nobody' | 'this-machine') => string
 ): string {
   switch (grouping) {
     case 'node':
-      return card.host || named('this-machine');
+      return gpu.host || named('this-machine');
     case 'user':
       return key || named('nobody');
     case 'state':
-      return named(card.state);
+      return named(gpu.state);
     case 'none':
       return '';
   }
@@ -110,19 +110,19 @@ function groupTitle(
 function groupComparison(grouping: Grouping): (a: IGroup, b: IGroup) => number {
   switch (grouping) {
     case 'state':
-      return (a, b) => rankOf(a.cards[0]) - rankOf(b.cards[0]);
+      return (a, b) => rankOf(a.gpus[0]) - rankOf(b.gpus[0]);
     case 'user': // nobody last
       return (a, b) =>
         Number(a.key === '') - Number(b.key === '') ||
-        b.cards.length - a.cards.length ||
+        b.gpus.length - a.gpus.length ||
         byText(a.title, b.title);
     default:
       return (a, b) => byText(a.title, b.title);
   }
 }
 
-function rankOf(card: ICard): number {
-  return CARD_STATES.indexOf(card.state);
+function rankOf(gpu: IGpu): number {
+  return GPU_STATES.indexOf(gpu.state);
 }
 
 const collator = new Intl.Collator(undefined, { numeric: true });
@@ -131,18 +131,18 @@ function byText(a: string, b: string): number {
   return collator.compare(a, b);
 }
 
-function comparison(sorting: Sorting): (a: ICard, b: ICard) => number {
-  const byPlace = (a: ICard, b: ICard) =>
+function comparison(sorting: Sorting): (a: IGpu, b: IGpu) => number {
+  const byPlace = (a: IGpu, b: IGpu) =>
     byText(a.host, b.host) || byText(a.index, b.index);
-  const falling = (of: (card: ICard) => number) => (a: ICard, b: ICard) =>
+  const falling = (of: (gpu: IGpu) => number) => (a: IGpu, b: IGpu) =>
     of(b) - of(a) || byPlace(a, b);
   switch (sorting) {
     case 'memory':
-      return falling(card => card.usedBytes);
+      return falling(gpu => gpu.usedBytes);
     case 'utilization':
-      return falling(card => card.utilization ?? -1);
+      return falling(gpu => gpu.utilization ?? -1);
     case 'age':
-      return falling(card => card.heldS ?? -1);
+      return falling(gpu => gpu.heldS ?? -1);
     case 'index':
       return byPlace;
   }

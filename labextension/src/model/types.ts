@@ -5,8 +5,8 @@
  * server does not send: what they feed is then not shown.
  */
 
-/** What can be said of a card, in the order in which states are listed. */
-export const CARD_STATES = [
+/** What can be said of a GPU, in the order in which states are listed. */
+export const GPU_STATES = [
   'running',
   'warm',
   'idle-kernel',
@@ -15,7 +15,7 @@ export const CARD_STATES = [
   'free'
 ] as const;
 
-export type CardState = (typeof CARD_STATES)[number];
+export type GpuState = (typeof GPU_STATES)[number];
 
 export interface IGpuRow {
   index: string;
@@ -24,7 +24,7 @@ export interface IGpuRow {
   memory_bytes: number;
   used_bytes: number;
   utilization: number | null;
-  state: CardState;
+  state: GpuState;
   user?: string | null;
   run?: string | null;
   lease?: string | null;

@@ -1,4 +1,4 @@
-/** One look at a card: when (Unix seconds) and how busy it was (0 to 1). */
+/** One look at a GPU: when (Unix seconds) and how busy it was (0 to 1). */
 export interface ISample {
   at: number;
   value: number;
@@ -8,14 +8,14 @@ const NONE: readonly ISample[] = [];
 /** A sparkline of 40 pixels shows no more than this. */
 const LEAST_GAP_S = 5;
 
-/** Utilisation of each card over the last minutes, for the sparklines; kept in the browser. */
+/** Utilisation of each GPU over the last minutes, for the sparklines; kept in the browser. */
 export class UtilizationHistory {
   constructor(readonly spanS = 300) {}
 
-  /** Add one look at all cards; cards that are gone are forgotten. */
-  record(at: number, cards: Iterable<[string, number | null]>): void {
+  /** Add one look at all GPUs; GPUs that are gone are forgotten. */
+  record(at: number, gpus: Iterable<[string, number | null]>): void {
     const seen = new Set<string>();
-    for (const [key, value] of cards) {
+    for (const [key, value] of gpus) {
       seen.add(key);
       if (value !== null) {
         this._samples.set(key, this._extended(key, { at, value }));
@@ -28,7 +28,7 @@ export class UtilizationHistory {
     }
   }
 
-  /** The card's samples, oldest first. The array is a new one whenever it changed. */
+  /** The GPU's samples, oldest first. The array is a new one whenever it changed. */
   of(key: string): readonly ISample[] {
     return this._samples.get(key) ?? NONE;
   }

@@ -117,7 +117,7 @@ function doneText(trans: TranslationBundle, event: ICullEvent): string {
 }
 
 function tellEnd(gpus: IGpus, run: IRunRow): void {
-  const { trans, deeds, preferences } = gpus;
+  const { trans, runner, preferences } = gpus;
   const after = preferences().notifyAfterS;
   if (after < 0 || run.held_s < after || run.state === 'cancelled') {
     return;
@@ -131,13 +131,13 @@ function tellEnd(gpus: IGpus, run: IRunRow): void {
   const show: Notification.IAction = {
     label: trans.__('Show cell'),
     callback: () =>
-      void deeds.run('open', {
+      void runner.run('open', {
         key: run.run,
         notebook: run.notebook,
         cell: run.cell
       })
   };
-  const actions = run.notebook && deeds.canOpen ? [show] : [];
+  const actions = run.notebook && runner.canOpen ? [show] : [];
   Notification.emit(message, isGood ? 'success' : 'error', {
     autoClose: false,
     actions

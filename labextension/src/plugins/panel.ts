@@ -12,7 +12,7 @@ import { MenuSvg } from '@jupyterlab/ui-components';
 import { Signal } from '@lumino/signaling';
 import { Api } from '../model/api';
 import { addCommands } from '../commands';
-import { Deeds } from '../model/actions';
+import { ActionRunner } from '../model/actions';
 import { EventFeed } from '../model/events';
 import { GpuModel } from '../model/model';
 import { Navigator } from '../cells/navigator';
@@ -67,14 +67,14 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
       documents && tracker
         ? new Navigator(documents, tracker, id => shell.activateById(id))
         : null;
-    const deeds = new Deeds(model, api, trans, navigator);
+    const runner = new ActionRunner(model, api, trans, navigator);
     const feed = new EventFeed(model, serviceManager.events.stream);
     let preferences = DEFAULTS;
     const preferencesChanged = new Signal<object, void>(model);
     const menu = arrangeMenu(app);
     const panel = new GpuPanel({
       model,
-      deeds,
+      runner,
       trans,
       onArrange: button => {
         const box = button.getBoundingClientRect();
@@ -86,7 +86,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     const gpus: IGpus = {
       model,
       api,
-      deeds,
+      runner,
       navigator,
       trans,
       culls: feed.culls,

@@ -9,23 +9,23 @@ import { IRunRow, isTerminal } from '../model/types';
 import { baseName } from '../format';
 import { RUN_ICONS } from '../icons';
 import { IGpus } from '../tokens';
-import { runWord } from '../labels';
+import { runLabel } from '../labels';
 
 function liveRuns(gpus: IGpus): IRunRow[] {
   return gpus.model.snapshot.runs.filter(run => !isTerminal(run.state));
 }
 
 function itemOf(gpus: IGpus, run: IRunRow): IRunningSessions.IRunningItem {
-  const { trans, deeds } = gpus;
+  const { trans, runner } = gpus;
   const title = run.name || baseName(run.notebook) || run.run;
   const count = trans._n('%1 GPU', '%1 GPUs', run.gpus);
   return {
-    open: () => void deeds.run('open', runTarget(run)),
-    shutdown: () => void deeds.run('cancel', runTarget(run)),
+    open: () => void runner.run('open', runTarget(run)),
+    shutdown: () => void runner.run('cancel', runTarget(run)),
     icon: () => RUN_ICONS[run.state],
     label: () => title,
     labelTitle: () => run.notebook,
-    detail: () => `${runWord(trans, run.state)} · ${count}`
+    detail: () => `${runLabel(trans, run.state)} · ${count}`
   };
 }
 

@@ -1,9 +1,9 @@
 import * as React from 'react';
-import type { Deeds, ITarget } from '../model/actions';
+import type { ActionRunner, ITarget } from '../model/actions';
 import type { IFeedback } from '../model/model';
 import { Action } from '../model/permissions';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { actionWord } from '../labels';
+import { actionLabel } from '../labels';
 import { attachIcon, extendIcon, releaseIcon } from '../icons';
 import { launchIcon, LabIcon, stopIcon } from '@jupyterlab/ui-components';
 import * as heights from './row-heights';
@@ -36,7 +36,7 @@ export function feedbackHeight(feedback: IFeedback | undefined): number {
 interface IOfferProps {
   trans: TranslationBundle;
   actions: readonly Action[];
-  deeds: Deeds;
+  runner: ActionRunner;
   target: ITarget;
   /** one thing is done at a time */
   isBusy: boolean;
@@ -52,10 +52,10 @@ export function IconActions(
         <Button
           key={action}
           icon={ICONS[action]}
-          label={actionWord(props.trans, action)}
+          label={actionLabel(props.trans, action)}
           tabIndex={props.isActive ? 0 : -1}
           isDisabled={props.isBusy}
-          onClick={() => void props.deeds.run(action, props.target)}
+          onClick={() => void props.runner.run(action, props.target)}
         />
       ))}
     </span>
@@ -79,11 +79,11 @@ export function Facts(
           {props.actions.map(action => (
             <Button
               key={action}
-              label={actionWord(props.trans, action)}
+              label={actionLabel(props.trans, action)}
               kind={action === 'cancel' ? 'warn' : undefined}
               tabIndex={props.isActive ? 0 : -1}
               isDisabled={props.isBusy}
-              onClick={() => void props.deeds.run(action, props.target)}
+              onClick={() => void props.runner.run(action, props.target)}
             />
           ))}
         </div>

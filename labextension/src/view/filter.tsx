@@ -17,7 +17,7 @@ export function Filter(props: IFilterProps): React.ReactElement {
         type="search"
         placeholder={trans.__('Filter the lists')}
         title={trans.__(
-          'Words that must all occur: user, node, card, notebook, state'
+          'Words that must all occur: user, node, GPU, notebook, state'
         )}
         aria-label={trans.__('Filter the lists')}
         value={text}

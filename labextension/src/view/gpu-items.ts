@@ -6,11 +6,11 @@ import {
   formatPercent,
   formatShare
 } from '../format';
-import { ICard } from '../model/gpu-cards';
+import { IGpu } from '../model/gpus';
 import { IFeedback } from '../model/model';
-import { cardActions } from '../model/permissions';
+import { gpuActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
-import { cardWord } from '../labels';
+import { gpuLabel } from '../labels';
 import { Fact, factsHeight, feedbackHeight } from './details';
 import * as heights from './row-heights';
 import { ITreeItem } from './tree';
@@ -20,13 +20,13 @@ export interface IGroupItem extends ITreeItem {
   group: IGroup;
 }
 
-export interface ICardItem extends ITreeItem {
-  kind: 'card';
-  card: ICard;
+export interface IGpuItem extends ITreeItem {
+  kind: 'gpu';
+  gpu: IGpu;
   feedback: IFeedback | undefined;
 }
 
-export type GpuItem = IGroupItem | ICardItem;
+export type GpuItem = IGroupItem | IGpuItem;
 
 export function itemsOf(
   groups: IGroup[],
@@ -50,69 +50,69 @@ export function itemsOf(
       posInSet: place + 1,
       group
     };
-    const cards = isClosed
+    const gpus = isClosed
       ? []
-      : group.cards.map((card, index) => ({
-          ...cardItem(card, snapshot, feedback, opened, trans),
+      : group.gpus.map((gpu, index) => ({
+          ...gpuItem(gpu, snapshot, feedback, opened, trans),
           level: hasTitles ? (2 as const) : (1 as const),
-          setSize: group.cards.length,
+          setSize: group.gpus.length,
           posInSet: index + 1
         }));
-    return hasTitles ? [head, ...cards] : cards;
+    return hasTitles ? [head, ...gpus] : gpus;
   });
 }
 
-function cardItem(
-  card: ICard,
+function gpuItem(
+  gpu: IGpu,
   snapshot: ISnapshot,
   feedbacks: ReadonlyMap<string, IFeedback>,
   opened: ReadonlySet<string>,
   trans: TranslationBundle
-): ICardItem {
-  const isOpen = opened.has(card.key);
-  const feedback = feedbacks.get(card.key);
+): IGpuItem {
+  const isOpen = opened.has(gpu.key);
+  const feedback = feedbacks.get(gpu.key);
   const height =
-    cardHeight(card) +
+    gpuHeight(gpu) +
     feedbackHeight(feedback) +
-    (isOpen ? openedHeight(card, snapshot, trans) : 0);
+    (isOpen ? openedHeight(gpu, snapshot, trans) : 0);
   return {
-    kind: 'card',
-    key: card.key,
+    kind: 'gpu',
+    key: gpu.key,
     level: 1,
     height,
     expanded: isOpen,
     setSize: 0,
     posInSet: 0,
-    card,
+    gpu,
     feedback
   };
 }
 
 function openedHeight(
-  card: ICard,
+  gpu: IGpu,
   snapshot: ISnapshot,
   trans: TranslationBundle
 ): number {
-  const facts = factsOf(card, trans).length;
-  return factsHeight(facts, cardActions(card, snapshot).length);
+  const facts = factsOf(gpu, trans).length;
+  return factsHeight(facts, gpuActions(gpu, snapshot).length);
 }
 
-/** How high a card's row is before it is opened. */
-export function cardHeight(card: ICard): number {
-  return heights.CARD + (hasMeters(card) ? heights.METERS : 0);
+/** How high a GPU's row is before it is opened. */
+export function gpuHeight(gpu: IGpu): number {
+  return heights.GPU + (hasMeters(gpu) ? heights.METERS : 0);
 }
 
-export function hasMeters(card: ICard): boolean {
-  return card.memoryBytes > 0 || card.utilization !== null;
+export function hasMeters(gpu: IGpu): boolean {
+  return gpu.memoryBytes > 0 || gpu.utilization !== null;
 }
 
 export function summary(trans: TranslationBundle, group: IGroup): string {
-  const free = group.cards.filter(card => card.state === 'free').length;
-  return trans.__('%1 of %2 free', free, group.cards.length);
+  const free = group.gpus.filter(gpu => gpu.state === 'free').length;
+  return trans.__('%1 of %2 free', free, group.gpus.length);
 }
 
-export function holder(card: ICard): string {
-  return [card.user, card.notebook && baseName(card.notebook)]
+export function holder(gpu: IGpu): string {
+  return [gpu.user, gpu.notebook && baseName(gpu.notebook)]
     .filter(Boolean)
     .join(' · ');
 }
@@ -121,7 +121,7 @@ export function holder(card: ICard): string {
 export function spoken(item: GpuItem, trans: TranslationBundle): string {
   return item.kind === 'group'
     ? spokenGroup(item.group, trans)
-    : spokenCard(item.card, trans);
+    : spokenGpu(item.gpu, trans);
 }
 
 function spokenGroup(group: IGroup, trans: TranslationBundle): string {
@@ -129,45 +129,45 @@ function spokenGroup(group: IGroup, trans: TranslationBundle): string {
   return texts.filter(Boolean).join(', ');
 }
 
-function spokenCard(card: ICard, trans: TranslationBundle): string {
+function spokenGpu(gpu: IGpu, trans: TranslationBundle): string {
   const parts = [
-    trans.__('GPU %1', card.index),
-    cardWord(trans, card.state),
-    holder(card)
+    trans.__('GPU %1', gpu.index),
+    gpuLabel(trans, gpu.state),
+    holder(gpu)
   ];
-  if (card.heldS !== null && card.state !== 'free') {
-    parts.push(formatDuration(card.heldS));
+  if (gpu.heldS !== null && gpu.state !== 'free') {
+    parts.push(formatDuration(gpu.heldS));
   }
-  if (card.memoryBytes > 0) {
-    const share = formatShare(card.usedBytes, card.memoryBytes);
+  if (gpu.memoryBytes > 0) {
+    const share = formatShare(gpu.usedBytes, gpu.memoryBytes);
     parts.push(trans.__('memory %1', share));
   }
-  if (card.utilization !== null) {
-    parts.push(trans.__('busy %1', formatPercent(card.utilization)));
+  if (gpu.utilization !== null) {
+    parts.push(trans.__('busy %1', formatPercent(gpu.utilization)));
   }
   return parts.filter(Boolean).join(', ');
 }
 
-export function factsOf(card: ICard, trans: TranslationBundle): Fact[] {
-  const facts: Fact[] = [[trans.__('State'), cardWord(trans, card.state)]];
+export function factsOf(gpu: IGpu, trans: TranslationBundle): Fact[] {
+  const facts: Fact[] = [[trans.__('State'), gpuLabel(trans, gpu.state)]];
   const add = (name: string, value: string) => {
     if (value) {
       facts.push([name, value]);
     }
   };
-  add(trans.__('Card'), card.name);
-  add(trans.__('Holder'), card.user);
-  add(trans.__('Notebook'), card.notebook);
-  add(trans.__('Run'), card.run);
-  if (card.heldS !== null && card.state !== 'free') {
-    add(trans.__('Held for'), formatDuration(card.heldS));
+  add(trans.__('Type'), gpu.name);
+  add(trans.__('Holder'), gpu.user);
+  add(trans.__('Notebook'), gpu.notebook);
+  add(trans.__('Run'), gpu.run);
+  if (gpu.heldS !== null && gpu.state !== 'free') {
+    add(trans.__('Held for'), formatDuration(gpu.heldS));
   }
-  if (card.memoryBytes > 0) {
-    add(trans.__('Memory'), formatShare(card.usedBytes, card.memoryBytes));
+  if (gpu.memoryBytes > 0) {
+    add(trans.__('Memory'), formatShare(gpu.usedBytes, gpu.memoryBytes));
   }
-  if (card.temperature !== null) {
-    add(trans.__('Temperature'), `${Math.round(card.temperature)} °C`);
+  if (gpu.temperature !== null) {
+    add(trans.__('Temperature'), `${Math.round(gpu.temperature)} °C`);
   }
-  add(trans.__('UUID'), card.uuid);
+  add(trans.__('UUID'), gpu.uuid);
   return facts;
 }

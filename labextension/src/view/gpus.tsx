@@ -2,19 +2,19 @@ import { caretDownIcon, caretRightIcon } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { arrange, IArrangement } from '../model/sorting';
-import { cardTarget, Deeds } from '../model/actions';
+import { gpuTarget, ActionRunner } from '../model/actions';
 import { formatPercent, formatShare } from '../format';
-import { ICard } from '../model/gpu-cards';
-import { CARD_ICONS } from '../icons';
+import { IGpu } from '../model/gpus';
+import { GPU_ICONS } from '../icons';
 import { GpuModel } from '../model/model';
-import { cardActions } from '../model/permissions';
-import { cardHint, cardWord } from '../labels';
+import { gpuActions } from '../model/permissions';
+import { gpuHint, gpuLabel } from '../labels';
 import { Facts, IconActions, Outcome } from './details';
 import {
   factsOf,
   hasMeters,
   holder,
-  ICardItem,
+  IGpuItem,
   IGroupItem,
   itemsOf,
   spoken,
@@ -26,25 +26,25 @@ import { Tree } from './tree';
 
 interface IGpusProps {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
   arrangement: IArrangement;
   filter: string;
 }
 
-/** All cards, by node (or as the user arranges them). */
+/** All GPUs, by node (or as the user arranges them). */
 export function Gpus(props: IGpusProps): React.ReactElement {
   const { model, trans, arrangement, filter } = props;
   const { snapshot, feedback } = model;
   const [closed, toggleGroup] = useToggled();
-  const [opened, toggleCard] = useToggled();
+  const [opened, toggleGpu] = useToggled();
   const items = React.useMemo(() => {
-    const named = (word: ICard['state'] | 'nobody' | 'this-machine') =>
+    const named = (word: IGpu['state'] | 'nobody' | 'this-machine') =>
       word === 'nobody'
         ? trans.__('Nobody')
         : word === 'this-machine'
           ? trans.__('This machine')
-          : cardWord(trans, word);
+          : gpuLabel(trans, word);
     const groups = arrange(snapshot.hosts, arrangement, filter, named);
     return itemsOf(groups, snapshot, feedback, closed, opened, trans);
   }, [snapshot, feedback, arrangement, filter, closed, opened, trans]);
@@ -64,7 +64,7 @@ export function Gpus(props: IGpusProps): React.ReactElement {
       items={items}
       spoken={item => spoken(item, trans)}
       onToggle={item =>
-        item.kind === 'group' ? toggleGroup(item.key) : toggleCard(item.key)
+        item.kind === 'group' ? toggleGroup(item.key) : toggleGpu(item.key)
       }
       draw={(item, isActive) =>
         item.kind === 'group' ? (
@@ -74,12 +74,12 @@ export function Gpus(props: IGpusProps): React.ReactElement {
             onToggle={() => toggleGroup(item.key)}
           />
         ) : (
-          <CardRow
+          <GpuRow
             {...props}
             item={item}
             isActive={isActive}
             showsHost={arrangement.grouping !== 'node'}
-            onToggle={() => toggleCard(item.key)}
+            onToggle={() => toggleGpu(item.key)}
           />
         )
       }
@@ -105,116 +105,114 @@ function GroupRow(props: {
           {group.note}
         </span>
       )}
-      {group.cardName && (
-        <span className="jp-GpuRelease-cardName">{group.cardName}</span>
+      {group.gpuName && (
+        <span className="jp-GpuRelease-gpuName">{group.gpuName}</span>
       )}
       <span className="jp-GpuRelease-count">{summary(props.trans, group)}</span>
     </div>
   );
 }
 
-interface ICardRowProps extends IGpusProps {
-  item: ICardItem;
+interface IGpuRowProps extends IGpusProps {
+  item: IGpuItem;
   isActive: boolean;
   showsHost: boolean;
   onToggle: () => void;
 }
 
-function CardRow(props: ICardRowProps): React.ReactElement {
-  const { item, trans, deeds, isActive, model } = props;
-  const { card, feedback } = item;
-  const actions = cardActions(card, model.snapshot);
-  const word = cardWord(trans, card.state);
-  const who = holder(card);
-  const target = cardTarget(card);
+function GpuRow(props: IGpuRowProps): React.ReactElement {
+  const { item, trans, runner, isActive, model } = props;
+  const { gpu, feedback } = item;
+  const actions = gpuActions(gpu, model.snapshot);
+  const word = gpuLabel(trans, gpu.state);
+  const who = holder(gpu);
+  const target = gpuTarget(gpu);
   const isBusy = feedback?.kind === 'busy';
-  const offer = { trans, deeds, target, isBusy, isActive };
-  const place = props.showsHost && card.host ? `${card.host}:` : '';
+  const offer = { trans, runner, target, isBusy, isActive };
+  const place = props.showsHost && gpu.host ? `${gpu.host}:` : '';
   return (
     <div
-      className={`jp-GpuRelease-card jp-mod-${card.state}${card.mine ? ' jp-mod-mine' : ''}`}
+      className={`jp-GpuRelease-gpu jp-mod-${gpu.state}${gpu.mine ? ' jp-mod-mine' : ''}`}
     >
       <div className="jp-GpuRelease-head" onClick={props.onToggle}>
         <Icon
-          icon={CARD_ICONS[card.state]}
-          label={cardHint(trans, card.state)}
-          kind={card.state}
+          icon={GPU_ICONS[gpu.state]}
+          label={gpuHint(trans, gpu.state)}
+          kind={gpu.state}
         />
-        <span className="jp-GpuRelease-index" title={cardTitle(card, trans)}>
+        <span className="jp-GpuRelease-index" title={gpuTitle(gpu, trans)}>
           {place}
-          {card.index}
+          {gpu.index}
         </span>
         <span className="jp-GpuRelease-who" title={who || word}>
           {who || word}
         </span>
-        <When card={card} at={model.snapshot.at} trans={trans} />
+        <When gpu={gpu} at={model.snapshot.at} trans={trans} />
         <IconActions {...offer} actions={actions} />
       </div>
-      {hasMeters(card) && <Meters card={card} model={model} trans={trans} />}
+      {hasMeters(gpu) && <Meters gpu={gpu} model={model} trans={trans} />}
       <Outcome feedback={feedback} />
       {item.expanded && (
-        <Facts {...offer} actions={actions} facts={factsOf(card, trans)} />
+        <Facts {...offer} actions={actions} facts={factsOf(gpu, trans)} />
       )}
     </div>
   );
 }
 
-function cardTitle(card: ICard, trans: TranslationBundle): string {
-  return [trans.__('GPU %1', card.index), card.name]
-    .filter(Boolean)
-    .join(' · ');
+function gpuTitle(gpu: IGpu, trans: TranslationBundle): string {
+  return [trans.__('GPU %1', gpu.index), gpu.name].filter(Boolean).join(' · ');
 }
 
 /** Since when it is held, or until when it is kept warm. */
 function When(props: {
-  card: ICard;
+  gpu: IGpu;
   at: number;
   trans: TranslationBundle;
 }): React.ReactElement | null {
-  const { card, at, trans } = props;
-  if (card.state === 'warm') {
+  const { gpu, at, trans } = props;
+  if (gpu.state === 'warm') {
     return (
-      <span className="jp-GpuRelease-when" title={cardHint(trans, card.state)}>
+      <span className="jp-GpuRelease-when" title={gpuHint(trans, gpu.state)}>
         {trans.__('warm')}{' '}
-        {card.warmUntil !== null && <Countdown until={card.warmUntil} />}
+        {gpu.warmUntil !== null && <Countdown until={gpu.warmUntil} />}
       </span>
     );
   }
-  if (card.state === 'free' || card.heldS === null) {
+  if (gpu.state === 'free' || gpu.heldS === null) {
     return null;
   }
   return (
     <span className="jp-GpuRelease-when">
-      {card.state === 'idle-kernel' && `${trans.__('idle')} `}
-      <Age seconds={card.heldS} at={at} />
+      {gpu.state === 'idle-kernel' && `${trans.__('idle')} `}
+      <Age seconds={gpu.heldS} at={at} />
     </span>
   );
 }
 
 function Meters(props: {
-  card: ICard;
+  gpu: IGpu;
   model: GpuModel;
   trans: TranslationBundle;
 }): React.ReactElement {
-  const { card, model, trans } = props;
+  const { gpu, model, trans } = props;
   const { history } = model;
   return (
     <div className="jp-GpuRelease-meters">
-      {card.memoryBytes > 0 && (
+      {gpu.memoryBytes > 0 && (
         <>
-          <Bar share={card.usedBytes / card.memoryBytes} />
+          <Bar share={gpu.usedBytes / gpu.memoryBytes} />
           <span className="jp-GpuRelease-memory">
-            {formatShare(card.usedBytes, card.memoryBytes)}
+            {formatShare(gpu.usedBytes, gpu.memoryBytes)}
           </span>
         </>
       )}
       <Sparkline
-        samples={history.of(card.key)}
+        samples={history.of(gpu.key)}
         spanS={history.spanS}
         title={trans.__('Utilisation over the last 5 minutes')}
       />
       <span className="jp-GpuRelease-utilization">
-        {card.utilization === null ? '–' : formatPercent(card.utilization)}
+        {gpu.utilization === null ? '–' : formatPercent(gpu.utilization)}
       </span>
     </div>
   );

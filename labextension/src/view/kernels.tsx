@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { kernelIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import { Deeds, kernelTarget } from '../model/actions';
+import { ActionRunner, kernelTarget } from '../model/actions';
 import { IKernelRow } from '../model/types';
 import { baseName, formatBytes, formatDuration } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
@@ -19,13 +19,13 @@ interface IKernelItem extends ITreeItem {
 
 interface IKernelsProps {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
 }
 
 /** Kernels of this server that hold GPU memory themselves, outside of any lease. */
 export function Kernels(props: IKernelsProps): React.ReactElement {
-  const { model, trans, deeds } = props;
+  const { model, trans, runner } = props;
   const { snapshot, feedback } = model;
   const items = React.useMemo(
     () => kernelItems(snapshot, feedback),
@@ -52,7 +52,7 @@ export function Kernels(props: IKernelsProps): React.ReactElement {
             </span>
             <IconActions
               trans={trans}
-              deeds={deeds}
+              runner={runner}
               actions={kernelActions(item.kernel, snapshot)}
               target={kernelTarget(item.kernel)}
               isActive={isActive}

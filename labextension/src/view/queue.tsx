@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
-import { Deeds } from '../model/actions';
+import { ActionRunner } from '../model/actions';
 import { IQueueRow } from '../model/types';
 import { formatEstimate } from '../format';
 import { GpuModel, IFeedback } from '../model/model';
@@ -19,14 +19,14 @@ interface IQueueItem extends ITreeItem {
 
 interface IQueueProps {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
   filter: string;
 }
 
 /** Who waits, in which order, for what, and until when. */
 export function Queue(props: IQueueProps): React.ReactElement {
-  const { model, trans, filter, deeds } = props;
+  const { model, trans, filter, runner } = props;
   const { snapshot, feedback } = model;
   const items = React.useMemo(
     () => queueItems(snapshot, feedback, filter),
@@ -62,7 +62,7 @@ export function Queue(props: IQueueProps): React.ReactElement {
             </span>
             <IconActions
               trans={trans}
-              deeds={deeds}
+              runner={runner}
               actions={queueActions(item.row, snapshot)}
               target={{ key: item.key, run: item.row.run }}
               isActive={isActive}

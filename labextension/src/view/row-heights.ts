@@ -2,9 +2,9 @@
 
 /** a group's title */
 export const GROUP = 26;
-/** a card's first line */
-export const CARD = 26;
-/** the bar and the sparkline of a card */
+/** a GPU's first line */
+export const GPU = 26;
+/** the bar and the sparkline of a GPU */
 export const METERS = 20;
 /** a run, a place in the queue, a kernel: two lines */
 export const ROW = 42;

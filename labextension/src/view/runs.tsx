@@ -1,14 +1,14 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { matches } from '../model/sorting';
-import { Deeds, runTarget } from '../model/actions';
+import { ActionRunner, runTarget } from '../model/actions';
 import { IRunRow, isTerminal, waits } from '../model/types';
 import { baseName, errorText, formatBytes, formatDuration } from '../format';
 import { RUN_ICONS } from '../icons';
 import { GpuModel, IFeedback } from '../model/model';
 import { Action, runActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
-import { runWord } from '../labels';
+import { runLabel } from '../labels';
 import {
   Fact,
   Facts,
@@ -34,14 +34,14 @@ interface IRunItem extends ITreeItem {
 
 interface IRunsProps {
   model: GpuModel;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
   filter: string;
 }
 
 /** My runs: those that go on first, then what ended last. */
 export function Runs(props: IRunsProps): React.ReactElement {
-  const { model, trans, filter, deeds } = props;
+  const { model, trans, filter, runner } = props;
   const { snapshot, feedback } = model;
   const [opened, toggle] = useToggled();
   const items = React.useMemo(
@@ -68,7 +68,7 @@ export function Runs(props: IRunsProps): React.ReactElement {
           item={item}
           at={snapshot.at}
           isActive={isActive}
-          deeds={deeds}
+          runner={runner}
           trans={trans}
           onToggle={() => toggle(item.key)}
         />
@@ -92,7 +92,7 @@ function runItems(
       run.name,
       run.notebook,
       run.run,
-      runWord(trans, run.state),
+      runLabel(trans, run.state),
       run.gpu_name ?? ''
     ])
   );
@@ -120,7 +120,7 @@ function runItems(
 }
 
 function spoken(run: IRunRow, trans: TranslationBundle): string {
-  const words = [titleOf(run), runWord(trans, run.state), line(run, trans)];
+  const words = [titleOf(run), runLabel(trans, run.state), line(run, trans)];
   return words.join(', ');
 }
 
@@ -141,7 +141,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
   }
   const held = trans.__('held %1', formatDuration(run.held_s));
   if (run.state === 'cancelled') {
-    const word = runWord(trans, run.state);
+    const word = runLabel(trans, run.state);
     return [word, gpus, run.granted_at ? held : ''].filter(Boolean).join(' · ');
   }
   if (run.state !== 'succeeded') {
@@ -155,7 +155,7 @@ function line(run: IRunRow, trans: TranslationBundle): string {
 }
 
 function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
-  const facts: Fact[] = [[trans.__('State'), runWord(trans, run.state)]];
+  const facts: Fact[] = [[trans.__('State'), runLabel(trans, run.state)]];
   const add = (name: string, value: string) => {
     if (value) {
       facts.push([name, value]);
@@ -169,7 +169,7 @@ function factsOf(run: IRunRow, trans: TranslationBundle): Fact[] {
     const ms = `${run.release_ms.toFixed(0)} ms`;
     add(trans.__('Free after'), ms);
   }
-  add(trans.__('Card'), run.gpu_name ?? '');
+  add(trans.__('GPU type'), run.gpu_name ?? '');
   add(trans.__('On'), (run.hosts ?? []).join(', '));
   if (run.error) {
     add(trans.__('Error'), errorText(run.error));
@@ -197,24 +197,24 @@ interface IRunRowProps {
   item: IRunItem;
   at: number;
   isActive: boolean;
-  deeds: Deeds;
+  runner: ActionRunner;
   trans: TranslationBundle;
   onToggle: () => void;
 }
 
 function RunRow(props: IRunRowProps): React.ReactElement {
-  const { item, trans, deeds, isActive } = props;
+  const { item, trans, runner, isActive } = props;
   const { run, actions, feedback, facts, progress } = item;
   const isBusy = feedback?.kind === 'busy';
   const target = runTarget(run);
-  const offer = { trans, deeds, target, isBusy, isActive };
+  const offer = { trans, runner, target, isBusy, isActive };
   const second = progress || line(run, trans);
   return (
     <div className={`jp-GpuRelease-run jp-mod-${run.state}`}>
       <div className="jp-GpuRelease-head" onClick={props.onToggle}>
         <Icon
           icon={RUN_ICONS[run.state]}
-          label={runWord(trans, run.state)}
+          label={runLabel(trans, run.state)}
           kind={run.state}
         />
         <span className="jp-GpuRelease-title" title={run.notebook || run.run}>
@@ -247,14 +247,14 @@ function RunWhen(props: {
   if (waits(run.state)) {
     return (
       <>
-        {runWord(trans, run.state)} <Age seconds={run.queued_s} at={at} />
+        {runLabel(trans, run.state)} <Age seconds={run.queued_s} at={at} />
       </>
     );
   }
   if (!isTerminal(run.state)) {
     return (
       <>
-        {run.state === 'running' ? '' : `${runWord(trans, run.state)} `}
+        {run.state === 'running' ? '' : `${runLabel(trans, run.state)} `}
         <Age seconds={run.held_s} at={at} />
       </>
     );

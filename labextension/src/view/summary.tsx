@@ -1,8 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { CARD_STATES, CardState } from '../model/types';
+import { GPU_STATES, GpuState } from '../model/types';
 import { ISnapshot } from '../model/snapshot';
-import { cardWord } from '../labels';
+import { gpuLabel } from '../labels';
 
 interface ISummaryProps {
   snapshot: ISnapshot;
@@ -81,18 +81,18 @@ function Tile(props: {
   );
 }
 
-/** One strip for all cards: how many are in which state. */
+/** One strip for all GPUs: how many are in which state. */
 function Shares({ snapshot, trans }: ISummaryProps): React.ReactElement | null {
-  const cards = snapshot.hosts.flatMap(host => host.cards);
-  if (cards.length === 0) {
+  const gpus = snapshot.hosts.flatMap(host => host.gpus);
+  if (gpus.length === 0) {
     return null;
   }
-  const parts = CARD_STATES.map((state): [CardState, number] => [
+  const parts = GPU_STATES.map((state): [GpuState, number] => [
     state,
-    cards.filter(card => card.state === state).length
+    gpus.filter(gpu => gpu.state === state).length
   ]).filter(([, count]) => count > 0);
   const words = parts.map(
-    ([state, count]) => `${count} ${cardWord(trans, state)}`
+    ([state, count]) => `${count} ${gpuLabel(trans, state)}`
   );
   return (
     <div

@@ -162,9 +162,9 @@ def test_submit_list_show_cancel_over_rest(gateway: GatewayBed, http: httpx.Clie
         assert [row.run for row in client.status().runs] == [asked.run]
 
         def held() -> list[str | None]:
-            return [card.run for node in client.status().nodes for card in node.gpus if card.state == "running"]
+            return [gpu.run for node in client.status().nodes for gpu in node.gpus if gpu.state == "running"]
 
-        until(lambda: held() == [asked.run], "its card, which the gateway hears of after the node")
+        until(lambda: held() == [asked.run], "its GPU, which the gateway hears of after the node")
         until(lambda: client.events(asked.run).last == 3, "three events")
         page = client.events(asked.run, after=1)
         assert [(event.n, event.data["text"]) for event in page.events] == [(2, "line 2\n"), (3, "line 3\n")]
@@ -188,7 +188,7 @@ def test_the_status_document_is_what_interface_md_says(gateway: GatewayBed, http
     assert len(node["gpus"]) == 4
     fields = {"index", "uuid", "name", "memory_bytes", "used_bytes", "utilization", "state", "user", "run"}
     assert set(node["gpus"][0]) == fields | {"lease", "warm_until"}
-    assert {card["state"] for card in node["gpus"]} == {"free"}
+    assert {gpu["state"] for gpu in node["gpus"]} == {"free"}
 
 
 def test_the_status_of_a_long_queue_is_bounded_and_says_what_it_leaves_out(gateway: GatewayBed, open_session) -> None:

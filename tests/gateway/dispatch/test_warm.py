@@ -58,8 +58,8 @@ def test_the_next_cell_of_the_kernel_takes_what_it_kept(gateway: GatewayBed, ope
     assert (row.run, row.gpus, row.session, row.gpu_ids) == (first.run, 2, "kernel-1", first.gpu_ids)
     assert row.until == first.kept.until
     assert (seen.gpus.held, seen.gpus.warm, seen.gpus.free) == (2, 2, 2)
-    cards = [card for card in seen.nodes[0].gpus if card.state == "warm"]
-    assert [(card.index, card.lease, card.user, card.warm_until) for card in cards] == [
+    gpus = [gpu for gpu in seen.nodes[0].gpus if gpu.state == "warm"]
+    assert [(gpu.index, gpu.lease, gpu.user, gpu.warm_until) for gpu in gpus] == [
         (index, first.run, first.user, row.until) for index in first.gpu_ids
     ]
     assert gateway.bed.ask("groups") == [gateway.group_of(first.run)]

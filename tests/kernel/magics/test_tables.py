@@ -33,9 +33,9 @@ STATUS = {
 
 
 def test_status_tells_who_holds_and_who_waits():
-    head, cards, running, waiting = status_tables(msgspec.convert(STATUS, StatusDocument))
+    head, gpus, running, waiting = status_tables(msgspec.convert(STATUS, StatusDocument))
     assert repr(head) == "http://127.0.0.1:1: 4 simulated GPUs, 1 held, 3 free"
-    assert cards.rows == [("box", "0", "sim", "1.0 GiB of 8.0 GiB", "40 %", "running", "ann", "r1")]
+    assert gpus.rows == [("box", "0", "sim", "1.0 GiB of 8.0 GiB", "40 %", "running", "ann", "r1")]
     assert running.rows == [("r1", "ann", "running", "1", "3.0 s", "b.ipynb", "")]
     assert waiting.rows == [("1", "r2", "bob", "2", "1 of 2 free", "")]
 

@@ -26,7 +26,7 @@ def test_everything_of_a_good_run_in_one_line():
     )
 
 
-def test_real_gpus_with_card_and_memory():
+def test_real_gpus_with_type_and_memory():
     outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=1.0, mean_utilization=0.9, left_bytes=0))
     text = make_receipt(view(outcome, simulated=False, gpus=2, gpu_name="NVIDIA H100", ranks=2)).text
     assert "2 GPUs (NVIDIA H100), 2 ranks" in text

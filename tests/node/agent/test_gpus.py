@@ -47,14 +47,14 @@ def ask(fake_library: Path, tmp_path: Path) -> Ask:
 _TWO = "gpu A100 GPU-1 1000 100 40\ngpu A100 GPU-2 1000 0 0\nprocess 0 4711 90\n"
 
 
-def test_cards_and_processes_are_read(ask: Ask) -> None:
+def test_gpus_and_processes_are_read(ask: Ask) -> None:
     code = """
     gpus = nvml.gpus()
     answer = [[(g.index, g.name, g.uuid, g.memory_bytes, g.used_bytes, g.utilization) for g in gpus],
               nvml.memory_by_pid("0"), nvml.memory_by_pid("1"), nvml.driver_version()]
     """
-    cards = [["0", "A100", "GPU-1", 1000, 100, 0.4], ["1", "A100", "GPU-2", 1000, 0, 0.0]]
-    assert ask(_TWO, code) == [cards, {"4711": 90}, {}, "999.1"]
+    gpus = [["0", "A100", "GPU-1", 1000, 100, 0.4], ["1", "A100", "GPU-2", 1000, 0, 0.0]]
+    assert ask(_TWO, code) == [gpus, {"4711": 90}, {}, "999.1"]
 
 
 def test_a_lost_gpu_empties_the_answer_and_heals(ask: Ask) -> None:
@@ -77,11 +77,11 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     from jupyter_gpu_release.protocol.node import StartOrder
     from jupyter_gpu_release.host.gpu_reader import GpuReader
     from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-    cards = GpuReader(nvml)
-    meter = UseMeter(cards)
+    reader = GpuReader(nvml)
+    meter = UseMeter(reader)
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
     meter.begin(order)
-    cards.ask().result()
+    reader.ask().result()
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
     deadline = time.monotonic() + 20
     while not meter.seen("r") and time.monotonic() < deadline:
@@ -115,16 +115,16 @@ def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(as
     async def left_after(*holders, limit_s=3600.0, then=None):
         gpu_use.CLEAR_S = limit_s
         show(0)
-        cards = GpuReader(nvml)
-        meter = gpu_use.UseMeter(cards)
+        reader = GpuReader(nvml)
+        meter = gpu_use.UseMeter(reader)
         order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
         meter.begin(order)
-        await asyncio.wrap_future(cards.ask())
+        await asyncio.wrap_future(reader.ask())
         show(1 << 30, *holders)
         leaving = asyncio.create_task(meter.until_clear(order))
         if then is not None:
             for _ in range(20):
-                await asyncio.wrap_future(cards.ask())
+                await asyncio.wrap_future(reader.ask())
             assert not leaving.done()
             then()
         await leaving
@@ -151,9 +151,9 @@ def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
     from jupyter_gpu_release.protocol.node import StartOrder
     from jupyter_gpu_release.host.gpu_reader import GpuReader
     from jupyter_gpu_release.node.agent.gpu_use import UseMeter
-    cards = GpuReader(nvml)
-    meter = UseMeter(cards)
-    known = len(cards.ask().result())
+    reader = GpuReader(nvml)
+    meter = UseMeter(reader)
+    known = len(reader.ask().result())
     text = state.read_text()
     state.write_text("hang")
     orders = [StartOrder(run=f"r{n}", payload=b"", folder="/", gpu_ids=["1"]) for n in range(20)]
@@ -164,9 +164,9 @@ def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
         return [use.left_bytes for use in await asyncio.gather(*(meter.end(order) for order in orders))]
 
     left = asyncio.run(ends())
-    was_silent, still_known = cards.silent_s > 0.5, len(cards.last)
+    was_silent, still_known = reader.silent_s > 0.5, len(reader.last)
     state.write_text(text)
-    answer = [known, set(left) == {None}, was_silent, still_known, len(cards.ask().result(30)), cards.silent_s]
+    answer = [known, set(left) == {None}, was_silent, still_known, len(reader.ask().result(30)), reader.silent_s]
     """
     assert ask(_TWO, code) == [2, True, True, 2, 2, 0.0]
 

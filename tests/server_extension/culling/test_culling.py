@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from checkpoint_bed import stand_in_program
-from nvml_bed import FakeCards
+from nvml_bed import FakeGpus
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit, never_for
 
@@ -52,7 +52,7 @@ _POLICIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def bed_and_cards(start_shared: StartServer) -> tuple[ServerBed, FakeCards]:
+def bed_and_gpus(start_shared: StartServer) -> tuple[ServerBed, FakeGpus]:
     return start_shared(action="suspend", overrides=_overrides(_POLICIES), protected=["path:prod/*"])
 
 
@@ -61,11 +61,11 @@ def _overrides(policies: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def open_kernel(bed_and_cards: tuple[ServerBed, FakeCards]) -> Iterator[Open]:
+def open_kernel(bed_and_gpus: tuple[ServerBed, FakeGpus]) -> Iterator[Open]:
     kernels: list[ServerKernel] = []
 
     def opened(folder: str) -> ServerKernel:
-        kernels.append(ServerKernel(*bed_and_cards, path=f"{folder}/{len(kernels)}.ipynb"))
+        kernels.append(ServerKernel(*bed_and_gpus, path=f"{folder}/{len(kernels)}.ipynb"))
         return kernels[-1]
 
     yield opened
@@ -226,8 +226,8 @@ def test_jupyters_own_culling_spares_what_is_at_work_here(start_server: StartSer
     began_s = time.monotonic()
     until(lambda: time.monotonic() - began_s > 9 or not kernel.alive, "more than the limit of Jupyter's own culling")
     assert kernel.alive
-    assert kernel.cards is not None
-    kernel.cards.hold(pid, 1000, 0)
+    assert kernel.gpus is not None
+    kernel.gpus.hold(pid, 1000, 0)
     until(lambda: not kernel.alive, "Jupyter's own culling of what is idle")
     kernel.close()
 
@@ -251,9 +251,9 @@ def test_two_servers_on_one_gpu_mind_their_own_kernels(start_server: StartServer
     """Both see both processes; each acts on its own, the other's is unattributed."""
     first, second = (ServerKernel(*start_server(action="release")) for _ in range(2))
     pids = [kernel.holds() for kernel in (first, second)]
-    assert first.cards is not None
-    for cards in (first.cards, second.cards):
-        cards.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
+    assert first.gpus is not None
+    for gpus in (first.gpus, second.gpus):
+        gpus.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
     for kernel in (first, second):
         assert _wait(until, kernel, "release")["subject"] == kernel.id
         assert {entry["subject"] for entry in audit(kernel.bed)} == {kernel.id}

@@ -40,7 +40,7 @@ def _held(share: float | None, used: int | None = 10) -> list[GpuHolding]:
     return [GpuHolding(0, "GPU-0", GpuProcess(1, used, share), Owner.KERNEL, "k")]
 
 
-def test_a_gpu_is_as_busy_as_the_process_or_else_as_the_card() -> None:
+def test_a_gpu_is_as_busy_as_the_process_or_else_as_the_whole_gpu() -> None:
     quiet, loud, mute = Gpu(0, utilization=0.0), Gpu(0, utilization=0.9), Gpu(0)
     assert gpu_signal(_held(0.5), {0: quiet}, _LIMITS)[0].busy is True
     assert gpu_signal(_held(0.0), {0: loud}, _LIMITS)[0].busy is False  # somebody else's work
@@ -64,8 +64,8 @@ def test_cpu_between_two_samples() -> None:
     assert cpu((12.0, (1.0, 5.0)), (12.0, (1.0, 5.0))) is None  # the clock stood still
 
 
-def _status(*runs: ActiveRow, cards: tuple[GpuRow, ...] = ()) -> StatusDocument:
-    nodes = [NodeRow("n", "h", list(cards))]
+def _status(*runs: ActiveRow, gpus: tuple[GpuRow, ...] = ()) -> StatusDocument:
+    nodes = [NodeRow("n", "h", list(gpus))]
     return StatusDocument(1, True, GatewayFacts("u", "0"), GpuCounts(1, 1, 0, 0), nodes, [], list(runs))
 
 
@@ -108,17 +108,17 @@ def _row(state: str, user: str = "ann", use: float | None = 0.5) -> GpuRow:
 
 
 def test_leases_of_ones_own_users() -> None:
-    seen = leases_of(_status(_RUN, cards=(_row("running", use=0.2), _row("running", use=0.4))), {"ann"})
+    seen = leases_of(_status(_RUN, gpus=(_row("running", use=0.2), _row("running", use=0.4))), {"ann"})
     assert list(seen) == ["r1"]
     assert seen["r1"].signals[0].busy is True
     assert abs((seen["r1"].utilization or 0) - 0.3) < 1e-9
-    assert leases_of(_status(cards=(_row("warm"),)), {"ann"})["r1"].signals[0].busy is False
+    assert leases_of(_status(gpus=(_row("warm"),)), {"ann"})["r1"].signals[0].busy is False
     # part of it works: it works
-    assert leases_of(_status(cards=(_row("warm"), _row("running"))), {"ann"})["r1"].signals[0].busy is True
-    assert leases_of(_status(cards=(_row("warm"), _row("warm", use=None))), {"ann"})["r1"].utilization is None
-    assert leases_of(_status(cards=(_row("warm", user="bob"),)), {"ann"}) == {}
+    assert leases_of(_status(gpus=(_row("warm"), _row("running"))), {"ann"})["r1"].signals[0].busy is True
+    assert leases_of(_status(gpus=(_row("warm"), _row("warm", use=None))), {"ann"})["r1"].utilization is None
+    assert leases_of(_status(gpus=(_row("warm", user="bob"),)), {"ann"}) == {}
     kept = WarmRow("r1", "r1", "ann", 1, since=0.0, until=1000.0, queue="exam", notebook="a.ipynb")
-    warm = msgspec.structs.replace(_status(cards=(_row("warm"),)), warm=[kept])
+    warm = msgspec.structs.replace(_status(gpus=(_row("warm"),)), warm=[kept])
     found = leases_of(warm, {"ann"}, clock_s=-900.0)["r1"]
     assert (found.queue, found.path, found.ends_at_s) == ("exam", "a.ipynb", 100.0)
 

@@ -1,4 +1,4 @@
-"""What goes wrong around a real server: clocks, drivers, cards, tabs, kernels, settings.
+"""What goes wrong around a real server: clocks, drivers, GPUs, tabs, kernels, settings.
 
 Nothing busy is ever touched, and what is idle is acted on as soon as that can be said for certain.
 """
@@ -31,8 +31,8 @@ def open_kernel(start_server: StartServer) -> Iterator[Open]:
     kernels: list[ServerKernel] = []
 
     def opened(environment: dict[str, str] | None = None, **policy: Any) -> ServerKernel:
-        bed, cards = start_server(None, environment, **_SHUT | policy)
-        kernels.append(ServerKernel(bed, cards))
+        bed, gpus = start_server(None, environment, **_SHUT | policy)
+        kernels.append(ServerKernel(bed, gpus))
         return kernels[-1]
 
     yield opened
@@ -66,33 +66,33 @@ def test_a_clock_that_jumps_neither_hastens_nor_stops_the_policy(
 
 def test_a_driver_that_hangs_blocks_nobody_and_nothing_is_touched(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel()
-    assert kernel.cards is not None
+    assert kernel.gpus is not None
     pid = kernel.holds(share=90)  # at work until the driver hangs
     until(lambda: kernel.row()["used_bytes"] == 1000, "the memory")
-    kernel.cards.show(f"process 0 {pid} 1000 0", "hang", used=1000)
+    kernel.gpus.show(f"process 0 {pid} 1000 0", "hang", used=1000)
     never_for(14, kernel.bed, _TOUCHING)
     until(lambda: "has not answered" in str(kernel.bed.get("status")["problems"]), "the problem to be said")
     assert kernel.row()["busy"]
-    kernel.cards.show(f"process 0 {pid} 1000 0", used=1000)
+    kernel.gpus.show(f"process 0 {pid} 1000 0", used=1000)
     until(lambda: _ended(kernel), "the end of what is idle, once the driver answers")
-    kernel.cards.show("hang")
+    kernel.gpus.show("hang")
     until(lambda: kernel.bed.get("health")["sample_age_s"] > 2, "the look that hangs")
     kernel.bed.process.terminate()
     assert kernel.bed.process.wait(60) is not None  # a server ends all the same
 
 
-def test_a_lost_card_spares_its_holders_and_no_others(open_kernel: Open, until: Until) -> None:
-    """It is lost in the middle of a sample: the one card could be read, the other could not."""
+def test_a_lost_gpu_spares_its_holders_and_no_others(open_kernel: Open, until: Until) -> None:
+    """It is lost in the middle of a sample: the one GPU could be read, the other could not."""
     first = open_kernel()
-    second = ServerKernel(first.bed, first.cards, path="b.ipynb")
-    assert first.cards is not None
-    pids = [kernel.run(f"{first.cards.open_device}\nimport os; answer = os.getpid()") for kernel in (first, second)]
-    both = [f"process {card} {pid} 1000 0" for card, pid in enumerate(pids)]
+    second = ServerKernel(first.bed, first.gpus, path="b.ipynb")
+    assert first.gpus is not None
+    pids = [kernel.run(f"{first.gpus.open_device}\nimport os; answer = os.getpid()") for kernel in (first, second)]
+    both = [f"process {gpu} {pid} 1000 0" for gpu, pid in enumerate(pids)]
     # both are shown at work until both are known, so that neither is acted on too soon
-    first.cards.show(*(line.replace(" 1000 0", " 1000 90") for line in both), used=1000)
+    first.gpus.show(*(line.replace(" 1000 0", " 1000 90") for line in both), used=1000)
     until(lambda: first.row()["used_bytes"] == second.row()["used_bytes"] == 1000, "the memory of both")
-    first.cards.show(*both, "lost 1", used=1000)
-    until(lambda: _ended(first), "the end of the idle one on the good card")
+    first.gpus.show(*both, "lost 1", used=1000)
+    until(lambda: _ended(first), "the end of the idle one on the good GPU")
     never_for(4, first.bed, set())
     assert second.alive
     assert "GPU 1" in second.row()["why"]
@@ -101,11 +101,11 @@ def test_a_lost_card_spares_its_holders_and_no_others(open_kernel: Open, until: 
 
 def test_an_open_idle_tab_protects_only_where_the_operator_says_so(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel(overrides=[{"path": "tabs/*", "cull_connected": False}])
-    spared = ServerKernel(kernel.bed, kernel.cards, path="tabs/b.ipynb")
-    assert kernel.cards is not None
-    pids = [each.run(f"{kernel.cards.open_device}\nimport os; answer = os.getpid()") for each in (kernel, spared)]
+    spared = ServerKernel(kernel.bed, kernel.gpus, path="tabs/b.ipynb")
+    assert kernel.gpus is not None
+    pids = [each.run(f"{kernel.gpus.open_device}\nimport os; answer = os.getpid()") for each in (kernel, spared)]
     sockets = [_open_tab(each) for each in (kernel, spared)]
-    kernel.cards.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
+    kernel.gpus.show(*(f"process 0 {pid} 1000 0" for pid in pids), used=2000)
     until(lambda: _ended(kernel), "the end of what is idle behind an open tab")
     assert spared.row()["connections"] == 1
     until(lambda: "open in 1 tab" in spared.row()["reason"], "the reason why the other one is spared")
@@ -139,11 +139,11 @@ def test_a_server_that_stood_still_looks_again_before_it_acts(open_kernel: Open,
 
 def test_kernels_that_restart_or_die_are_let_be_and_harm_no_others(open_kernel: Open, until: Until) -> None:
     kernel = open_kernel(cull_idle_timeout=5)
-    other = ServerKernel(kernel.bed, kernel.cards, path="b.ipynb")
+    other = ServerKernel(kernel.bed, kernel.gpus, path="b.ipynb")
     pid = other.holds()
     victim = int(kernel.run("import os; answer = os.getpid()"))
-    assert kernel.cards is not None
-    kernel.cards.show(f"process 0 {victim} 1000 90", f"process 0 {pid} 1000 0", used=2000)
+    assert kernel.gpus is not None
+    kernel.gpus.show(f"process 0 {victim} 1000 90", f"process 0 {pid} 1000 0", used=2000)
     os.kill(victim, signal.SIGKILL)  # Jupyter restarts it by itself, under the same id
     until(lambda: kernel.row()["used_bytes"] == 0, "the old process to be forgotten")
     until(lambda: _ended(other), "the end of the idle one beside it")

@@ -1,4 +1,4 @@
-"""Which kernel holds what, and whether it is busy: real servers, real kernels, fake cards under the real pynvml."""
+"""Which kernel holds what, and whether it is busy: real servers, real kernels, fake GPUs under the real pynvml."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def shared(start_shared: StartServer) -> Iterator[ServerKernel]:
 @pytest.fixture
 def kernel(shared: ServerKernel, until: Until) -> ServerKernel:
     """The module's kernel, idle and holding nothing."""
-    assert shared.cards is not None
-    shared.cards.let_go()
+    assert shared.gpus is not None
+    shared.gpus.let_go()
     until(lambda: not shared.row()["busy"] and not shared.row()["used_bytes"], "idleness without a GPU")
     return shared
 
@@ -43,10 +43,10 @@ def test_a_kernels_memory_is_its_own(kernel: ServerKernel, until: Until) -> None
 
 
 def test_workers_are_the_kernels_also_in_a_session_of_their_own(kernel: ServerKernel, until: Until) -> None:
-    assert kernel.cards is not None
+    assert kernel.gpus is not None
     code = f"""
 import subprocess, sys, os
-program = {kernel.cards.open_device!r} + "; import time; time.sleep(1000)"
+program = {kernel.gpus.open_device!r} + "; import time; time.sleep(1000)"
 child = subprocess.Popen([sys.executable, "-c", program])
 own = "import os, sys\\nif os.fork() == 0:\\n    os.setsid(); print(os.getpid(), flush=True)\\n    exec(sys.argv[1])"
 left = subprocess.Popen([sys.executable, "-c", own, program], stdout=subprocess.PIPE, text=True)
@@ -54,7 +54,7 @@ away = int(left.stdout.readline()); left.wait()
 answer = [child.pid, away]
 """
     child, away = kernel.run(code)
-    kernel.cards.show(f"process 0 {child} 100", f"process 1 {away} 30", "process 1 999999 7")
+    kernel.gpus.show(f"process 0 {child} 100", f"process 1 {away} 30", "process 1 999999 7")
     until(lambda: kernel.row()["used_bytes"] == 130, "both workers' memory")
     assert [gpu["pids"] for gpu in kernel.row()["gpus"]] == [[child], [away]]
     assert kernel.bed.get("status")["gpus"][1]["unattributed_bytes"] == 7
@@ -62,32 +62,32 @@ answer = [child.pid, away]
 
 
 def test_what_a_terminal_runs_is_the_terminals(kernel: ServerKernel, tmp_path: Path, until: Until) -> None:
-    bed, cards, said = kernel.bed, kernel.cards, tmp_path / "pid"
-    assert cards is not None
+    bed, gpus, said = kernel.bed, kernel.gpus, tmp_path / "pid"
+    assert gpus is not None
     name = bed.http.post("/api/terminals").json()["name"]
     url = f"{bed.url.replace('http', 'ws')}/terminals/websocket/{name}"
     with connect(url, additional_headers={"Authorization": f"token {bed.token}"}, proxy=None) as socket:
-        script = f"sh -c 'exec 9<{cards.device}; echo $$ > {said}; read end'"
+        script = f"sh -c 'exec 9<{gpus.device}; echo $$ > {said}; read end'"
         socket.send(json.dumps(["stdin", f"{script}\n"]))
         until(lambda: said.exists() and said.read_text().strip(), "the terminal's script")
-        cards.show(f"process 1 {said.read_text().strip()} 300", used=300)
+        gpus.show(f"process 1 {said.read_text().strip()} 300", used=300)
         until(lambda: 'held_bytes{owner="terminal"} 300.0' in bed.http.get("/metrics").text, "the terminal's memory")
     assert bed.get("status")["gpus"][1]["unattributed_bytes"] == 0
     assert kernel.row()["used_bytes"] == 0
     assert bed.http.delete(f"/api/terminals/{name}").status_code == 204
 
 
-def test_a_card_that_is_lost_and_a_driver_that_goes_degrade_the_answer(kernel: ServerKernel, until: Until) -> None:
-    assert kernel.cards is not None
+def test_a_gpu_that_is_lost_and_a_driver_that_goes_degrade_the_answer(kernel: ServerKernel, until: Until) -> None:
+    assert kernel.gpus is not None
     pid = kernel.holds(5000)
     until(lambda: kernel.row()["used_bytes"] == 5000, "the kernel's memory")
-    kernel.cards.show(f"process 0 {pid} 5000", "lost 1")
-    until(lambda: kernel.bed.get("status")["gpus"][1]["problem"], "the lost card")
+    kernel.gpus.show(f"process 0 {pid} 5000", "lost 1")
+    until(lambda: kernel.bed.get("status")["gpus"][1]["problem"], "the lost GPU")
     assert "gpu 1" in [problem["what"] for problem in kernel.bed.get("status")["problems"]]
     assert kernel.bed.get("health")["ok"]
-    kernel.cards.show("error 9")
+    kernel.gpus.show("error 9")
     until(lambda: "nvml" in [p["what"] for p in kernel.bed.get("status")["problems"]], "the driver's loss")
-    kernel.cards.show(f"process 0 {pid} 400", used=400)
+    kernel.gpus.show(f"process 0 {pid} 400", used=400)
     until(lambda: kernel.row()["used_bytes"] == 400, "the driver's return")
 
 

@@ -40,8 +40,8 @@ def _held(
     evidence = Evidence(lambda pid: (environments or {}).get(pid, {}), lambda pid: pid in users, same_ids, 10)
     table = ProcessTable({process.pid: process for process in _PROCESSES})
     owners = OwnerIndex(table, kernels, {"1": 30}, evidence)
-    cards = [Gpu(0, "GPU-0", processes=tuple(GpuProcess(pid, 100) for pid in pids))]
-    return list(attribute(cards, owners, FirstSeen().update(cards, seen_s)))
+    gpus = [Gpu(0, "GPU-0", processes=tuple(GpuProcess(pid, 100) for pid in pids))]
+    return list(attribute(gpus, owners, FirstSeen().update(gpus, seen_s)))
 
 
 def _owner(pid: int, **facts: object) -> tuple[str, str]:
@@ -99,11 +99,11 @@ def test_in_another_namespace_an_id_alone_proves_nothing() -> None:
 
 def test_first_seen_forgets_what_is_gone() -> None:
     seen = FirstSeen()
-    cards = [Gpu(0, processes=(GpuProcess(5, 1),))]
-    assert seen.update(cards, 10.0)[0, 5] == 10.0
-    assert seen.update(cards, 20.0)[0, 5] == 10.0
+    gpus = [Gpu(0, processes=(GpuProcess(5, 1),))]
+    assert seen.update(gpus, 10.0)[0, 5] == 10.0
+    assert seen.update(gpus, 20.0)[0, 5] == 10.0
     assert seen.update([], 30.0) == {}
-    assert seen.update(cards, 40.0)[0, 5] == 40.0
+    assert seen.update(gpus, 40.0)[0, 5] == 40.0
 
 
 def test_every_process_is_somebodys_and_none_is_lost() -> None:

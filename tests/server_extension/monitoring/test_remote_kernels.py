@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from nvml_bed import FakeCards
+from nvml_bed import FakeGpus
 from server_bed import ServerBed
 from server_kernel_bed import ServerKernel, audit
 
@@ -66,9 +66,9 @@ def _installed(site: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bed_and_cards(
+def bed_and_gpus(
     start_shared: StartServer, stranger: int, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[ServerBed, FakeCards]:
+) -> tuple[ServerBed, FakeGpus]:
     """A server that ends kernels which are idle for a second."""
     site = str(_installed(tmp_path_factory.mktemp("site")))
     paths = {"PYTHONPATH": site, "JUPYTER_PATH": site, "STRANGER": str(stranger)}
@@ -77,12 +77,12 @@ def bed_and_cards(
 
 
 def test_what_provisioners_for_other_machines_say_of_processes_is_not_believed(
-    bed_and_cards: tuple[ServerBed, FakeCards], stranger: int, until: Until
+    bed_and_gpus: tuple[ServerBed, FakeGpus], stranger: int, until: Until
 ) -> None:
-    bed, cards = bed_and_cards
+    bed, gpus = bed_and_gpus
     remote = [bed.start_kernel(f"{name}.ipynb", name) for name in ("naming", "remote")]
-    cards.hold(stranger, 5000, 0)
-    local = ServerKernel(bed, cards)
+    gpus.hold(stranger, 5000, 0)
+    local = ServerKernel(bed, gpus)
     local.holds()
     until(lambda: not local.alive, "the end of the idle kernel of this machine")
     local.close()
@@ -95,12 +95,12 @@ def test_what_provisioners_for_other_machines_say_of_processes_is_not_believed(
 
 
 def test_kernels_of_a_gateway_are_shown_and_left_to_it(
-    bed_and_cards: tuple[ServerBed, FakeCards], tmp_path: Path, until: Until
+    bed_and_gpus: tuple[ServerBed, FakeGpus], tmp_path: Path, until: Until
 ) -> None:
     """``c.GatewayClient.url``: Jupyter's kernel manager there has neither processes nor sockets."""
-    over_there, cards = bed_and_cards
+    over_there, gpus = bed_and_gpus
     client = {"GatewayClient": {"url": over_there.url, "auth_token": over_there.token}}
-    bed = ServerBed(tmp_path, client | {"GpuCuller": FAST}, cards.environment)
+    bed = ServerBed(tmp_path, client | {"GpuCuller": FAST}, gpus.environment)
     kernel = bed.start_kernel()
     try:
         until(lambda: bed.kernel(kernel), "the kernel to be seen")

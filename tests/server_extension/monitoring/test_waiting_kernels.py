@@ -37,8 +37,8 @@ def open_kernel(cluster: Ready, start_server: StartServer, monkeypatch: pytest.M
     def opened(other: dict[str, Any] | None = None, **policy: Any) -> ServerKernel:
         home = {"JUPYTER_GPU_HOME": str(Path(cluster.connection.token_file).parent)}
         config = {"GpuRelease": {"poll_interval": 0.3}} | (other or {})
-        bed, cards = start_server(config, environment=home, **_LONG["GpuCuller"] | policy)
-        kernels.append(ServerKernel(bed, cards))
+        bed, gpus = start_server(config, environment=home, **_LONG["GpuCuller"] | policy)
+        kernels.append(ServerKernel(bed, gpus))
         kernels[-1].run("%load_ext jupyter_gpu_release\nanswer = None")
         return kernels[-1]
 
@@ -83,9 +83,9 @@ def test_runs_in_the_background_keep_their_kernels(open_kernel: Open, tmp_path: 
     kernel = open_kernel(JUPYTERS_OWN, action="shutdown", save_before_shutdown=False)
     file, text = _held_back(tmp_path)
     _submit(kernel, "--async", text, until)
-    detached = ServerKernel(kernel.bed, kernel.cards, path="detached.ipynb")
+    detached = ServerKernel(kernel.bed, kernel.gpus, path="detached.ipynb")
     _submit(detached, "--detach", text, until)
-    namesake = ServerKernel(kernel.bed, kernel.cards, path="other/a.ipynb")
+    namesake = ServerKernel(kernel.bed, kernel.gpus, path="other/a.ipynb")
     until(lambda: "its run" not in namesake.row()["why"], "the namesake's own state")
     before = _activity(kernel)
     kernel.bed.set(**_SHORT)

@@ -1,5 +1,5 @@
 import {
-  CardState,
+  GpuState,
   IActiveRow,
   IGpuRow,
   IKernelRow,
@@ -8,8 +8,8 @@ import {
   IRunRow
 } from './types';
 
-/** One card with everything the panel says about it. */
-export interface ICard {
+/** One GPU with everything the panel says about it. */
+export interface IGpu {
   key: string;
   host: string;
   index: string;
@@ -19,7 +19,7 @@ export interface ICard {
   usedBytes: number;
   utilization: number | null;
   temperature: number | null;
-  state: CardState;
+  state: GpuState;
   user: string;
   mine: boolean;
   run: string;
@@ -39,10 +39,10 @@ export interface IHost {
   host: string;
   up: boolean;
   notes: string[];
-  cards: ICard[];
+  gpus: IGpu[];
 }
 
-/** A node of the cluster; kernels of this server that hold its cards are found by UUID. */
+/** A node of the cluster; kernels of this server that hold its GPUs are found by UUID. */
 export function hostOf(
   node: INodeRow,
   byRun: Map<string, IActiveRow>,
@@ -50,20 +50,20 @@ export function hostOf(
   local: readonly IKernelRow[],
   me: string
 ): IHost {
-  const cards = node.gpus.map(gpu => {
+  const gpus = node.gpus.map(gpu => {
     const kernel =
       gpu.state === 'running' || gpu.state === 'warm'
         ? undefined
         : holderOf(gpu.uuid, local);
     return kernel
-      ? ofKernel(cardOf(node.id, node.host, gpu, me), kernel, gpu.state)
-      : ofRun(cardOf(node.id, node.host, gpu, me), byRun, own);
+      ? ofKernel(gpuOf(node.id, node.host, gpu, me), kernel, gpu.state)
+      : ofRun(gpuOf(node.id, node.host, gpu, me), byRun, own);
   });
   const { id, host, up = true, notes = [] } = node;
-  return { id, host, up, notes, cards };
+  return { id, host, up, notes, gpus };
 }
 
-function cardOf(node: string, host: string, gpu: IGpuRow, me: string): ICard {
+function gpuOf(node: string, host: string, gpu: IGpuRow, me: string): IGpu {
   const user = gpu.user ?? '';
   const run = gpu.run ?? '';
   return {
@@ -89,19 +89,19 @@ function cardOf(node: string, host: string, gpu: IGpuRow, me: string): ICard {
   };
 }
 
-/** Say which notebook and since when, from the run that holds the card. */
+/** Say which notebook and since when, from the run that holds the GPU. */
 function ofRun(
-  card: ICard,
+  gpu: IGpu,
   byRun: Map<string, IActiveRow>,
   own: Map<string, IRunRow>
-): ICard {
-  const live = card.run ? byRun.get(card.run) : undefined;
-  const known = card.run ? own.get(card.run) : undefined;
+): IGpu {
+  const live = gpu.run ? byRun.get(gpu.run) : undefined;
+  const known = gpu.run ? own.get(gpu.run) : undefined;
   return {
-    ...card,
-    notebook: card.notebook || live?.notebook || known?.notebook || '',
-    cell: card.cell || live?.cell || known?.cell || '',
-    heldS: card.heldS ?? live?.held_s ?? known?.held_s ?? null
+    ...gpu,
+    notebook: gpu.notebook || live?.notebook || known?.notebook || '',
+    cell: gpu.cell || live?.cell || known?.cell || '',
+    heldS: gpu.heldS ?? live?.held_s ?? known?.held_s ?? null
   };
 }
 
@@ -114,10 +114,10 @@ function holderOf(
     : local.find(kernel => kernel.gpus.some(gpu => gpu.uuid === uuid));
 }
 
-/** A card of this machine that a kernel of this server holds without a lease. */
-function ofKernel(card: ICard, kernel: IKernelRow, known: CardState): ICard {
+/** A GPU of this machine that a kernel of this server holds without a lease. */
+function ofKernel(gpu: IGpu, kernel: IKernelRow, known: GpuState): IGpu {
   return {
-    ...card,
+    ...gpu,
     state: kernel.busy
       ? 'running'
       : known === 'drained'
@@ -132,19 +132,19 @@ function ofKernel(card: ICard, kernel: IKernelRow, known: CardState): ICard {
 
 /** What this machine's driver says, for when no cluster answers. */
 export function localHosts(
-  gpus: ILocalGpu[],
+  found: ILocalGpu[],
   local: readonly IKernelRow[]
 ): IHost[] {
-  if (gpus.length === 0) {
+  if (found.length === 0) {
     return [];
   }
-  const cards = gpus.map(gpu => {
-    const state = gpu.unattributed_bytes > 0 ? 'unattributed' : 'free';
-    const row: IGpuRow = { ...gpu, index: String(gpu.index), state };
-    const card = cardOf('local', '', row, '');
-    const kernel = holderOf(gpu.uuid, local);
-    return kernel ? ofKernel(card, kernel, state) : card;
+  const gpus = found.map(each => {
+    const state = each.unattributed_bytes > 0 ? 'unattributed' : 'free';
+    const row: IGpuRow = { ...each, index: String(each.index), state };
+    const gpu = gpuOf('local', '', row, '');
+    const kernel = holderOf(each.uuid, local);
+    return kernel ? ofKernel(gpu, kernel, state) : gpu;
   });
-  const notes = gpus.flatMap(gpu => (gpu.problem ? [gpu.problem] : []));
-  return [{ id: 'local', host: '', up: true, notes, cards }];
+  const notes = found.flatMap(each => (each.problem ? [each.problem] : []));
+  return [{ id: 'local', host: '', up: true, notes, gpus }];
 }
