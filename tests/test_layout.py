@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import statistics
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,8 @@ _MOST_FILES = 14
 #: files that import each other in a row, within one folder; the gateway is on its way there
 _LONGEST_CHAIN = {"gateway": 14}
 _LONGEST_CHAIN_ELSEWHERE = 12
+#: lines of a function, without its docstring
+_MEDIAN_LINES, _MOST_LINES = 8, 60
 
 
 @cache
@@ -69,6 +72,22 @@ def test_no_chain_of_imports_is_long(folder: str) -> None:
 
     longest = max((depth(name) for name in inside), key=len)
     assert len(longest) <= _LONGEST_CHAIN.get(folder, _LONGEST_CHAIN_ELSEWHERE), " → ".join(longest)
+
+
+def test_functions_are_small() -> None:
+    sizes = {f"{path.relative_to(PACKAGE)}: {name}": n for path in _modules().values() for name, n in _functions(path)}
+    assert statistics.median(sizes.values()) <= _MEDIAN_LINES
+    assert {name: n for name, n in sizes.items() if n > _MOST_LINES} == {}
+
+
+def _functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Each function or method (by name and line) and its lines, without the docstring."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            is_described = ast.get_docstring(node) is not None
+            described = (first.end_lineno or 0) - first.lineno + 1 if is_described else 0
+            yield f"{node.name} (line {node.lineno})", (node.end_lineno or 0) - node.lineno + 1 - described
 
 
 def test_only_users_import_the_package_itself() -> None:

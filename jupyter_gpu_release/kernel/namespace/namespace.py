@@ -149,37 +149,15 @@ class Namespace:
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
         for name, why in loaded.facts.get("lost", {}).items():
             loaded.values[name] = Pending(name, Unreturned(why))
-        self.deleted_of_last = set(loaded.facts.get("deleted", ()))
-        self.values_of_last = dict(loaded.values)
-        self._failed = loaded.facts.get("failed")
-        self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
-        last: LastOutput | None = loaded.facts.get("last")
-        assigned: dict[str, LastOutput | None] = loaded.facts.get("assigned", {})
+        self._note_facts(loaded)
         for name in leave([*loaded.values, *loaded.modules]):
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
-        if prepared is not None:
-            loaded.values |= loaded.state
-        originals, memo = (
-            ({**prepared.unsent, **prepared.held, **prepared.originals}, prepared.memo)
-            if prepared is not None
-            else ({}, {})
-        )
-        arrival = NamespaceUpdate(self._shell.user_ns, loaded, originals, memo)
-        arrival.bind()
         namespace = self._shell.user_ns
-        if prepared is not None:
-            self._put_into_modules(loaded)
-        self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
-        self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
-        if in_turn and prepared is not None:
-            values = {
-                name: value_of(each, namespace, self._realm, sent.find) for name, each in assigned.items() if each
-            }
-            namespace.update(values)
-            if last is not None:
-                self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm, sent.find))
+        arrival = self._bind(loaded, prepared)
         if in_turn:
+            if prepared is not None:
+                self._bind_outputs(loaded, sent)
             self._rng_elsewhere = random_states.restore_rng(loaded.facts.get("rng", {}))
         self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
@@ -193,6 +171,39 @@ class Namespace:
         if lacking:
             self._notes.append(say_lacking(run, lacking))
         return _infos(outcome.results, [*loaded.values, *loaded.modules])
+
+    def _note_facts(self, loaded: codec.Loaded) -> None:
+        self.deleted_of_last = set(loaded.facts.get("deleted", ()))
+        self.values_of_last = dict(loaded.values)
+        self._failed = loaded.facts.get("failed")
+        self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
+
+    def _bind(self, loaded: codec.Loaded, prepared: CapturedInputs | None) -> NamespaceUpdate:
+        """Bind names, put in-place changes into what the notebook has; values of the last step are those that stand."""
+        namespace = self._shell.user_ns
+        if prepared is None:
+            arrival = NamespaceUpdate(namespace, loaded, {}, {})
+        else:
+            loaded.values |= loaded.state
+            originals = {**prepared.unsent, **prepared.held, **prepared.originals}
+            arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo)
+        arrival.bind()
+        if prepared is not None:
+            self._put_into_modules(loaded)
+        self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}
+        self.values_of_last |= {name: namespace[name] for name in loaded.modules if name in namespace}
+        return arrival
+
+    def _bind_outputs(self, loaded: codec.Loaded, sent: SentObjects) -> None:
+        """Bind ``_`` and its like, as the cell displayed or bound them."""
+        namespace = self._shell.user_ns
+        last: LastOutput | None = loaded.facts.get("last")
+        assigned: dict[str, LastOutput | None] = loaded.facts.get("assigned", {})
+        namespace.update(
+            {name: value_of(each, namespace, self._realm, sent.find) for name, each in assigned.items() if each}
+        )
+        if last is not None:
+            self._shell.displayhook.update_user_ns(value_of(last, namespace, self._realm, sent.find))
 
     def _put_into_modules(self, loaded: codec.Loaded) -> None:
         """Apply the cell's changes to the notebook's own modules."""
