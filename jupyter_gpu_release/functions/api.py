@@ -31,8 +31,7 @@ def launch(
 ) -> RunFuture[T]:
     """Send a function to the cluster and return at once, from a notebook or a plain script.
 
-    It returns once the run is committed; of many calls of one function only the first is waited for, and what the
-    gateway refuses after that is raised by ``result()``.
+    It returns once the run is committed.
 
     What it prints is recorded (``run.logs()``); its random numbers are its own; its arguments do not come back.
 

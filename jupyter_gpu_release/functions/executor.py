@@ -5,19 +5,15 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-import secrets
 import shutil
 import threading
 import time
-import types
 import warnings
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..analysis.cell_facts import CellFacts
 from ..client.discovery import is_alive
@@ -60,8 +56,6 @@ class RunEventHandler:
         #: the gateway has committed the run, or refused it
         self.settled = threading.Event()
         self.refusal: GpuReleaseError | None = None
-        #: called, where nobody waits for the answer, when the gateway refuses the run
-        self.on_refused: Callable[[], None] = lambda: None
 
     def __call__(self, item: FeedItem) -> None:
         """Take one item in."""
@@ -82,7 +76,6 @@ class RunEventHandler:
         """Before the run was committed it did not happen; after that the gateway does not know it any more."""
         if not self.settled.is_set():
             self.refusal = error
-            self.on_refused()
         elif isinstance(error, RunLostError) or error.code == "no_such_run":
             error = RunLostError(error.message, hint=error.hint)
         self._launched.give_up(error)
@@ -93,38 +86,6 @@ class RunEventHandler:
             self._show(events)
         except Exception:  # a closed stdout must not end the session
             log.exception("output of run %s could not be shown", self._launched.id)
-
-
-#: calls that the gateway has not answered yet; who launches more waits for the oldest
-_MOST = 64
-
-
-class SendWindow:
-    """The gateway's answers by kind of call. A refusal that comes later is left to the future."""
-
-    def __init__(self) -> None:
-        self._accepted: set[Hashable] = set()
-        self._unanswered: deque[threading.Event] = deque()
-        self._lock = threading.Lock()
-
-    def note(self, kind: Hashable) -> None:
-        """A call of this kind was accepted."""
-        self._accepted.add(kind)
-
-    def may_go(self, kind: Hashable, hearing: RunEventHandler, wait_s: float) -> bool:
-        """Whether a call that was just sent need not be waited for; returns when few enough are unanswered."""
-        if kind not in self._accepted:
-            return False
-        hearing.on_refused = lambda: self._refused(kind, hearing)
-        with self._lock:
-            self._unanswered.append(hearing.settled)
-            oldest = self._unanswered.popleft() if len(self._unanswered) > _MOST else None
-        return oldest is None or oldest.wait(wait_s)
-
-    def _refused(self, kind: Hashable, hearing: RunEventHandler) -> None:
-        """The next call of this kind is waited for again."""
-        self._accepted.discard(kind)
-        log.warning("a launched call was refused: %s", hearing.refusal)
 
 
 _LOOK_EVERY_S = 0.5
@@ -177,28 +138,6 @@ class LostContactWatch:
             self._watches = False
 
 
-class FunctionKeys:
-    """Words for functions, by identity: a function that is defined anew is another one."""
-
-    def __init__(self) -> None:
-        self._words: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def word(self, function: Any, options: RunOptions, *, stream: bool) -> str:
-        """The word of a call; empty where each call has a process of its own.
-
-        That is so for gangs, CPU stages (their cores belong to a process), ``fresh``, and what may outlast this
-        process or its GPU time (``detach``, ``keep``).
-        """
-        ask = options.ask
-        alone = ask.ranks > 1 or ask.ps or ask.evaluator or not ask.gpus or ask.cpus
-        if alone or options.fresh or options.detach or options.keep_s or not isinstance(function, types.FunctionType):
-            return ""
-        with self._lock:
-            word = self._words.setdefault(function, secrets.token_hex(6))
-        return f"{word}-{'shown' if stream else 'quiet'}"
-
-
 #: a gateway that has not answered a submission after this will not
 _ACCEPT_S = 60.0
 _WAYS = Ways("send='{name}' sends it", "export='{name}' sends it", "set it in the function")
@@ -220,8 +159,6 @@ class FunctionExecutor(ABC):
         self.collector = collector
         self._history = history
         self._contact = LostContactWatch()
-        self._series = FunctionKeys()
-        self._ahead = SendWindow()
         #: values are collected one at a time: the namespace's bookkeeping is not made for more
         self._collecting = threading.Lock()
 
@@ -248,7 +185,7 @@ class FunctionExecutor(ABC):
 
     # --------------------------------------------------------------------------------------------- launch
     def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> RunFuture[Any]:
-        """Send one call; returns once the run is committed, or a call like it was.
+        """Send one call; returns once the run is committed.
 
         Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
         """
@@ -256,20 +193,13 @@ class FunctionExecutor(ABC):
         exported(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
-        cell = Cell(
-            call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source,
-            series=self._series.word(call.function, options, stream=stream),
-        )  # fmt: skip
+        cell = Cell(call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source)
         find = partial(self._store, session)
         submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
         show = self.shower(live=stream)
-        kind = (session.session_id, cell.series, repr(options.ask))
-        alone = not cell.series or submission.paths is not None or not session.connected
         try:
             launched, hearing = self._sent(session, submission, options.name or call.name, show)
-            if alone or not self._ahead.may_go(kind, hearing, _ACCEPT_S):
-                self._await_answer(session, hearing)
-                self._ahead.note(kind)
+            self._await_answer(session, hearing)
         except BaseException:  # nobody would know of the run
             session.signal(submission.request.run, "kill")
             raise

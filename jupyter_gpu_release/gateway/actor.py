@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from .._version import __version__
 from ..errors import ClusterError, GpuReleaseError
 from ..protocol.config import Deployed, GatewayConfig
-from ..protocol.node import NodeInfo, RunAsks, RunStartedAhead, RunUnbegun, RunWaits
+from ..protocol.node import NodeInfo, RunAsks, RunUnbegun, RunWaits
 from ..protocol.wire import decode
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
@@ -102,8 +102,6 @@ class Gateway:
                 self._service.lifecycle.on_waits(record, message.waits_for)
             elif isinstance(message, RunAsks):
                 self._service.fetches.asked(record, message.rank)
-            elif isinstance(message, RunStartedAhead):
-                self._service.lifecycle.on_follows(message)
             elif isinstance(message, RunUnbegun):
                 self._service.lifecycle.spawn(self._service.lifecycle.on_unbegun(record, message.reason))
             else:

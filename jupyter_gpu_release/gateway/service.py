@@ -120,10 +120,8 @@ class GatewayService:
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
         queue = self.lifecycle.queue
-        # behind another call of its function it is not the next one: no need to decide about each of many
-        decide = queue.serve_soon if queue.has_more_of(record) else queue.serve
         queue.add(record)
-        decide()
+        queue.serve()
         for source in {used.run for used in request.used if is_run_id(used.run)}:
             self.keeping.note_reuse(source)
         return record

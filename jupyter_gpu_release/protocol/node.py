@@ -108,16 +108,6 @@ class StartOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 5.0
     fresh: bool = False
     gang: GangOrder = GangOrder()
-    #: the function that it calls: its process may stay for another call, if this one leaves it as it was …
-    series: str = ""
-    #: … and one waits already
-    stays: bool = False
-    #: the run whose process has stayed for this one
-    after: str = ""
-    #: the node begins it by itself, so that only its folder tells a later gateway that it was begun
-    promised: bool = False
-    #: of those that are promised the lowest begins first
-    ordinal: int = 0
 
 
 class GpuInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,15 +155,12 @@ class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
     has no device open, so that Ray can be asked to free its GPUs meanwhile. ``released``: all descendants gone, the
     lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
     complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
-
-    ``stays``: one process is left, idle: for the next call of the same function, or until ``let_go``.
     """
 
     run: str
     phase: str
     at_s: float
     outcome: Outcome | None = None
-    stays: bool = False
 
 
 class RunWaits(msgspec.Struct, frozen=True, tag="waits"):
@@ -190,15 +177,6 @@ class RunAsks(msgspec.Struct, frozen=True, tag="asks"):
     rank: int = 0
 
 
-class RunStartedAhead(msgspec.Struct, frozen=True, tag="follows"):
-    """A call that was promised has begun, in the process and with the GPUs of the run ``after``."""
-
-    run: str
-    after: str
-    at_s: float
-    gpu_ids: list[str] = msgspec.field(default_factory=list)
-
-
 class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
     """A gang over nodes lost processes before any of them began: its leader has forgotten it, so it can begin anew."""
 
@@ -206,7 +184,7 @@ class RunUnbegun(msgspec.Struct, frozen=True, tag="unbegun"):
     reason: str
 
 
-NodeMessage = RunEvents | RunPhase | RunWaits | RunStartedAhead | RunAsks | RunUnbegun
+NodeMessage = RunEvents | RunPhase | RunWaits | RunAsks | RunUnbegun
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -226,6 +204,3 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     at_s: float = 0.0
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
-    stays: bool = False
-    #: as in :class:`RunStartedAhead`
-    follows: str = ""

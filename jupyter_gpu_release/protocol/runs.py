@@ -176,8 +176,6 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_marks: Blob = b""
     #: Jupyter's id of the kernel that sends it; empty outside of Jupyter
     kernel: Word = ""
-    #: calls of one function: runs of a session with the same word here may follow each other in one process
-    series: Word = ""
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):

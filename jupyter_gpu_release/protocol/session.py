@@ -12,7 +12,7 @@ from .limits import Count, Finite, Number, Resumed, SmallBlob, Word
 from .lineage import UsedInputs
 from .runs import RunRequest, RunView
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -2,7 +2,7 @@
 
 ``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph`` and
 ``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
-``code/`` (shipped modules), ``published/`` (rank), ``begun`` (rank, where no gateway knows yet that the cell begins).
+``code/`` (shipped modules), ``published/`` (rank).
 One writer per file.
 
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
@@ -37,11 +37,6 @@ class RunPaths:
     def events(self) -> Path:
         """The log of its output."""
         return self.folder / "events.log"
-
-    @property
-    def begun(self) -> Path:
-        """Empty; it is there once a call that its node began by itself has begun."""
-        return self.folder / "begun"
 
     @property
     def inputs(self) -> Path:

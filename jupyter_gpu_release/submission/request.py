@@ -49,7 +49,6 @@ class Cell:
     function: str = ""
     text: str = ""
     #: see :class:`RunRequest`
-    series: str = ""
 
     @property
     def source(self) -> CellSource:
@@ -175,7 +174,7 @@ def _request(
         timeout_s=options.timeout_s, wait_s=options.wait_s, on_disconnect=options.on_disconnect,
         rank_timeout_s=options.rank_timeout_s, is_gang=options.is_gang, detach=options.detach, keep_s=options.keep_s,
         keep_auto=options.keep_auto, fresh=options.fresh, pin=options.pin,
-        used=prepared.used, packages=prepared.packages, series=cell.series,
+        used=prepared.used, packages=prepared.packages,
         versions={"python": platform.python_version(), "jupyter_gpu_release": __version__},
     )  # fmt: skip
 

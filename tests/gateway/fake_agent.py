@@ -199,9 +199,6 @@ class StandInAgent:
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 
-    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
-        return self._incarnation, encode([])
-
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
             self._runs[run].signalled = name

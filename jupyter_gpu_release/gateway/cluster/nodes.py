@@ -19,7 +19,7 @@ from ...errors import ClusterError
 from ...protocol.config import GatewayConfig
 from ...protocol.events import Event
 from ...protocol.lineage import Environment
-from ...protocol.node import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, RunStartedAhead, StartOrder
+from ...protocol.node import AgentConfig, GpuInfo, JoinOrder, NodeInfo, NodeRun, StartOrder
 from ...protocol.states import LeaseState
 from ...protocol.wire import decode, encode
 from ...scheduling.snapshot import NodeState
@@ -263,21 +263,6 @@ class NodeTable:
             log.warning("run %s: %s", run, error.message)
             return False
         return True
-
-    async def promise(self, node: str, orders: list[StartOrder]) -> str:
-        """Have a node begin these by itself, each on what a call of the same function leaves; the agent's life."""
-        life: str = await self.call(node, "promise", encode(orders))
-        return life
-
-    async def withdraw(self, node: str, runs: list[str] | None) -> tuple[str, list[RunStartedAhead]]:
-        """Take back what was promised (all for None): the life of the answering agent, and what it has begun."""
-        life, begun = await self.call(node, "withdraw", runs)
-        return life, decode(begun, list[RunStartedAhead])
-
-    def ask_to_stay(self, node: str, run: str) -> None:
-        """Another call of the function of ``run`` waits: its process may stay for it."""
-        with contextlib.suppress(ClusterError):
-            self.agent_of(node).stay.remote(run)
 
     async def has_begun(self, node: str, run: str) -> bool:
         """Whether a run began there, also in an earlier life of the agent; raises :class:`ClusterError`."""

@@ -51,18 +51,15 @@ def gang_order(request: RunRequest, lease: Lease, nodes: NodeTable) -> GangOrder
     )  # fmt: skip
 
 
-def start_order(
-    record: RunRecord, lease: Lease, nodes: NodeTable, folder: str, *, promised: bool = False
-) -> StartOrder:
-    """The order for the first node of a granted run, or of one that is ``promised`` a lease like this one."""
+def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) -> StartOrder:
+    """The order for the first node of a granted run."""
     request, first = record.request, lease.slots[0]
     return StartOrder(
         run=record.run, payload=request.payload, folder=folder, gpus=first.gpus,
-        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids and not promised else None, simulated=record.view.simulated,
+        gpu_ids=lease.ids_on(first.node) if lease.gpu_ids else None, simulated=record.view.simulated,
         ranks=request.ask.ranks // request.ask.nodes, memory_bytes=request.ask.memory_bytes or 0,
         cpus=request.ask.cpus, timeout_s=request.timeout_s, grace_s=request.grace_s, fresh=request.fresh,
-        gang=gang_order(request, lease, nodes), series=record.series, stays=record.is_followed,
-        after=record.after, promised=promised, ordinal=record.ordinal,
+        gang=gang_order(request, lease, nodes),
     )  # fmt: skip
 
 

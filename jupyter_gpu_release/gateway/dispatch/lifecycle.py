@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
-from ...protocol.node import RunPhase, RunStartedAhead
+from ...protocol.node import RunPhase
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import LeaseState, RunState
 from ...scheduling.snapshot import Grant
@@ -28,7 +28,6 @@ from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from ..runs.record import PHASES, NotifyWhen, RunRecord
 from . import gangs
-from .call_pipelining import CallPipeline, LeaseHandover
 from .queue import RunQueue
 from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
@@ -68,7 +67,6 @@ class FinishedRuns:
 
 #: why a run is cancelled whose own cell was interrupted
 INTERRUPTED = "interrupted"
-_AGENT_DIED = "the node agent died when it was next in line: whether it began is unknown"
 #: pause before a run that Ray did not grant is tried again
 _AGAIN_S = 0.5
 #: a cell waits for its GPUs to be reported free at most so long
@@ -106,13 +104,9 @@ class Lifecycle:
         self.spawn = BackgroundWork().spawn
         self.finished = FinishedRuns(nodes)
         self.holding = LeaseRecorder(runs, nodes, journal)
-        self.call_pipeline = CallPipeline(self.queue, runs, leases, nodes, manifests, self.spawn)
         #: leases that are being given back
         self.freeing: set[Lease] = set()
-        self.call_pipeline.on_begun, self.call_pipeline.on_cancelled = self.on_follows, self._on_cancelled
-        self.call_pipeline.on_dead = lambda node, living: self.spawn(self.forget_promises(node, _AGENT_DIED, living))
-        self._handover = LeaseHandover(self.queue, runs, leases, nodes, self.call_pipeline)
-        self._starting = RunStarter(nodes, manifests, self.holding, self._handover, ray_leases)
+        self._starting = RunStarter(nodes, manifests, self.holding, ray_leases)
 
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
@@ -144,7 +138,6 @@ class Lifecycle:
             await self._end_unstarted(record, ClusterError(f"the gateway could not start the run: {error!r}"))
         else:
             record.drop_payload()
-            self.call_pipeline.renew_soon()
             if record.signal:
                 await self._signal(record)
 
@@ -185,7 +178,7 @@ class Lifecycle:
             return False
         self.runs.reload(record)
         record.put_back += 1
-        record.accepted, record.after, record.is_followed = False, "", False
+        record.accepted = False
         self.spawn(self.wait_again(record, lease, reason, _AGAIN_S))
         return True
 
@@ -233,39 +226,10 @@ class Lifecycle:
             if record.lease is lease and record.run not in known:  # cancelled, or it has been tried often enough
                 await self.lose(record, reason)
 
-    def on_follows(self, message: RunStartedAhead) -> None:
-        """A node has begun a call that was promised, on the lease of the run ``after``; repeated words do nothing."""
-        record = self.runs.get(message.run)
-        if record is None or record.lease is not None or record.state is not RunState.QUEUED:
-            return
-        if message.after in self.queue:  # that one's own word is on its way, with this one behind it
-            return
-        node = self.call_pipeline.begun(record)
-        lease = self._handover.taken_over(message)
-        if lease is None:
-            self.nodes.abandon(node, record.run)
-            record.outcome = lost(f"its node began it when run {message.after} held no GPUs any more")
-            record.phase = PHASES["final"]
-            self._finish(record)
-            return
-        self.holding.hold(record, lease)
-        self.holding.to_starting(record, lease, message.at_s)
-        record.drop_payload()
-        self._handover.look_again(record)
-        if record.signal:
-            self.spawn(self._signal(record))
-
-    async def forget_promises(self, node: str, why: str, living: str = "") -> None:
-        """A node, or its agent before the ``living`` one, is gone. What may have begun there is not begun again."""
-        for record in await self.call_pipeline.forget(node, living):
-            await self.lose(record, why)
-        self.queue.serve()
-
     # ------------------------------------------------------------------------------------- phases
     def on_phase(self, record: RunRecord, message: RunPhase) -> asyncio.Task[None] | None:
         """Take in what a node reports; repeated or late phases do nothing."""
         phase = PHASES.get(message.phase, 0)
-        record.stays |= message.stays
         if phase <= record.phase or record.state.is_terminal:
             return None
         record.phase = phase
@@ -324,9 +288,7 @@ class Lifecycle:
         self._to_releasing(record)
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
         kept = self.warm.keep(record, lease) if lease is not None and not silent else None
-        handed = record.handed_at is not None
-        if lease is not None and not kept and not silent:
-            handed = await self._hand_over(record, lease)
+        handed = lease is not None and not kept and not silent and await self._hand_over(record, lease)
         freed = True
         if lease is not None and not kept and not handed:
             freed = await self._free_in_time(record, lease, silent)
@@ -334,7 +296,7 @@ class Lifecycle:
         gone: dict[str, Any] = {}
         if (lease is not None and freed) or handed:
             also = self.warm.written(lease) if lease is not None and kept else None
-            gone = {**gone_facts(outcome, record.handed_at or time.time()), "kept": kept, "also": also}
+            gone = {**gone_facts(outcome, time.time()), "kept": kept, "also": also}
         if record.phase == PHASES["final"] or record.phase < PHASES["released"]:
             self._finish(record, **gone)
         else:
@@ -352,9 +314,10 @@ class Lifecycle:
         starting = record.starting
         if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
             await asyncio.wait({starting})  # it ended before Ray's word of them came here
-        successor = await self._handover.next_on(lease, record)
+        successor = self.queue.successor(lease)
         if successor is None:
             return False
+        self.queue.remove(successor)
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
         return True
 
@@ -409,13 +372,11 @@ class Lifecycle:
         if record.state.is_terminal or record.phase >= PHASES["released"]:
             return
         record.is_given_up |= kill or reason != INTERRUPTED
-        waits = record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED)
-        if waits and self.queue.is_promised(record.run):
-            record.cancelled = record.cancelled or reason
-            waits = await self.call_pipeline.is_given_back(record)
-        if waits:
+        if record.run in self.queue or record.state in (RunState.SUBMITTED, RunState.QUEUED):
             record.cancelled = reason
-            self._on_cancelled(record)
+            self.queue.remove(record)
+            record.outcome = unstarted(RunCancelledError(reason))
+            self._finish(record)
             self.queue.serve()
             return
         record.interrupts += 1
@@ -423,11 +384,6 @@ class Lifecycle:
         record.signal = "kill" if kill or record.interrupts > 1 else "interrupt"
         if record.accepted:
             await self._signal(record)
-
-    def _on_cancelled(self, record: RunRecord) -> None:
-        self.queue.remove(record)
-        record.outcome = unstarted(RunCancelledError(record.cancelled))
-        self._finish(record)
 
     async def _signal(self, record: RunRecord) -> None:
         name, record.signal = record.signal, ""

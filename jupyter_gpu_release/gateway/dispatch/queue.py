@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...protocol.states import LeaseState, RunState
@@ -44,13 +44,6 @@ class RunQueue:
         self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.TimerHandle | None = None
-        #: called with each run that has to wait
-        self.on_wait: Callable[[RunRecord], None] = lambda record: None
-        #: whether a node may begin a run by itself; it must give the run back before anything is done with it
-        self.is_promised: Callable[[str], bool] = lambda run: False
-        self.on_promised: Callable[[RunRecord], None] = lambda record: None
-        #: called after each decision
-        self.on_served: Callable[[], None] = lambda: None
 
     def __contains__(self, run: str) -> bool:
         return run in self._waiting
@@ -97,9 +90,7 @@ class RunQueue:
                     self._on_release(lease, decision.reason)
                 continue
             record = self._waiting[decision.run]
-            if not isinstance(decision, Wait) and self.is_promised(decision.run):
-                self.on_promised(record)
-            elif isinstance(decision, Grant):
+            if isinstance(decision, Grant):
                 if decision.run in self._paused:
                     continue
                 del self._waiting[decision.run]
@@ -110,51 +101,21 @@ class RunQueue:
             else:
                 self._note_wait(record, decision)
         self._set_timer(now_s)
-        self.on_served()
 
     def serve_soon(self) -> None:
         """As :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(_SOON_S, self.serve)
 
-    def has_more_of(self, record: RunRecord) -> bool:
-        """Whether another call of the same function waits."""
-        series = record.series
-        return bool(series) and any(r.series == series and r is not record for r in self._waiting.values())
-
     def successor(self, lease: Lease) -> RunRecord | None:
         """The run that would get exactly this lease's slots were they free now; :meth:`remove` it to start it."""
-        for decision in self._grants_with([lease]):
+        if not (self._open and self._waiting):
+            return None
+        nodes = tuple(_without(node, lease) for node in self._nodes.states(self._leases))
+        for decision in grants(self._snapshot(nodes), time.time()):
             if not decision.lease and decision.run not in self._paused and _same(decision.placement, lease.slots):
                 return self._waiting[decision.run]
         return None
-
-    def followers(self, leases: Sequence[Lease], series: str) -> list[tuple[RunRecord, str]]:
-        """Calls of a function, and the nodes on which they would get slots like these were all free now.
-
-        In order, up to the first run of another kind that would get any of them. Each lease has one slot.
-        """
-        found: list[tuple[RunRecord, str]] = []
-        slots = {lease.slots for lease in leases}
-        for decision in self._grants_with(leases):
-            if decision.lease:
-                continue
-            record = self._waiting[decision.run]
-            if record.series != series or decision.placement not in slots or decision.run in self._paused:
-                break
-            if record.cancelled:
-                continue
-            found.append((record, decision.placement[0].node))
-        return found
-
-    def _grants_with(self, leases: Sequence[Lease]) -> list[Grant]:
-        """The grants that the policy would make if these leases' slots were free."""
-        if not (self._open and self._waiting):
-            return []
-        nodes = self._nodes.states(self._leases)
-        for lease in leases:
-            nodes = tuple(_without(node, lease) for node in nodes)
-        return grants(self._snapshot(nodes), time.time())
 
     def leaves(self, lease: Lease) -> bool:
         """Whether nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
@@ -174,7 +135,6 @@ class RunQueue:
         view = record.view
         if (view.position, view.reason, record.state) != (wait.position, wait.reason, RunState.QUEUED):
             if view.position is None:
-                self.on_wait(record)
                 self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
             else:
                 self._runs.move(record, wait.position, wait.reason)
@@ -187,7 +147,7 @@ class RunQueue:
         ends = [
             record.view.submitted_at + record.request.wait_s
             for record in self._waiting.values()
-            if record.request.wait_s is not None and not self.is_promised(record.run)
+            if record.request.wait_s is not None
         ]
         ends += [lease.kept.until_s for lease in self._leases.warm() if lease.kept is not None]
         if ends:

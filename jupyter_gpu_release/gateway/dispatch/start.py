@@ -18,7 +18,6 @@ from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.record import NotifyWhen, RunRecord
 from . import gangs
-from .call_pipelining import LeaseHandover
 
 
 class LeaseRecorder:
@@ -72,18 +71,10 @@ _LOOKS = 50
 class RunStarter:
     """Starts runs on leases that are there, or that Ray is about to make."""
 
-    def __init__(
-        self,
-        nodes: NodeTable,
-        manifests: Manifests,
-        holding: LeaseRecorder,
-        handover: LeaseHandover,
-        ray_leases: RayLeases,
-    ) -> None:
+    def __init__(self, nodes: NodeTable, manifests: Manifests, holding: LeaseRecorder, ray_leases: RayLeases) -> None:
         self._nodes = nodes
         self._manifests = manifests
         self._holding = holding
-        self._handover = handover
         self._ray_leases = ray_leases
 
     async def _until_written(self, record: RunRecord, written: list[asyncio.Future[Any]]) -> None:
@@ -113,7 +104,6 @@ class RunStarter:
         try:
             try:
                 await self._until_written(record, written)
-                self._handover.look_ahead(record)
                 order = gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run))
                 ordered = await gangs.start(self._nodes, lease, order)
             finally:
@@ -125,5 +115,4 @@ class RunStarter:
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:
             gangs.abandon(self._nodes, lease, record.run)
-            await self._handover.let_go(record.after, lease)
             raise

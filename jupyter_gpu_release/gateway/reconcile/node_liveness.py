@@ -82,7 +82,6 @@ async def _take_up(service: GatewayService, node: Node, info: NodeInfo) -> None:
             continue
         if not await save_inline(service, record, node.node):
             await service.lifecycle.lose(record, _agent_died(node))
-    await service.lifecycle.forget_promises(node.node, _agent_died(node), info.incarnation)
 
 
 async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) -> list[RunRecord]:
@@ -148,7 +147,6 @@ async def _lose_all(service: GatewayService, node: Node, why: str, runs: list[Ru
     for record in runs:
         if record.accepted:
             await service.lifecycle.lose(record, why)
-    await service.lifecycle.forget_promises(node.node, why)
 
 
 async def _judge_silence(service: GatewayService, node: Node, now_s: float) -> None:
@@ -204,8 +202,6 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
         if node.info is None or node.info.incarnation != info.incarnation:
             await _take_up(service, node, info)
             return
-        if not node.reachable:  # what it was promised may have been granted elsewhere: by an earlier gateway, say
-            await service.lifecycle.call_pipeline.take_all_back(node.node)
         if info.trouble != node.info.trouble:
             log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
             service.board.note()

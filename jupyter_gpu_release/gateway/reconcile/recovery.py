@@ -8,7 +8,7 @@ import logging
 import os
 import pwd
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -102,7 +102,6 @@ async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
     await service.nodes.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
     on_nodes, places, silent = await _ask_agents(service)
-    _pass_leases_on(service, remembered, on_nodes)
     for stored_lease, kept in remembered.kept:
         _adopt_warm(service, stored_lease, kept, groups, fresh=remembered.fresh)
     for record in remembered.runs:
@@ -127,21 +126,6 @@ async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
     await end_strangers(service)
 
 
-def _pass_leases_on(service: GatewayService, remembered: RecoveredState, on_nodes: dict[str, NodeRun]) -> None:
-    """Calls that nodes began by themselves, while nobody heard it, hold the leases of those that they followed."""
-    followed_by = {known.follows: known for known in on_nodes.values() if known.follows}
-    for stored in list(remembered.leases.values()):
-        last = stored.run
-        while (follower := followed_by.get(last)) is not None:
-            if (record := service.runs.get(last)) is not None:
-                record.handed_at = _began_s(follower)
-            last = follower.run
-        if last != stored.run:
-            del remembered.leases[stored.run]
-            passed = remembered.leases[last] = replace(stored, run=last)
-            service.journal.put(partial(database.put_lease, lease=passed))
-
-
 def _began_s(known: NodeRun) -> float:
     return (known.outcome.granted_s if known.outcome is not None else None) or known.at_s
 
@@ -160,7 +144,6 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
     while True:
         try:
             info = decode(await service.nodes.call(node, "hello"), NodeInfo)
-            await service.nodes.withdraw(node, None)  # what was promised waits, and is decided about anew
             runs = await service.nodes.runs(node)
         except ClusterError as error:
             log.warning("%s", error.message)
@@ -206,10 +189,10 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     if lease is not None and not record.view.gpu_ids:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
-    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit, or begun by its node
+    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
         began_s = max(_began_s(known), record.view.submitted_at)
         service.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
-    service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome, known.stays))
+    service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
     if lease is None and PHASES.get(known.phase, 0) < PHASES["leaving"]:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         service.nodes.abandon(node.node, record.run)
@@ -232,8 +215,7 @@ async def _without_agent(service: GatewayService, record: RunRecord, lease: Leas
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = service.lifecycle
     record.lease = lease
-    waits = unbegun and record.state in _BEFORE_RUNNING
-    if not waits or (record.series and await service.manifests.may_have_begun(record.run)):
+    if not (unbegun and record.state in _BEFORE_RUNNING):
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
     elif lease is not None or record.state is RunState.STARTING:
         lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))

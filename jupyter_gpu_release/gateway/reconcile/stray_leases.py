@@ -109,7 +109,7 @@ class Reconciliation:
                     self._lose, record, "the lease of its GPUs is gone"
                 )
                 for record in live
-                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and _has_no_lease(record)
+                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and record.lease is None
             },
         }
 
@@ -153,7 +153,7 @@ class Reconciliation:
         log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
-        self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome, run.stays))
+        self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Whether the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
@@ -186,11 +186,6 @@ def _is_done(task: asyncio.Task[None] | None) -> bool:
 def _has_ended(record: RunRecord) -> bool:
     """Nobody is at work on the end of a run whose GPUs its node has left."""
     return _is_done(record.releasing) or (record.releasing is None and record.phase >= PHASES["released"])
-
-
-def _has_no_lease(record: RunRecord) -> bool:
-    """Nor has the call that its node began in its place."""
-    return record.lease is None and record.handed_at is None
 
 
 async def end_strangers(broker: GatewayService) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ...presentation.terminal import OutputCollapser
 from ...protocol.events import Event
-from ...protocol.node import RunAsks, RunPhase, RunStartedAhead, RunUnbegun, RunWaits
+from ...protocol.node import RunAsks, RunPhase, RunUnbegun, RunWaits
 from ...protocol.wire import decode, encode
 
 #: encoded events kept per run; older ones are read from the run's log
@@ -37,7 +37,7 @@ class RawReport(msgspec.Struct, frozen=True):
 
     node: str
     incarnation: str
-    messages: list[RawEvents | RunPhase | RunWaits | RunStartedAhead | RunAsks | RunUnbegun]
+    messages: list[RawEvents | RunPhase | RunWaits | RunAsks | RunUnbegun]
 
 
 @dataclass(frozen=True)

@@ -71,13 +71,6 @@ class Manifests:
         """The run's folder as the nodes see it."""
         return str(RunPaths.of(self._store, run).folder)
 
-    async def may_have_begun(self, run: str) -> bool:
-        """Whether a call that was promised may have begun: it has left a mark, or the store does not say."""
-        try:
-            return await self.threads.run(RunPaths.of(self._store, run).begun.exists)
-        except (OSError, StoreError):
-            return True
-
     async def may_have_values(self, run: str, outcome: Outcome | None) -> bool:
         """As :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
         try:

@@ -80,14 +80,6 @@ class RunRecord(ChangeNotifier):
         self.phase = 0
         self.lease: Lease | None = None
         self.tail = EventTail(view.run)
-        #: another call of the same function waits, and the node knows
-        self.is_followed = False
-        #: its process is left, and takes the next call of the same function
-        self.stays = False
-        #: the run whose process it takes
-        self.after = ""
-        #: when its node began the next call on its lease, with no word from here
-        self.handed_at: float | None = None
         #: node agents have accepted the order
         self.accepted = False
         #: how often it went back to the queue because its agent died before it began
@@ -121,15 +113,6 @@ class RunRecord(ChangeNotifier):
     def run(self) -> str:
         """The run's id."""
         return self.view.run
-
-    @property
-    def series(self) -> str:
-        """The function that it calls, of one process of one user; empty where it must have a process of its own.
-
-        Calls of one may follow each other in one process.
-        """
-        request = self.request
-        return f"{self.view.user}/{request.session}/{request.series}" if request.series else ""
 
     @property
     def state(self) -> RunState:

@@ -32,7 +32,6 @@ from ...protocol.node import (
     GrantNotice,
     JoinOrder,
     NodeInfo,
-    RunStartedAhead,
     RunUnbegun,
     StartOrder,
     grant_socket,
@@ -46,7 +45,6 @@ from ..results.pending_results import PendingResults
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
 from .packages import Packages, missing
-from .process_reuse import AssignedCalls
 from .recorder import Reporter
 from .remote_ranks import RankForwarders, RemoteRankListener
 from .run import AdoptedRun, RunOnNode
@@ -187,7 +185,6 @@ class NodeAgent:
         self._meter = UseMeter(self._reader)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
-        self._promised = AssignedCalls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store)
@@ -219,7 +216,6 @@ class NodeAgent:
         Ranks get ready at once; the cell begins when the run's accelerators are known.
         """
         order = decode(order_bytes, StartOrder)
-        self._promised.drop(order.run)
         if order.run in self._runs:
             return
         if order.run in self._ungranted:  # ordered by a gateway that died before it was granted
@@ -258,30 +254,6 @@ class NodeAgent:
             del self._runs[run]
             return True
         return False
-
-    async def stay(self, run: str) -> None:
-        """Another call of the function of ``run`` waits now."""
-        self._servers.put_off()
-        if (found := self._gang_of(run)) is not None:
-            found.gang.stay()
-
-    async def let_go(self, run: str) -> None:
-        """No further call follows ``run``: returns when the process that stayed after it is gone."""
-        await self._servers.staying.let_go(run)
-
-    async def promise(self, orders: bytes) -> str:
-        """list[StartOrder]: each begins on what a call of the same function leaves. Returns which agent this is."""
-        self._servers.put_off()
-        for order in decode(orders, list[StartOrder]):
-            if self._gang_of(order.run) is None:
-                self._promised.add(order)
-        return self._incarnation
-
-    async def withdraw(self, runs: list[str] | None) -> tuple[str, bytes]:
-        """Take promises back (all of them for None); list[RunStartedAhead]: those of ``runs`` that have begun."""
-        self._promised.withdraw(runs)
-        known = [found for run in runs or () if (found := self._gang_of(run)) is not None]
-        return self._incarnation, encode([run.follows for run in known if run.follows is not None])
 
     async def listen(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
@@ -402,18 +374,7 @@ class NodeAgent:
     def _made(self, order: StartOrder) -> RunOnNode:
         if not order.memory_bytes:
             order = msgspec.structs.replace(order, memory_bytes=share(order, self._gpu_total, self._cpu_total))
-        run = RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
-        run.on_left = self._follow
-        return run
-
-    def _follow(self, ended: RunOnNode) -> None:
-        """A call has left its GPUs: the next one that was promised begins at once."""
-        order = self._promised.next_after(ended.order)
-        if order is not None:
-            run = self._runs[order.run] = self._made(order)
-            run.follows = RunStartedAhead(order.run, order.after, time.time(), order.gpu_ids or [])
-            self._reporter.tell(run.follows)
-            self._spawn(self._carry_out(run))
+        return RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
 
     def _gang_of(self, run: str) -> RunOnNode | None:
         found = self._ungranted.get(run) or self._runs.get(run)

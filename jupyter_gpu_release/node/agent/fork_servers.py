@@ -34,7 +34,6 @@ from ...protocol.node import AgentConfig
 from .. import installed_packages, preload
 from ..fork_server import ServerConfig
 from ..supervisor.pair import Pair, connect
-from .process_reuse import IdleProcesses
 
 log = logging.getLogger(__name__)
 READY_S = 120.0
@@ -52,8 +51,6 @@ _MOST_STANDBY = 9
 _QUIET_S, _PAUSE_S = 0.06, 0.01
 #: with nothing to hand out the next order would wait for a fork: many short runs in a row leave no quiet moment
 _EMPTY_QUIET_S = 0.015
-#: and so long after calls were said to follow each other in their processes: no pair is wanted, and each costs 80 ms
-_REUSE_QUIET_S = 0.3
 
 
 _Start = Callable[[], subprocess.Popen[bytes]]
@@ -103,7 +100,7 @@ class ForkServer:
         self._status_fd = status_fd
         self._ready: asyncio.Task[None] | None = None
         self._spares: deque[Pair] = deque()
-        self._used_at = self._left_at = self._reused_at = 0.0
+        self._used_at = self._left_at = 0.0
         self._retired = False
         self._filling: asyncio.Task[None] | None = None
 
@@ -137,10 +134,6 @@ class ForkServer:
         """A run has ended: whoever waits for its GPUs or its names wants the cores now."""
         self._left_at = time.monotonic()
 
-    def put_off(self) -> None:
-        """Short calls follow each other in processes that are there: they want the cores, and no pair soon."""
-        self._reused_at = time.monotonic()
-
     def stand_by(self, count: int) -> None:
         """Have ``count`` pairs forked ahead, one at a time and in quiet moments: a starting cell gets the cores."""
         if self._filling is None or self._filling.done():
@@ -157,8 +150,7 @@ class ForkServer:
                     self._spares.append(await self._connect())
 
     def _due_at(self) -> float:
-        quiet_at = max(self._used_at, self._left_at) + _QUIET_S if self._spares else self._used_at + _EMPTY_QUIET_S
-        return max(quiet_at, self._reused_at + _REUSE_QUIET_S)
+        return max(self._used_at, self._left_at) + _QUIET_S if self._spares else self._used_at + _EMPTY_QUIET_S
 
     async def _connect(self) -> Pair:
         try:
@@ -242,7 +234,6 @@ class ForkServers:
         self.trouble = ""
         for path in Path(config.runtime).glob(f"{self._prefix}*"):  # of an earlier agent of this node
             path.unlink(missing_ok=True)
-        self.staying = IdleProcesses()
 
     @property
     def notes(self) -> list[str]:
@@ -317,27 +308,11 @@ class ForkServers:
             server.stand_by(self._standby)
         return server
 
-    async def pair(self, server: ForkServer, *, after: str) -> Pair:
-        """A process for a run: that which stayed when the run ``after`` ended, if there is one."""
-        stayed = await self.staying.take(after, server)
-        if stayed is None:
-            return await server.take()
-        server.put_off()
-        return stayed
-
-    def put_off(self) -> None:
-        """Calls that wait will follow others in their processes."""
-        if self._current is not None:
-            self._current.put_off()
-
-    def done_with(self, server: ForkServer, pairs: Iterable[Pair] = (), *, stays_after: str = "") -> None:
-        """A run on ``server`` has ended; a one-off server ends with it. ``stays_after``: its process has not."""
+    def done_with(self, server: ForkServer, pairs: Iterable[Pair] = ()) -> None:
+        """A run on ``server`` has ended; a one-off server ends with it."""
         server.note_end()
         for pair in pairs:
-            if stays_after:
-                self.staying.keep(stays_after, pair, server)
-            else:
-                pair.close()
+            pair.close()
         if server is not self._current and server.alive:
             server.retire()
         self._sweep()

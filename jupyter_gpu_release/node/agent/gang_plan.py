@@ -46,9 +46,7 @@ def rank_order(
         ranks=sum(other.role == RANK for other in specs), role=spec.role,
         sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        series=bool(order.series) and len(specs) == 1, stays=order.stays,
-        promised=order.promised, stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(specs) == 1 and not
-        order.series,
+        stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(specs) == 1,
     )  # fmt: skip
 
 

@@ -106,8 +106,6 @@ class GangRun:
         #: says that the cell has begun, and outlives this agent; left by the first rank to begin, or, where not all of
         #: them see this node's disk, by the agent before it tells them to
         self._mark = f"{where.marks}/{order.run}" if where.marks else ""
-        #: its process is left, and takes another order
-        self.stays = self._is_followed = False
 
     # ------------------------------------------------------------------------------------- start
     async def carry_out(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
@@ -120,7 +118,7 @@ class GangRun:
         with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
             try:
                 for number, spec in enumerate(mine):
-                    await self._connect(servers, server, replace(spec, address=self._address, port=ports.nth(number)))
+                    await self._connect(server, replace(spec, address=self._address, port=ports.nth(number)))
                 gpu_ids = await granted()
                 if gpu_ids is None:
                     return None
@@ -141,7 +139,7 @@ class GangRun:
                     if line.pair is None:
                         line.writer.close()
                 pairs = [line.pair for line in self._lines.values() if line.pair is not None]
-                servers.done_with(server, pairs, stays_after=self._order.run if self.stays else "")
+                servers.done_with(server, pairs)
 
     async def _end_left(self) -> None:
         """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
@@ -166,8 +164,8 @@ class GangRun:
             return True
         return self._is_going and (not self._mark or os.path.exists(self._mark))
 
-    async def _connect(self, servers: ForkServers, server: ForkServer, spec: RankSpec) -> None:
-        pair = await servers.pair(server, after=self._order.after)
+    async def _connect(self, server: ForkServer, spec: RankSpec) -> None:
+        pair = await server.take()
         self._add(RankConnection(spec, pair.reader, pair.writer, pair))
 
     def _add(self, line: RankConnection) -> None:
@@ -238,14 +236,6 @@ class GangRun:
             line.send(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
-        if self._is_followed:
-            self.stay()
-
-    def stay(self) -> None:
-        """Another call of the same function waits: the process may stay for it (told once it has begun)."""
-        self._is_followed = True
-        for line in self._running() if self._is_going else ():
-            line.send(Kind.STAY, b"")
 
     # --------------------------------------------------------------------------------------- run
     async def _until_ended(self) -> Outcome:
@@ -297,8 +287,7 @@ class GangRun:
             self._watcher.on_leaving(decode(body, float))
         elif kind is Kind.PERSISTER:
             self._watcher.on_persister(decode(body, int))
-        elif kind in (Kind.RELEASED, Kind.STAYS):
-            self.stays = kind is Kind.STAYS
+        elif kind is Kind.RELEASED:
             self._on_released(line, decode(body, Outcome))
 
     def _marks(self, spec: RankSpec) -> dict[str, object]:
@@ -386,11 +375,6 @@ class GangRun:
     def _tell_all(self, command: Command) -> None:
         for line in self._running():
             line.send(Kind.SIGNAL, encode(command))
-
-    @property
-    def is_given_up(self) -> bool:
-        """The gateway has ended it, or its lease: what it held is not to be passed on from here."""
-        return self._signalled is not None and self._signalled.status == "lost"
 
     def lose(self, node: str) -> None:
         """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""

@@ -122,11 +122,8 @@ class UseMeter:
         except TimeoutError:
             return otherwise
 
-    async def end(self, order: StartOrder, *, stays: bool = False) -> GpuUse | None:
-        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before.
-
-        ``stays``: the process has not ended, so nothing can be said of what it leaves.
-        """
+    async def end(self, order: StartOrder) -> GpuUse | None:
+        """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
         with self._lock:
             samples = self._runs.pop(order.run, None)
         if samples is None:
@@ -138,7 +135,7 @@ class UseMeter:
             mean_utilization=samples.sum / samples.count if samples.count else None,
             peak_memory_bytes=samples.peak_memory,
             total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
-            left_bytes=None if stays else samples.left(read),
+            left_bytes=samples.left(read),
         )
 
     def _sample_forever(self) -> None:

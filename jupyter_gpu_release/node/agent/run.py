@@ -13,7 +13,7 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH
-from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunStartedAhead, RunWaits, StartOrder
+from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunWaits, StartOrder
 from ...protocol.runs import Outcome, PersistWait
 from ...store.event_log import read_events
 from ...store.layout import RunPaths
@@ -66,18 +66,10 @@ class RunOnNode:
         self._is_withdrawn = False
         #: from here on it is not taken back
         self._has_outcome = False
-        #: how it began, where that was promised
-        self.follows: RunStartedAhead | None = None
-        #: called when its GPUs are free (one process may be left, idle), before anybody is told
-        self.on_left: Callable[[RunOnNode], None] = lambda run: None
 
     def view(self) -> NodeRun:
         """This run for a gateway that was started anew."""
-        follows = self.follows.after if self.follows is not None else ""
-        return NodeRun(
-            self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for, self.gang.stays,
-            follows,
-        )  # fmt: skip
+        return NodeRun(self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for)
 
     def events(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
@@ -147,10 +139,7 @@ class RunOnNode:
         if outcome is None or self._is_withdrawn:
             return False
         self._has_outcome = True
-        if not self.gang.stays:
-            await self._meter.until_clear(self.order)
-        if not self.gang.is_given_up:
-            self.on_left(self)
+        await self._meter.until_clear(self.order)
         await self._released(outcome)
         return True
 
@@ -226,7 +215,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
-        use = await self._meter.end(self.order, stays=self.gang.stays)
+        use = await self._meter.end(self.order)
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:
@@ -270,7 +259,7 @@ class RunOnNode:
 
     def _phase(self, phase: str, at_s: float) -> None:
         self.phase, self._at_s = phase, at_s
-        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome, self.gang.stays))
+        self._tell_gateway(RunPhase(self.order.run, phase, at_s, self.outcome))
 
 
 class AdoptedRun:

@@ -55,10 +55,7 @@ class Kind(IntEnum):
     MET = 15  #: agent → supervisor → rank: meeting.Reply
     ANSWER = 22  #: agent → supervisor → rank: protocol.fetch.Answer
     MARK = 13  #: rank → supervisor: memory baseline (int) of the rank before its inputs
-    STAY = 18  #: agent → supervisor → rank: a further call waits
-    READY = 16  #: rank → supervisor: it is as it was before the call and takes another order
     STUCK = 19  #: supervisor → agent: text; processes of the cell cannot be ended
-    STAYS = 17  #: supervisor → agent: Outcome; only the rank is left, and it takes another order
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -113,10 +110,6 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_s: float | None = None
     grace_s: float = 5.0
     keep: SpoolConfig = SpoolConfig("", "")
-    #: see :class:`StartOrder`
-    series: bool = False
-    stays: bool = False
-    promised: bool = False
     #: a rank that was granted, has not begun its cell, and does nothing at all for so long is stuck
     stall_s: float = 0.0
     #: a local file to be made right before the first statement; empty: none

@@ -56,7 +56,7 @@ class SendBuffer:
 class RankLines:
     """The rank's ends: output and orders, the line to where ranks meet, and the file for its stack.
 
-    ``synced`` counts the supervisor's answers to SYNC: an eventfd, since orders may come on ``sock`` at any time.
+    ``synced`` counts the supervisor's answers to SYNC: an eventfd, since answers may come on ``sock`` at any time.
     """
 
     sock: socket.socket
@@ -147,11 +147,6 @@ class AgentLine:
         return self._sock.fileno()
 
     @property
-    def is_gone(self) -> bool:
-        """Whether nobody listens any more."""
-        return self._outgoing.is_gone
-
-    @property
     def backlog_bytes(self) -> int:
         """Number of bytes that the agent has not taken yet."""
         return len(self._outgoing)
@@ -159,7 +154,7 @@ class AgentLine:
     def await_order(self, wake: int, is_alive: Callable[[], bool]) -> bytes | None:
         """Wait for an order, however long; None when none will come, or nobody is alive to carry it out.
 
-        ``wake`` can be read when that may have changed. What was said to an earlier run is not heard.
+        ``wake`` can be read when that may have changed..
         """
         while is_alive():
             ready, _, _ = select.select([self.fileno(), wake], [], [])

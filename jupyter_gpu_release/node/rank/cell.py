@@ -44,17 +44,13 @@ from .publish import Publisher
 from .shell import RankShell, use_inline_figures
 from .spawned import serve_names
 
-#: a call that took longer gets a process of its own: its start is no matter then
-_SHORT_S = 60.0
-
 
 class Rank:
     """Carries out one order on the process's main thread."""
 
     def __init__(
-        self, order: RankOrder, outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop,
-        files: WrittenFiles,
-    ) -> None:  # fmt: skip
+        self, order: RankOrder, outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop
+    ) -> None:
         self._order = order
         self._loop = loop
         self._outlet = outlet
@@ -65,16 +61,9 @@ class Rank:
         self._granted_s: float | None = None
         self._gpus = 0
         self._started: float | None = None
-        self._files = files
+        self._files = WrittenFiles()
         self._publisher: Publisher | None = None
         self._is_gang = False
-        #: a further call may find this process as this one did
-        self.may_stay = False
-
-    @property
-    def has_device(self) -> bool:
-        """Whether the cell had a real GPU."""
-        return bool(self._gpus) and not self._order.simulated
 
     def run(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
@@ -104,8 +93,6 @@ class Rank:
             raise problem
         environment.take_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
-        if self._order.promised:
-            self._leave_mark()
         set_rank_context(place_of(self._order, go, self._channel, lambda: self._values.realm))
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
@@ -121,13 +108,6 @@ class Rank:
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
         return None
-
-    def _leave_mark(self) -> None:
-        """Nobody but this node knows yet that the call begins; whoever asks later must not begin it again."""
-        try:
-            RunPaths(Path(self._order.folder)).begun.touch(mode=0o600)
-        except OSError as error:
-            raise StoreError(f"the run's folder on the store cannot be written: {error.strerror}") from error
 
     def _await_grant(self) -> Go:
         frame = ipc_frames.receive(self._sock)
@@ -283,12 +263,6 @@ class Rank:
 
     def _finish(self, outcome: Outcome) -> None:
         self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))
-        took_s = (outcome.ended_s or 0.0) - (outcome.started_s or 0.0)
-        values = outcome.values
-        self.may_stay = (
-            self._order.series and outcome.status == "ok" and 0.0 < took_s < _SHORT_S
-            and values is not None and not values.file
-        )  # fmt: skip
 
     def _tell_files(self) -> None:
         """The supervisor looks at what was written: a filesystem that hangs must not hold up who has the GPU."""

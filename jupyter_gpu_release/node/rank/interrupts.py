@@ -26,10 +26,6 @@ class InterruptGate:
         self.is_open = False
         self._has_come = False
 
-    def reset(self) -> None:
-        """Another cell is to run; call with the signal blocked."""
-        self.is_open = self._has_come = False
-
     def note(self, *_: object) -> None:
         """An interrupt has come while the gate is closed; fit to be the signal's handler until the cell's own is."""
         self._has_come = True

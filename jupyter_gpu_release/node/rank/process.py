@@ -7,7 +7,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -21,13 +20,11 @@ from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import RankLines
 from ..ipc.stack_dump import show_on_signal
 from ..ipc.text_journal import TextJournal
-from ..supervisor.written_files import WrittenFiles
 from .cell import Rank
 from .interrupts import strike_again_where_dropped
 from .loop import CellLoop
 from .open_devices import may_hold_gpu
 from .output import OutputSender, OutStream, keep_order_with_subprocesses
-from .reset import ProcessReset
 from .shell import RankShell, connect, use_inline_figures
 from .warmup import warm_up
 
@@ -57,7 +54,7 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         use_inline_figures(shell)
         if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
             warm_up()
-        _carry_out_orders(outlet, lines, shell, loop)
+        _carry_out_order(outlet, lines, shell, loop)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
         os.write(2, traceback.format_exc().encode())
@@ -65,40 +62,16 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         os._exit(70)
 
 
-def _carry_out_orders(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
-    """One order; further ones are calls of the same function, as long as none leaves anything behind."""
-    baseline = encode(process_control.anonymous_bytes(os.getpid()))
-    written: WrittenFiles | None = None
-    leftovers: ProcessReset | None = None
-    outlet.frame(Kind.MARK, baseline)
-    while (frame := frames.receive(lines.sock)) is not None:
-        if frame[0] is Kind.STAY:  # too late for the call that it was meant for
-            continue
-        order = decode(frame[1], RankOrder)
-        if leftovers is not None:
-            outlet.frame(Kind.MARK, baseline)
-        elif order.series:
-            leftovers = ProcessReset(shell)
-        # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        shell.gate.reset()
-        signal.signal(signal.SIGINT, shell.gate.note)
-        written = written or WrittenFiles()
-        rank = Rank(order, outlet, lines, shell, loop, written)
-        rank.run()
-        wanted = leftovers is not None and rank.may_stay and (order.stays or _is_told_to_stay(lines.sock))
-        if leftovers is None or not wanted or leftovers.put_away(on_gpu=rank.has_device):
-            _leave(outlet, order)
-            return
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops one that came too late: it is not the next call's
-        outlet.frame(Kind.READY)
-
-
-def _is_told_to_stay(sock: socket.socket) -> bool:
-    if not select.select([sock], [], [], 0)[0]:
-        return False
-    frame = frames.receive(sock)
-    return frame is not None and frame[0] is Kind.STAY
+def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
+    outlet.frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
+    if (frame := frames.receive(lines.sock)) is None:
+        return
+    order = decode(frame[1], RankOrder)
+    # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, shell.gate.note)
+    Rank(order, outlet, lines, shell, loop).run()
+    _leave(outlet, order)
 
 
 def _leave(outlet: OutputSender, order: RankOrder) -> None:

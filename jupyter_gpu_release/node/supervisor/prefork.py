@@ -56,11 +56,11 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     say_hello(agent, rank, mark)
     line, channel, wake = AgentLine(agent), ChannelRelay(our_channel), _wake_at_signals()
     rank_line = RankLine(ours, synced)
-    while (order := _pass_on_order(line, rank_line, wake, rank)) is not None:
-        supervisor = Supervisor(order, line, rank_line, rank, [read for read, _ in pipes], journal, channel, stack)
-        if not supervisor.run(wake):
-            os.nice(10)  # nobody waits for its end (9 ms, page tables), but for what the others do now
-            os._exit(0)
+    order = _pass_on_order(line, rank_line, wake, rank)
+    if order is not None:
+        Supervisor(order, line, rank_line, rank, [read for read, _ in pipes], journal, channel, stack).run(wake)
+        os.nice(10)  # nobody waits for its end (9 ms, page tables), but for what the others do now
+        os._exit(0)
     process_control.kill_each([rank])  # who sees this process's end may count on the rank's
     with contextlib.suppress(ChildProcessError):
         os.waitpid(rank, 0)

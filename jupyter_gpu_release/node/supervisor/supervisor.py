@@ -75,15 +75,14 @@ class Supervisor:
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
         self._stall = StallWatch(rank, order.stall_s)
         self._state = ""  # of a stalled rank
-        self._is_ready = False  # the rank takes another order
         self._agent_speaks = self._rank_speaks = True
         self._heard: dict[int, int] = {}  # what the selector waits for, by descriptor
 
     # ------------------------------------------------------------------------------ main loop
-    def run(self, wake: int) -> bool:
+    def run(self, wake: int) -> None:
         """Until the rank's end, then the release. The persister stays; it is no longer ours to look after.
 
-        ``wake`` can be read when a signal came. True: the rank is left as it was before, and takes another order.
+        ``wake`` can be read when a signal came.
         """
         selector = selectors.DefaultSelector()
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -96,14 +95,12 @@ class Supervisor:
         self._drain()
         if self._outcome is None:
             self._tell_last_words()
-        stays = self._is_ready and self._is_alone()
-        self._release(status, stays=stays)
+        self._release(status)
         self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
-        return stays and not self._agent.is_gone and not self._agent.backlog_bytes
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
-        """Wait for the rank to end; returns its ``waitpid`` status, or 0 for a rank that takes another order."""
-        while not self._is_ready:
+        """Wait for the rank to end; returns its ``waitpid`` status."""
+        while True:
             self._listen(selector)
             ready = {key.fd for key, events in selector.select(_SWEEP_S) if events & selectors.EVENT_READ}
             if wake in ready:
@@ -122,7 +119,6 @@ class Supervisor:
             pid, status = os.waitpid(self._rank, os.WNOHANG)
             if pid:
                 return status
-        return 0
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""
@@ -141,10 +137,6 @@ class Supervisor:
             elif events != known:
                 selector.modify(fd, events)
         self._heard = wanted
-
-    def _is_alone(self) -> bool:
-        """Whether there is nothing but the rank, and nobody wants it ended."""
-        return not self._status and list(process_control.descendants_of(os.getpid())) == [self._rank]
 
     def _read_channel(self) -> None:
         """Pass on what the rank says to the other ranks."""
@@ -197,8 +189,6 @@ class Supervisor:
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
             self._agent.tell(kind, body)
-        elif kind is Kind.READY:
-            self._is_ready = True
         elif kind is Kind.LEAVING:
             if not self._status and {*process_control.descendants_of(os.getpid())} <= {self._rank, self._persister}:
                 self._agent.tell(kind, body)
@@ -227,7 +217,7 @@ class Supervisor:
             elif kind is Kind.GO:
                 self._line.send(kind, body)
                 self._stall.start(time.monotonic())
-            elif kind in (Kind.STAY, Kind.ANSWER):
+            elif kind is Kind.ANSWER:
                 self._line.send(kind, body)
             elif kind is Kind.MET:
                 self._channel.send(body)
@@ -275,8 +265,8 @@ class Supervisor:
             self._kill("memory")
 
     # -------------------------------------------------------------------------------- release
-    def _release(self, wait_status: int, *, stays: bool = False) -> None:
-        left = 0 if stays else self._kill_descendants()
+    def _release(self, wait_status: int) -> None:
+        left = self._kill_descendants()
         outcome = self._outcome or self._died(wait_status)
         if self._outcome is not None:
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
@@ -286,7 +276,7 @@ class Supervisor:
             note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])
         outcome = msgspec.structs.replace(outcome, released_s=time.time())
-        self._agent.tell(Kind.STAYS if stays else Kind.RELEASED, encode(outcome))
+        self._agent.tell(Kind.RELEASED, encode(outcome))
         self._agent.flush()
 
     def _status_word(self, outcome: Outcome) -> str:

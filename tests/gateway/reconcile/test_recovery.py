@@ -145,24 +145,6 @@ def test_a_run_that_had_not_begun_when_agent_and_gateway_died_begins_after_all(
     assert reading.end().state == "succeeded"
 
 
-def test_a_call_that_its_node_may_have_begun_is_not_begun_again(gateway: GatewayBed, open_session) -> None:
-    """Only a mark in its folder says so, when neither gateway nor agent is left who knows."""
-    session = open_session("marked")
-    holder = request("hold", "marked", gpus=4)
-    one = Reading(session.submit(holder))
-    one.state("running")
-    marked, other = (request("print 1", "marked", series="f") for _ in range(2))
-    two, three = (Reading(session.submit(asked)) for asked in (marked, other))
-    three.position(2)
-    gateway.run_folder(marked.run).mkdir(exist_ok=True)
-    (gateway.run_folder(marked.run) / "begun").touch()
-    gateway.kill_gateway()
-    end = two.end()
-    assert (end.state, end.outcome.error.code) == ("lost", "lost")
-    gateway.let_go(holder.run)
-    assert [one.end().state, three.end().state] == ["succeeded"] * 2
-
-
 def test_a_placement_group_of_nobody_is_removed(gateway: GatewayBed, until) -> None:
     gateway.bed.ask("group", gateway.group_of("20260101-000000-00000000"))
     until(lambda: gateway.bed.ask("groups") == [], "its removal")

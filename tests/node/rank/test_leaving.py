@@ -24,12 +24,11 @@ def test_a_cells_process_tells_that_it_is_about_to_end(node: Node) -> None:
     ("source", "options"),
     [
         ("import subprocess; left = subprocess.Popen(['sleep', '1000'])", {}),
-        ("x = 1", {"series": "f"}),
         ("x = 1", {"ranks": 2, "gpu_ids": ["0", "1"]}),
         ("import os, threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
          {"simulated": False}),
     ],
-    ids=["a child is left", "its process may stay", "a gang", "a thread could take the GPU"],
+    ids=["a child is left", "a gang", "a thread could take the GPU"],
 )  # fmt: skip
 def test_where_something_may_hold_the_gpus_only_the_end_counts(
     node: Node, source: str, options: dict[str, object]

@@ -55,12 +55,12 @@ def test_the_end_of_the_cell_is_told(ends: tuple[OutputSender, socket.socket]) -
     assert not ending.is_alive()
 
 
-def test_an_order_that_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
+def test_what_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
     ours, theirs = socket.socketpair()
     synced = os.eventfd(0)
     outlet = OutputSender(ours, TextJournal(), synced)
     with ours, theirs:
-        frames.send(theirs, Kind.STAY)
+        frames.send(theirs, Kind.ANSWER)
         waits = threading.Thread(target=outlet.sync)
         waits.start()
         assert frames.receive(theirs) == (Kind.SYNC, b"")
@@ -68,5 +68,5 @@ def test_an_order_that_comes_meanwhile_is_no_answer_to_a_synchronisation() -> No
         assert waits.is_alive()
         os.eventfd_write(synced, 1)
         waits.join(30)
-        assert frames.receive(ours) == (Kind.STAY, b"")
+        assert frames.receive(ours) == (Kind.ANSWER, b"")
         ours.shutdown(socket.SHUT_RDWR)
