@@ -48,7 +48,6 @@ class Cell:
     #: name and text of the launched function whose call ``body`` is
     function: str = ""
     text: str = ""
-    #: see :class:`RunRequest`
 
     @property
     def source(self) -> CellSource:
