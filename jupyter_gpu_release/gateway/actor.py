@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection
 from .._version import __version__
 from ..errors import ClusterError, GpuReleaseError
 from ..protocol.config import Deployed, GatewayConfig
-from ..protocol.node import NodeInfo, RunAsks, RunUnbegun, RunWaits
-from ..protocol.wire import decode
+from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunUnbegun, RunWaits
+from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
 from .api.routes import ROUTES
@@ -43,7 +43,7 @@ _VALUES_KEPT_S = 300.0
 _SWITCH_S = 0.0005
 
 
-class Gateway:
+class Gateway(GatewayApi):
     """The actor that Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
 
     def __init__(self, config: bytes) -> None:
@@ -82,13 +82,13 @@ class Gateway:
         )
         return msgspec.json.encode(answer)
 
-    async def node_up(self, info: bytes) -> None:
+    async def node_up(self, info: Packed[NodeInfo]) -> None:
         """A node agent introduces itself; a new incarnation means that its earlier runs are gone."""
         await self._service.recovered.wait()
-        await node_liveness.on_node_up(self._service, decode(info, NodeInfo))
+        await node_liveness.on_node_up(self._service, unpack(info, NodeInfo))
         self._warm_workers()
 
-    async def node_report(self, report: bytes) -> None:
+    async def node_report(self, report: Packed[NodeReport]) -> None:
         """Events and phases of runs; may be repeated."""
         await self._service.recovered.wait()
         for message in decode(report, RawReport).messages:

@@ -21,7 +21,7 @@ from ..client.home import read_secret
 from ..errors import ClusterError
 from ..protocol.config import Deployed, GatewayConfig
 from ..protocol.wire import encode
-from .cluster.nodes import runtime_env
+from .cluster.agents import runtime_env
 from .cluster.ray_calls import first_line
 from .ray_driver import join, run_as_command
 

@@ -38,6 +38,7 @@ from .accounting import UsageAccount
 from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
 from .auth.tokens import TokenBook
+from .cluster.agents import AgentFactory, missing_imports
 from .cluster.lease import LeaseTable
 from .cluster.nodes import NodeTable
 from .cluster.placement_groups import RayLeases
@@ -77,7 +78,8 @@ class GatewayService:
         self.manifests = Manifests(Path(config.store), self.store_threads)
         self.runs = RunTable(self.engine, self.journal, self.manifests)
         calls = RayCalls()
-        self.nodes = NodeTable(config, calls)
+        self.nodes = NodeTable(config.runtime)
+        self.agents = AgentFactory(config, calls, self.nodes)
         self.leases = LeaseTable()
         self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
         self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
@@ -154,7 +156,7 @@ class GatewayService:
         reason = impossible(ask, self.nodes.states(self.leases))
         if reason is not None:
             raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
-        missing = await self.nodes.missing_imports(request.imports)
+        missing = await missing_imports(self.nodes, request.imports)
         if missing:
             raise _missing(missing, embedded=self.config.embedded)
 
@@ -250,7 +252,7 @@ class GatewayService:
         events: list[Event] = []
         if lease is not None and not record.state.is_terminal:
             try:
-                events = await self.nodes.events(lease.slots[0].node, record.run, after)
+                events = await self.nodes.agent(lease.slots[0].node).events(record.run, after)
             except ClusterError as error:
                 log.info("run %s: events from the store: %s", record.run, error.message)
         if not events:

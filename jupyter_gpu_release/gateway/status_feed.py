@@ -100,6 +100,6 @@ class GpuReadings:
         return asking
 
     async def _ask(self, node: str) -> list[GpuInfo]:
-        gpus = await self._nodes.gpus(node)
+        gpus = await self._nodes.agent(node).gpus()
         self._said[node] = (time.monotonic(), gpus)
         return gpus

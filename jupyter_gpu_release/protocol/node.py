@@ -1,15 +1,21 @@
-"""Messages between the gateway and the node agents: records as in :mod:`.protocol.runs`.
+"""Calls and messages between the gateway and the node agents.
 
-The gateway gives a :class:`StartOrder` to a node agent, which hands it to its ranks, and gets :class:`NodeReport`.
+:class:`NodeAgentApi` is what the gateway may call, :class:`GatewayApi` what the agents may call. The records are as in
+:mod:`.protocol.runs`: the gateway gives a :class:`StartOrder` to a node agent, which hands it to its ranks, and gets
+:class:`NodeReport`.
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 import msgspec
 
 from .config import DEFAULT_HASH_SEED
 from .events import Event
+from .lineage import Environment
 from .runs import Outcome, PersistWait
+from .wire import Packed
 
 
 class AgentConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -204,3 +210,248 @@ class NodeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     at_s: float = 0.0
     outcome: Outcome | None = None
     waits_for: PersistWait | None = None
+
+
+class NodeAgentApi(ABC):
+    """Calls of the gateway to the agent of one node, which is a detached Ray actor.
+
+    The gateway calls through ``gateway/cluster/agent_client.py``, on its event loop, and limits each wait itself. Here
+    each method runs on the agent's event loop, beside the others: between two ``await`` it has the agent's state for
+    itself, and it never blocks the loop (files are read, drivers asked and packages looked up in threads). *Waits*
+    tells for what a method may keep its caller waiting; where there is no such line it answers at once.
+
+    A gateway that was restarted calls again what it does not know to have been heard, so each method may be called
+    twice. Runs that the agent does not know (any more) have ended, or were never ordered here: a method does nothing
+    about them unless it says otherwise. What a method raises reaches the gateway as :class:`.ClusterError`, as does
+    an agent that is dead or silent. Records travel as msgpack (:class:`.Packed`).
+    """
+
+    # ------------------------------------------------------------------------------------- a run's beginning
+    @abstractmethod
+    async def start(self, order: Packed[StartOrder]) -> None:
+        """Take an order: ranks get ready at once, the cell begins when the run's accelerators are known.
+
+        Called by
+            the start of a granted run (``gateway/dispatch/start.py``), for the first node of its lease, while Ray
+            still makes that lease.
+        """
+
+    @abstractmethod
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        """Say which accelerators a run has on this node; nothing happens when they are known already.
+
+        Called by
+            the start of a run, once Ray has granted the lease: most agents know by then, from their lease task.
+
+        Raises
+        ------
+        ClusterError
+            The run is not known here: the agent was started anew after it took the order.
+        """
+
+    @abstractmethod
+    async def abandon(self, run: str) -> None:
+        """Forget a run whose lease came to nothing; one that may have begun is killed.
+
+        Called by
+            a start that failed, and whoever finds a run here that is over; nobody waits for the answer.
+        """
+
+    @abstractmethod
+    async def forget_unbegun(self, run: str) -> bool:
+        """Forget a run that no process has been told to begin. False: it may have begun, or is not known.
+
+        Called by
+            recovery, to start anew what the gateway's earlier life had granted.
+        """
+
+    @abstractmethod
+    async def has_begun(self, run: str) -> bool:
+        """Tell whether a run was granted here, or began in an earlier life of this agent (whose processes are gone).
+
+        Called by
+            a start that failed, and recovery: a cell that may have begun is not begun again.
+        """
+
+    # ------------------------------------------------------------------------------------ gangs over nodes
+    @abstractmethod
+    async def listen(self) -> tuple[str, int]:
+        """Address and port at which other nodes lend their ranks to gangs that this one leads.
+
+        Called by
+            the start of a gang over several nodes, before any order.
+        """
+
+    @abstractmethod
+    async def join(self, order: Packed[JoinOrder]) -> None:
+        """Lend ranks of this node to a gang that another node leads.
+
+        Called by
+            the start of a gang, for each node but its first.
+        Waits
+            for ranks that were lent to the same gang before, until they are gone.
+        """
+
+    @abstractmethod
+    async def lends(self, run: str) -> bool:
+        """Tell whether ranks of this node are lent to a gang.
+
+        Called by
+            the look at nodes, when an agent has been restarted.
+        """
+
+    @abstractmethod
+    async def leave(self, run: str) -> None:
+        """End the ranks that are lent to a gang, which is over, or whose leader is.
+
+        Called by
+            the end of a gang's lease, before its GPUs are anybody else's.
+        Waits
+            until none of these ranks is left.
+        """
+
+    @abstractmethod
+    async def lose_member(self, run: str, node: str) -> None:
+        """Hear that ``node``, which lends ranks to a gang that is led here, is gone.
+
+        Called by
+            the look at nodes: the connection of a node that lost its power does not tell it.
+        """
+
+    # --------------------------------------------------------------------------------------- while it runs
+    @abstractmethod
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        """``interrupt`` or ``kill`` a run; ``reason`` is what its outcome says if that ends it.
+
+        Called by
+            whoever cancels a run, and the comparison with the nodes for what is over and still runs.
+        """
+
+    @abstractmethod
+    async def answer(self, run: str, rank: int, body: bytes) -> None:
+        """Pass the kernel's answer (an encoded :class:`.Answer`) on to a rank that has asked for a name.
+
+        Called by
+            ``gateway/dispatch/fetches.py``, for each :class:`RunAsks`.
+        """
+
+    @abstractmethod
+    async def runs(self) -> Packed[list[NodeRun]]:
+        """All runs that are not forgotten yet.
+
+        Called by
+            recovery, the look at nodes, and the comparison with them.
+        """
+
+    @abstractmethod
+    async def events(self, run: str, after: int) -> Packed[list[Event]]:
+        """The recorded events of a run with numbers above ``after``; none of a run that is not known.
+
+        Called by
+            a client's subscription to output that the gateway has not in memory.
+        Waits
+            for the store, in a thread.
+        """
+
+    # --------------------------------------------------------------------------------------- after it ended
+    @abstractmethod
+    async def forget(self, runs: list[str]) -> None:
+        """Forget runs whose end is committed, once their results are durable, and that they have begun.
+
+        Called by
+            the gateway every few seconds.
+        """
+
+    @abstractmethod
+    async def give_up(self, run: str, reason: str) -> bool:
+        """Drop a run's results that are not durable yet. False: there are none.
+
+        Called by
+            a cancellation of a run that is persisting.
+        """
+
+    @abstractmethod
+    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+        """Make small results durable that the gateway has, and an earlier agent did not come to write.
+
+        Called by
+            the look at nodes, when an agent has been restarted.
+        """
+
+    # ------------------------------------------------------------------------------------------- the node
+    @abstractmethod
+    async def hello(self) -> Packed[NodeInfo]:
+        """Facts about this node, and which life of its agent this is.
+
+        Called by
+            the look at nodes every few seconds, and recovery.
+        """
+
+    @abstractmethod
+    async def gpus(self) -> Packed[list[GpuInfo]]:
+        """The GPUs with their memory and utilisation now; of a driver that is silent the last reading.
+
+        Called by
+            the status, at most twice a second.
+        Waits
+            for the driver, in a thread, 1.5 s at most.
+        """
+
+    @abstractmethod
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        """The top-level packages of ``names`` that are not installed here.
+
+        Called by
+            a submission, before it is queued.
+        """
+
+    @abstractmethod
+    async def environment(self, imports: list[str]) -> Packed[Environment]:
+        """The packages that these imports mean here, with what they require.
+
+        Called by
+            a submission with ``--cache``, and the record of each run that has ended.
+        Waits
+            for the packages' metadata to be read, in a thread.
+        """
+
+    @abstractmethod
+    async def probe_store(self, path: str) -> str:
+        """Write and read the store from this node: empty when well, else the error.
+
+        Called by
+            ``jupyter gpu doctor``.
+        Waits
+            for the store, in a thread.
+        """
+
+
+class GatewayApi(ABC):
+    """Calls of the node agents to the gateway, which is a detached Ray actor.
+
+    Each runs on the gateway's event loop and waits until a gateway that is starting knows what its earlier life did.
+    An agent repeats a call until it was answered (``node/agent/recorder.py``), so it may be heard twice.
+    """
+
+    @abstractmethod
+    async def node_up(self, info: Packed[NodeInfo]) -> None:
+        """An agent introduces itself; a new incarnation means that its earlier runs are gone.
+
+        Called by
+            an agent once its libraries are imported and it can start cells, or knows why it cannot.
+        Waits
+            until the agent can be called through Ray.
+
+        Raises
+        ------
+        ClusterError
+            The agent cannot be called: it is to say it again.
+        """
+
+    @abstractmethod
+    async def node_report(self, report: Packed[NodeReport]) -> None:
+        """Take in events and phases of runs.
+
+        Called by
+            an agent's reporter, one call at a time, so that messages stay in order.
+        """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -29,6 +29,20 @@ def decode(data: bytes | bytearray | memoryview, kind: Any) -> Any:
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.msgpack.Decoder(kind)
     return decoder.decode(data)
+
+
+class Packed(bytes, Generic[T]):
+    """The msgpack of one ``T``. Only the type checker tells it from other bytes: :func:`pack` makes plain ones."""
+
+
+def pack(message: T) -> Packed[T]:
+    """Encode a record for a method that takes it, or returns it, as bytes."""
+    return cast("Packed[T]", encode(message))
+
+
+def unpack(data: Packed[T], kind: type[T]) -> T:
+    """Decode what :func:`pack` has made; raises ``msgspec.DecodeError``."""
+    return decode(data, kind)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.node import (
     AgentConfig,
     GpuInfo,
+    JoinOrder,
+    NodeAgentApi,
     NodeInfo,
     NodeRun,
     RunAsks,
@@ -35,7 +37,7 @@ from jupyter_gpu_release.protocol.node import (
     StartOrder,
 )
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
-from jupyter_gpu_release.protocol.wire import decode, encode
+from jupyter_gpu_release.protocol.wire import Packed, decode, pack, unpack
 from jupyter_gpu_release.store.event_log import EventWriter, read_events
 from jupyter_gpu_release.store.files import write_atomic
 
@@ -139,8 +141,8 @@ class Run:
         self._tell(RunPhase(self.order.run, phase, time.time(), self.outcome))
 
 
-class StandInAgent:
-    """The methods of the contract."""
+class StandInAgent(NodeAgentApi):
+    """The methods of the contract; of gangs over nodes it knows nothing."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, AgentConfig)
@@ -154,7 +156,7 @@ class StandInAgent:
         self._marks.mkdir(parents=True, exist_ok=True)
         (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
         self._spawn(self._reporter.run())
-        self._spawn(self._reporter.introduce(encode(self._info())))
+        self._spawn(self._reporter.introduce(pack(self._info())))
 
     def _spawn(self, work: object) -> None:
         self._tasks.append(asyncio.get_event_loop().create_task(work))
@@ -168,18 +170,18 @@ class StandInAgent:
     def _gpus(self) -> list[GpuInfo]:
         return [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(4)]
 
-    async def hello(self) -> bytes:
-        return encode(self._info())
+    async def hello(self) -> Packed[NodeInfo]:
+        return pack(self._info())
 
-    async def environment(self, imports: list[str]) -> bytes:
-        return encode(Environment("3"))
+    async def environment(self, imports: list[str]) -> Packed[Environment]:
+        return pack(Environment("3"))
 
-    async def start(self, order_bytes: bytes) -> None:
-        order = decode(order_bytes, StartOrder)
-        if order.gpu_ids is None:
-            self._ordered[order.run] = order
+    async def start(self, order: Packed[StartOrder]) -> None:
+        found = unpack(order, StartOrder)
+        if found.gpu_ids is None:
+            self._ordered[found.run] = found
         else:
-            self._begin(order)
+            self._begin(found)
 
     async def grant(self, run: str, gpu_ids: list[str]) -> None:
         if run in self._ordered:
@@ -199,6 +201,27 @@ class StandInAgent:
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 
+    async def listen(self) -> tuple[str, int]:
+        raise NotImplementedError("it leads no gang over nodes")
+
+    async def join(self, order: Packed[JoinOrder]) -> None:
+        raise NotImplementedError("it lends no ranks")
+
+    async def lends(self, run: str) -> bool:
+        return False
+
+    async def leave(self, run: str) -> None:
+        """It lends no ranks."""
+
+    async def lose_member(self, run: str, node: str) -> None:
+        """It leads no gang over nodes."""
+
+    async def give_up(self, run: str, reason: str) -> bool:
+        return False
+
+    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+        """It does not come to write them either."""
+
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
             self._runs[run].signalled = name
@@ -207,12 +230,12 @@ class StandInAgent:
         if run in self._runs:
             write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
 
-    async def runs(self) -> bytes:
-        return encode([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
+    async def runs(self) -> Packed[list[NodeRun]]:
+        return pack([NodeRun(r.order.run, r.phase, r.count, time.time(), r.outcome) for r in self._runs.values()])
 
-    async def events(self, run: str, after: int) -> bytes:
+    async def events(self, run: str, after: int) -> Packed[list[Event]]:
         found = self._runs.get(run)
-        return encode(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
+        return pack(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
 
     async def forget(self, runs: list[str]) -> None:
         for run in runs:
@@ -222,8 +245,8 @@ class StandInAgent:
     async def missing_imports(self, names: list[str]) -> list[str]:
         return [name for name in names if name.startswith("missing_")]
 
-    async def gpus(self) -> bytes:
-        return encode(self._gpus())
+    async def gpus(self) -> Packed[list[GpuInfo]]:
+        return pack(self._gpus())
 
     async def probe_store(self, path: str) -> str:
         return ""

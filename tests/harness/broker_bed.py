@@ -220,9 +220,6 @@ class PretendedAgent:
         for run in runs:
             self.phases.pop(run, None)
 
-    async def do_withdraw(self, _runs: list[str] | None) -> tuple[str, bytes]:
-        return self.life, encode([])
-
     async def do_environment(self, _imports: list[str]) -> bytes:
         return encode(Environment())
 

@@ -27,8 +27,6 @@ from .imports import import_run
 from .responses import GPUS_AGE_S, record_row, runs_document, status_document, warm_row
 from .route import body_of, flag, number
 
-_PROBE_S = 20.0
-
 
 async def check_nodes(service: GatewayService) -> NodeChecks:
     """Have every node probe the store now."""
@@ -38,7 +36,7 @@ async def check_nodes(service: GatewayService) -> NodeChecks:
 
 async def _check(service: GatewayService, node: Node) -> NodeCheck:
     try:
-        problem: str = await service.nodes.call(node.node, "probe_store", service.config.store, timeout_s=_PROBE_S)
+        problem = await service.nodes.agent(node.node).probe_store(service.config.store)
     except ClusterError as error:
         return NodeCheck(node.host, agent_problem=error.message)
     info = node.info

@@ -10,15 +10,12 @@ import secrets
 from ...errors import ClusterError, OptionError
 from ...protocol.node import GangOrder, JoinOrder, Member, StartOrder
 from ...protocol.runs import ResourceAsk, RunRequest
+from ..cluster.agent_client import START_S, AgentCall
 from ..cluster.lease import Lease
-from ..cluster.nodes import AgentRequest, NodeTable
+from ..cluster.nodes import NodeTable
 from ..runs.record import RunRecord
 
 log = logging.getLogger(__name__)
-#: an agent that has not taken an order after this will not
-START_S = 30.0
-#: ranks whose leader is gone are killed at once; a node that has not done so after this is in trouble
-_LEAVE_S = 5.0
 _SECRET_BYTES = 32
 
 
@@ -63,25 +60,25 @@ def start_order(record: RunRecord, lease: Lease, nodes: NodeTable, folder: str) 
     )  # fmt: skip
 
 
-async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentRequest]:
+async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[AgentCall[None]]:
     """Give all nodes their orders; await the answers with :func:`accepted`."""
     leader, *others = lease.slots
-    joins: list[AgentRequest] = []
+    joins: list[AgentCall[None]] = []
     if others:
-        address, port = await nodes.call(leader.node, "listen")
+        address, port = await nodes.agent(leader.node).listen()
         for slot, member in zip(others, order.gang.members, strict=True):
             ids = lease.ids_on(slot.node) if lease.gpu_ids else None
             join = JoinOrder(
                 order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
             )
-            joins.append(nodes.join(slot.node, join))
-    return [nodes.start(leader.node, order), *joins]
+            joins.append(nodes.agent(slot.node).join(join))
+    return [nodes.agent(leader.node).start(order), *joins]
 
 
-async def accepted(nodes: NodeTable, asked: list[AgentRequest]) -> None:
+async def accepted(asked: list[AgentCall[None]]) -> None:
     """Return when every node has its order; raises :class:`ClusterError` for one that does not answer."""
     for order in asked:
-        await nodes.answer(order, START_S)
+        await order.answer(START_S)
 
 
 async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
@@ -90,13 +87,14 @@ async def grant(nodes: NodeTable, lease: Lease, order: StartOrder) -> None:
     Most know them by now, unless their lease task could not reach the agent.
     """
     for slot in lease.slots if order.gpu_ids is None else ():
-        await nodes.call(slot.node, "grant", order.run, lease.ids_on(slot.node), timeout_s=START_S)
+        await nodes.agent(slot.node).grant(order.run, lease.ids_on(slot.node))
 
 
 def abandon(nodes: NodeTable, lease: Lease, run: str) -> None:
     """The lease came to nothing: no node shall go on with it."""
     for slot in lease.slots:
-        nodes.abandon(slot.node, run)
+        with contextlib.suppress(ClusterError):  # there is no agent that could go on
+            nodes.agent(slot.node).abandon(run)
 
 
 async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[str]:
@@ -107,7 +105,7 @@ async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[st
 
     async def leave(node: str) -> bool:
         try:
-            await nodes.call(node, "leave", run, timeout_s=_LEAVE_S)
+            await nodes.agent(node).leave(run)
         except ClusterError as error:
             log.warning("run %s: %s", run, error.message)
             nodes.note_silent(node, error.message)
@@ -122,4 +120,4 @@ async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[st
 async def tell_leader(nodes: NodeTable, lease: Lease, run: str, gone: str) -> None:
     """A node that lends ranks is gone, whatever their connections say."""
     with contextlib.suppress(ClusterError):
-        await nodes.call(lease.slots[0].node, "lose_member", run, gone)
+        await nodes.agent(lease.slots[0].node).lose_member(run, gone)

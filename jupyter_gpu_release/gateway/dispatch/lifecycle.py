@@ -60,7 +60,7 @@ class FinishedRuns:
             # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
             runs = [record.run for record in over if node.host in record.view.hosts] if node.reachable else []
             try:
-                await self._nodes.forget(node.node, runs)
+                await self._nodes.agent(node.node).forget(runs)
             except ClusterError as error:
                 log.info("%d runs are not forgotten: %s", len(runs), error.message)
 
@@ -187,7 +187,7 @@ class Lifecycle:
         first, deadline = lease.slots[0].node, time.monotonic() + _AGENT_BACK_S
         while not record.cancelled and record.releasing is None:
             try:
-                return await self.nodes.has_begun(first, record.run)
+                return await self.nodes.agent(first).has_begun(record.run)
             except ClusterError:
                 node = self.nodes.find(first)
                 if node is None or not node.alive or time.monotonic() > deadline:
@@ -222,7 +222,7 @@ class Lifecycle:
         if not record.accepted or lease is None or await self.begin_again(record, reason):
             return
         with contextlib.suppress(ClusterError):  # else its node is in trouble, and what becomes of that is seen
-            known = {run.run for run in await self.nodes.runs(lease.slots[0].node)}
+            known = {run.run for run in await self.nodes.agent(lease.slots[0].node).runs()}
             if record.lease is lease and record.run not in known:  # cancelled, or it has been tried often enough
                 await self.lose(record, reason)
 
@@ -388,7 +388,12 @@ class Lifecycle:
     async def _signal(self, record: RunRecord) -> None:
         name, record.signal = record.signal, ""
         lease = record.lease
-        if lease is not None and not await self.nodes.signal(lease.slots[0].node, record.run, name):
+        if lease is None:
+            return
+        try:
+            await self.nodes.agent(lease.slots[0].node).signal(record.run, name)
+        except ClusterError as error:
+            log.warning("run %s: %s", record.run, error.message)
             record.signal = record.signal or name  # for when its node answers again
 
     def signal_again(self, record: RunRecord) -> None:

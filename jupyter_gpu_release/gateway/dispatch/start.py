@@ -111,7 +111,7 @@ class RunStarter:
                     await self._ray_leases.finish(lease)
             if order.gpu_ids is None:
                 self._holding.note_accelerators(record, lease)
-            await gangs.accepted(self._nodes, ordered)
+            await gangs.accepted(ordered)
             await gangs.grant(self._nodes, lease, order)
         except GpuReleaseError:
             gangs.abandon(self._nodes, lease, record.run)

@@ -10,7 +10,6 @@ import time
 from ...errors import ClusterError
 from ...protocol.node import NodeInfo
 from ...protocol.states import RunState
-from ...protocol.wire import decode
 from ..cluster.nodes import Node
 from ..dispatch.gangs import tell_leader
 from ..runs.record import RunRecord
@@ -58,7 +57,7 @@ async def _is_callable(service: GatewayService, info: NodeInfo) -> bool:
     deadline = time.monotonic() + _CALLABLE_S
     while True:
         try:
-            answering = decode(await service.nodes.call(info.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+            answering = await service.nodes.agent(info.node).hello(_HELLO_S)
         except ClusterError:
             if time.monotonic() > deadline:
                 raise
@@ -93,7 +92,7 @@ async def _forgotten(service: GatewayService, node: Node, *, restarted: bool) ->
     accepted = [record for record in _runs_on(service, node.node) if record.accepted]
     if not restarted:
         accepted = [record for record in accepted if record.state is RunState.PERSISTING]
-    known = {run.run for run in await service.nodes.runs(node.node)} if accepted else set()
+    known = {run.run for run in await service.nodes.agent(node.node).runs()} if accepted else set()
     return [record for record in accepted if record.run not in known]
 
 
@@ -125,7 +124,7 @@ async def _tell_leaders(service: GatewayService, node: Node) -> None:
     for record in service.runs.live():
         lease = record.lease
         lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
-        if lease is not None and lent and not await service.nodes.lends(node.node, record.run):
+        if lease is not None and lent and not await service.nodes.agent(node.node).lends(record.run):
             await tell_leader(service.nodes, lease, record.run, node.node)
 
 
@@ -135,7 +134,7 @@ async def refresh(service: GatewayService) -> None:
     for node in died:
         log.warning("node %s (%s) is gone", node.host, node.node[:8])
         await _lose_all(service, node, f"the node {node.host} is gone", _runs_on(service, node.node))
-    await service.nodes.ensure_agents()
+    await service.agents.ensure_agents()
     await asyncio.gather(*(_check_agent(service, node) for node in service.nodes.alive() if node.agent is not None))
     for node in service.nodes.alive():
         await _judge_silence(service, node, time.time())
@@ -187,7 +186,7 @@ def _take_back(service: GatewayService, node: Node) -> None:
 async def _check_agent(service: GatewayService, node: Node) -> None:
     before = node.info
     try:
-        info = decode(await service.nodes.call(node.node, "hello", timeout_s=_HELLO_S), NodeInfo)
+        info = await service.nodes.agent(node.node).hello(_HELLO_S)
     except ClusterError as error:
         if node.problem != error.message:
             log.warning("%s", error.message)
@@ -214,10 +213,10 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
 async def _is_empty(service: GatewayService, node: Node) -> bool:
     """Whether nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
     left = False
-    for known in await service.nodes.runs(node.node):
+    for known in await service.nodes.agent(node.node).runs():
         record = service.runs.find(known.run)
         if (record is None or record.state.is_terminal) and known.phase not in ("released", "final"):
             log.warning("node %s is back, and still runs %s, which is lost: it is ended", node.host, known.run)
-            await service.nodes.call(node.node, "signal", known.run, "kill", "lost")
+            await service.nodes.agent(node.node).signal(known.run, "kill", "lost")
             left = True
     return not left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import logging
 import os
@@ -17,7 +18,7 @@ from ray.util.placement_group import PlacementGroup
 
 from ...client.home import read_secret
 from ...errors import ClusterError
-from ...protocol.node import NodeInfo, NodeRun, RunPhase
+from ...protocol.node import NodeRun, RunPhase
 from ...protocol.states import RunState
 from ...protocol.wire import decode
 from ..auth import tokens
@@ -99,7 +100,7 @@ def _close_sessions(service: GatewayService, sessions: list[StoredSession]) -> N
 
 async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
-    await service.nodes.ensure_agents()
+    await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)
     on_nodes, places, silent = await _ask_agents(service)
     for stored_lease, kept in remembered.kept:
@@ -143,8 +144,8 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
     deadline = time.monotonic() + _AGENT_PATIENCE_S
     while True:
         try:
-            info = decode(await service.nodes.call(node, "hello"), NodeInfo)
-            runs = await service.nodes.runs(node)
+            info = await service.nodes.agent(node).hello()
+            runs = await service.nodes.agent(node).runs()
         except ClusterError as error:
             log.warning("%s", error.message)
             if time.monotonic() > deadline:
@@ -195,7 +196,8 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
     if lease is None and PHASES.get(known.phase, 0) < PHASES["leaving"]:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
-        service.nodes.abandon(node.node, record.run)
+        with contextlib.suppress(ClusterError):
+            service.nodes.agent(node.node).abandon(record.run)
         await service.lifecycle.lose(record, "the lease of its GPUs is gone")
     if known.waits_for is not None:
         service.lifecycle.on_waits(record, known.waits_for)
@@ -228,7 +230,7 @@ async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Leas
     if lease is None or len(lease.slots) < 2 or known.phase != "starting" or record.state is not RunState.STARTING:
         return False
     try:
-        return await service.nodes.forget_unbegun(lease.slots[0].node, record.run)
+        return await service.nodes.agent(lease.slots[0].node).forget_unbegun(record.run)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False
@@ -244,9 +246,8 @@ async def _is_unbegun(service: GatewayService, record: RunRecord, stored: Stored
         return False
     try:
         # one that knows it, but has not begun it, gives it back in the same step
-        return await service.nodes.forget_unbegun(first, record.run) or not await service.nodes.has_begun(
-            first, record.run
-        )
+        agent = service.nodes.agent(first)
+        return await agent.forget_unbegun(record.run) or not await agent.has_begun(record.run)
     except ClusterError as error:
         log.warning("run %s may have begun: %s", record.run, error.message)
         return False

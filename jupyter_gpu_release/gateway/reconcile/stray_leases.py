@@ -7,6 +7,7 @@ Each finding is a fault of somebody's, so it is an error in the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -119,7 +120,8 @@ class Reconciliation:
     def _lose(self, record: RunRecord, reason: str) -> None:
         for node in self._broker.nodes.ready():
             if node.host in record.view.hosts:
-                self._broker.nodes.abandon(node.node, record.run)
+                with contextlib.suppress(ClusterError):
+                    self._broker.nodes.agent(node.node).abandon(record.run)
         self._broker.lifecycle.spawn(self._broker.lifecycle.lose(record, reason))
 
     # -------------------------------------------------------------------------------------- the nodes
@@ -127,7 +129,7 @@ class Reconciliation:
         """End what the node runs for nobody; returns our runs that it does not know, after the second time: lost."""
         expected = [record for record in self._broker.runs.live() if self._is_at(record, node)]
         try:
-            known = {run.run: run for run in await self._broker.nodes.runs(node.node)}
+            known = {run.run: run for run in await self._broker.nodes.agent(node.node).runs()}
             await self._end_strays(node, known)
         except ClusterError as error:
             log.info("%s", error.message)
@@ -175,8 +177,8 @@ class Reconciliation:
                 over.append(run.run)
             else:
                 log.error("reconciliation: %s runs %s, which is over: it is killed", node.host, run.run)
-                await self._broker.nodes.call(node.node, "signal", run.run, "kill", "lost")
-        await self._broker.nodes.forget(node.node, over)
+                await self._broker.nodes.agent(node.node).signal(run.run, "kill", "lost")
+        await self._broker.nodes.agent(node.node).forget(over)
 
 
 def _is_done(task: asyncio.Task[None] | None) -> bool:

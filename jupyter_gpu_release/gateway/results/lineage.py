@@ -82,7 +82,7 @@ class LineageService:
         key = (f"{node.node}:{node.info.incarnation if node.info else ''}", tuple(request.packages))
         asked_at, known = self._known.get(key, (0.0, None))
         if known is None or time.monotonic() - asked_at > _KNOWN_S:
-            known = await self._nodes.environment(node.node, request.packages)
+            known = await self._nodes.agent(node.node).environment(request.packages)
             self._known = dict(list(self._known.items())[-100:])
             self._known[key] = time.monotonic(), known
         return known
@@ -92,7 +92,7 @@ class LineageService:
         """Digest of what all nodes have of these packages, or an empty one and why there is none."""
         nodes = self._nodes.ready()
         try:
-            found = await asyncio.gather(*(self._nodes.environment(node.node, packages) for node in nodes))
+            found = await asyncio.gather(*(self._nodes.agent(node.node).environment(packages) for node in nodes))
         except ClusterError as error:
             return "", f"the packages of the nodes are not known: {error.message}"
         return _agreed(nodes, list(found))

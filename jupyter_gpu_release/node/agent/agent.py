@@ -26,19 +26,23 @@ from ...host import process_control
 from ...host.gpu_reader import GpuReader
 from ...host.gpus import Nvml
 from ...host.process_control import machine_bytes
+from ...protocol.events import Event
+from ...protocol.lineage import Environment
 from ...protocol.node import (
     AgentConfig,
     GpuInfo,
     GrantNotice,
     JoinOrder,
+    NodeAgentApi,
     NodeInfo,
+    NodeRun,
     RunUnbegun,
     StartOrder,
     grant_socket,
     lease_worker_socket,
 )
 from ...protocol.runs import Outcome
-from ...protocol.wire import decode, encode
+from ...protocol.wire import Packed, decode, pack, unpack
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
@@ -167,8 +171,8 @@ _AGAIN_S = 30.0
 _READING_S = 1.5
 
 
-class NodeAgent:
-    """Every argument and result is a msgpack record of protocol.runs."""
+class NodeAgent(NodeAgentApi):
+    """The agent of one node: a detached Ray actor that holds its runs, its processes and its GPUs."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, AgentConfig)
@@ -206,16 +210,18 @@ class NodeAgent:
         self._spawn(self._warm_up())
 
     # ------------------------------------------------------------------------- Ray's methods
-    async def hello(self) -> bytes:
+    async def hello(self) -> Packed[NodeInfo]:
         """Facts about this node."""
-        return encode(self._info())
+        return pack(self._info())
 
-    async def start(self, order_bytes: bytes) -> None:
+    async def start(self, order: Packed[StartOrder]) -> None:
         """Carry out an order; returns when accepted, a second time for the same run does nothing.
 
         Ranks get ready at once; the cell begins when the run's accelerators are known.
         """
-        order = decode(order_bytes, StartOrder)
+        self._take(unpack(order, StartOrder))
+
+    def _take(self, order: StartOrder) -> None:
         if order.run in self._runs:
             return
         if order.run in self._ungranted:  # ordered by a gateway that died before it was granted
@@ -259,14 +265,14 @@ class NodeAgent:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
         return await self._lending.listen()
 
-    async def join(self, order_bytes: bytes) -> None:
+    async def join(self, order: Packed[JoinOrder]) -> None:
         """Lend ranks to a gang; returns when accepted."""
-        order = decode(order_bytes, JoinOrder)
-        await self._forwarders.until_left(order.run)
-        forwarder = self._forwarders.begin(order)
+        join = unpack(order, JoinOrder)
+        await self._forwarders.until_left(join.run)
+        forwarder = self._forwarders.begin(join)
         if forwarder is not None:
-            self._spawn(self._forwarders.carry_out(order.run, forwarder))
-            ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
+            self._spawn(self._forwarders.carry_out(join.run, forwarder))
+            ids = join.gpu_ids if join.gpu_ids is not None else self._lease_word.early(join.run)
             if ids is not None:
                 forwarder.grant(ids)
 
@@ -299,14 +305,14 @@ class NodeAgent:
         if (found := self._gang_of(run)) is not None:
             found.gang.answer(rank, body)
 
-    async def runs(self) -> bytes:
-        """list[NodeRun]: all runs not yet forgotten."""
-        return encode([run.view() for run in self._runs.values()])
+    async def runs(self) -> Packed[list[NodeRun]]:
+        """All runs that are not forgotten yet."""
+        return pack([run.view() for run in self._runs.values()])
 
-    async def events(self, run: str, after: int) -> bytes:
-        """list[Event] above ``after``, from the run's log."""
+    async def events(self, run: str, after: int) -> Packed[list[Event]]:
+        """Events above ``after``, from the run's log."""
         found = self._runs.get(run)
-        return encode(await self._keeping.threads.run(found.events, after) if found else [])
+        return pack(await self._keeping.threads.run(found.events, after) if found else [])
 
     async def forget(self, runs: list[str]) -> None:
         """The gateway has recorded the end of these runs."""
@@ -321,23 +327,23 @@ class NodeAgent:
         """Drop a run's results that are not durable yet; False: there are none."""
         return self._keeping.give_up(run, reason)
 
-    async def keep(self, run: str, folder: str, outcome: bytes) -> None:
+    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
         """Make small results durable that the gateway has and an earlier agent did not come to write."""
         if run not in self._runs:
-            self._take_over(run, folder, decode(outcome, Outcome))
+            self._take_over(run, folder, unpack(outcome, Outcome))
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         """Return the top-level packages of ``names`` that are not installed here."""
         return missing(names)
 
-    async def environment(self, imports: list[str]) -> bytes:
-        """Environment: which packages these imports mean here, with what they require."""
-        return encode(await asyncio.to_thread(self._packages.environment, imports))
+    async def environment(self, imports: list[str]) -> Packed[Environment]:
+        """Which packages these imports mean here, with what they require."""
+        return pack(await asyncio.to_thread(self._packages.environment, imports))
 
-    async def gpus(self) -> bytes:
-        """list[GpuInfo] with memory and utilisation now."""
+    async def gpus(self) -> Packed[list[GpuInfo]]:
+        """All GPUs with memory and utilisation now."""
         await self._read_gpus()
-        return encode(self._gpus())
+        return pack(self._gpus())
 
     async def probe_store(self, path: str) -> str:
         """Write and read the store from this node: empty when well, else the error."""
@@ -394,7 +400,7 @@ class NodeAgent:
         await self._store.look()
         self._spawn(self._store.run())
         await self._read_gpus()
-        await self._reporter.introduce(encode(self._info()))
+        await self._reporter.introduce(pack(self._info()))
         while not is_working:
             await asyncio.sleep(_AGAIN_S)
             is_working = await self._can_start_cells()

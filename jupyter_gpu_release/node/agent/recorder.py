@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
 from ...errors import StoreError
 from ...protocol.events import Event
-from ...protocol.node import AgentConfig, NodeMessage, NodeReport, RunEvents, RunPhase
-from ...protocol.wire import encode
+from ...protocol.node import AgentConfig, GatewayApi, NodeInfo, NodeMessage, NodeReport, RunEvents, RunPhase
+from ...protocol.wire import Packed, encode, pack
 from ...store.event_log import KEPT_BYTES, EventWriter, read_events
 from ...store.layout import RunPaths
 from ...store.threads import StoreThreads
@@ -143,6 +143,7 @@ class Recorder:
             self._log.cut()
 
 
+_Record = TypeVar("_Record")
 _RETRY_S = 0.1
 #: so long after a report the next one is due: of output, and of what nobody waits for
 _OUTPUT_S, _PATIENT_S = 0.03, 0.05
@@ -180,7 +181,7 @@ class Reporter:
             self._begin()
             for _ in range(0, len(self._queue), _BATCH_MESSAGES):
                 batch = self._queue[:_BATCH_MESSAGES]
-                await self._deliver("node_report", encode(NodeReport(self._node, self._incarnation, batch)))
+                await self._deliver(GatewayApi.node_report, pack(NodeReport(self._node, self._incarnation, batch)))
                 del self._queue[: len(batch)]
 
     def _begin(self) -> None:
@@ -193,16 +194,18 @@ class Reporter:
             self._due.cancel()
             self._due = None
 
-    async def introduce(self, info: bytes) -> None:
+    async def introduce(self, info: Packed[NodeInfo]) -> None:
         """Tell the gateway that this agent is here."""
-        await self._deliver("node_up", info)
+        await self._deliver(GatewayApi.node_up, info)
 
-    async def _deliver(self, method: str, body: bytes) -> None:
+    async def _deliver(
+        self, method: Callable[[GatewayApi, Packed[_Record]], Coroutine[Any, Any, None]], body: Packed[_Record]
+    ) -> None:
         while True:
             try:
                 if self._gateway is None:
                     self._gateway = ray.get_actor(self._config.gateway_actor, namespace=self._config.ray_namespace)
-                await getattr(self._gateway, method).remote(body)
+                await getattr(self._gateway, method.__name__).remote(body)
                 return
             except (RayError, ValueError):  # the gateway restarts (or does not exist yet): look it up again
                 self._gateway = None

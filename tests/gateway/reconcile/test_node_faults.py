@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from broker_bed import BrokerBed, until
 
-from jupyter_gpu_release.gateway.cluster.nodes import NodeTable
+from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import PHASES, RunRecord
@@ -64,7 +64,7 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
     async with bed.life() as first:
         run = (await bed.running(first, 4)).run
         await asyncio.sleep(0.3)  # the ledger has it
-    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    monkeypatch.setattr(agent_client, "CALL_S", 0.05)
     monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
     agent = bed.agents["b"]
     agent.silent = True
@@ -191,7 +191,7 @@ async def test_a_gateway_that_restarts_starts_a_gang_anew_that_has_not_begun(bed
 async def test_an_interrupt_in_a_hiccup_is_heard_when_that_is_over(
     bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NodeTable.call, "__kwdefaults__", {"timeout_s": 0.05})
+    monkeypatch.setattr(agent_client, "CALL_S", 0.05)
     async with bed.life() as service:
         record = await bed.running(service, 4)
         bed.agents["b"].silent = True

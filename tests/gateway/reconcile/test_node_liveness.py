@@ -12,7 +12,6 @@ from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.reconcile import node_liveness
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.node import NodeInfo
-from jupyter_gpu_release.protocol.wire import encode
 
 
 def info(life: str) -> NodeInfo:
@@ -26,12 +25,15 @@ class Calls:
         self.left = failing
         self.life = life
 
-    async def call(self, node: str, method: str, timeout_s: float) -> bytes:
-        assert (node, method) == ("n1", "hello")
+    def agent(self, node: str) -> Calls:
+        assert node == "n1"
+        return self
+
+    async def hello(self, _timeout_s: float) -> NodeInfo:
         if self.left:
             self.left -= 1
             raise ClusterError("the agent of node n1 failed: the actor is restarting")
-        return encode(info(self.life))
+        return info(self.life)
 
     async def reach(self, life: str) -> bool:
         return await node_liveness._is_callable(

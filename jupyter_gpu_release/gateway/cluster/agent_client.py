@@ -1,0 +1,197 @@
+"""``AgentClient``: the calls to one node's agent, through Ray, with limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+import ray
+
+from ...errors import ClusterError
+from ...protocol.events import Event
+from ...protocol.lineage import Environment
+from ...protocol.node import GpuInfo, JoinOrder, NodeAgentApi, NodeInfo, NodeRun, StartOrder
+from ...protocol.runs import Outcome
+from ...protocol.wire import pack, unpack
+from .ray_calls import first_line
+
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+#: an agent answers within milliseconds, but for what is said below
+CALL_S = 10.0
+#: an agent that has not taken an order after this will not
+START_S = 30.0
+#: ranks whose leader is gone are killed at once; a node that has not done so after this is in trouble
+_LEAVE_S = 5.0
+#: a driver or a package that is slow keeps nobody waiting
+_GPUS_S, _IMPORTS_S = 2.0, 5.0
+#: for what is read from disks
+_READ_S, _PROBE_S = 30.0, 20.0
+
+
+class AgentListener(Protocol):
+    """Hears of agents that fail. Called on the gateway's event loop; nothing here may wait or raise."""
+
+    def life_of(self, node: str) -> str:
+        """The life of the node's agent as it last introduced itself. Called before each call."""
+
+    def on_agent_died(self, node: str) -> None:
+        """Ray will not restart the node's agent. Called before the call that found it raises."""
+
+    def on_agent_unreachable(self, node: str, life: str, problem: str) -> None:
+        """A call to the agent, in this ``life`` of it, did not reach it. Called before that call raises."""
+
+
+class AgentCall(Generic[_Answer]):
+    """A call to an agent that has been sent."""
+
+    def __init__(self, node: str, reference: Any, listener: AgentListener) -> None:
+        self._node = node
+        self._reference = reference
+        self._listener = listener
+        self._life = listener.life_of(node)
+
+    async def answer(self, timeout_s: float | None = None) -> _Answer:
+        """Await the answer; raises :class:`ClusterError` when it does not come in time (:data:`CALL_S`).
+
+        An agent that Ray cannot reach takes no runs until it is heard of again: each would be lost.
+        """
+        limit_s = CALL_S if timeout_s is None else timeout_s
+        try:
+            answer: _Answer = await asyncio.wait_for(_awaited(self._reference), limit_s)
+        except TimeoutError as error:
+            raise ClusterError(f"the agent of node {self._node[:8]} did not answer within {limit_s:g} s") from error
+        except ray.exceptions.RayError as error:
+            problem = f"the agent of node {self._node[:8]} failed: {first_line(error)}"
+            self._tell(error, problem)
+            raise ClusterError(problem) from error
+        return answer
+
+    def _tell(self, error: Exception, problem: str) -> None:
+        if isinstance(error, ray.exceptions.ActorDiedError):
+            self._listener.on_agent_died(self._node)
+        if isinstance(error, ray.exceptions.RayActorError):
+            self._listener.on_agent_unreachable(self._node, self._life, problem)
+
+
+async def _awaited(reference: Any) -> Any:
+    return await reference
+
+
+class AgentClient:
+    """The agent of one node, as the gateway calls it: what each call does is said in :class:`.NodeAgentApi`.
+
+    Every method is called on the gateway's event loop, and raises :class:`ClusterError` when the agent does not answer
+    in time, is dead, or says so itself.
+    """
+
+    def __init__(self, node: str, handle: Any, listener: AgentListener) -> None:
+        self._node = node
+        #: Ray's handle of the actor
+        self._handle = handle
+        self._listener = listener
+
+    def _send(
+        self,
+        method: Callable[Concatenate[NodeAgentApi, _Asked], Coroutine[Any, Any, _Answer]],
+        *arguments: _Asked.args,
+        **named: _Asked.kwargs,
+    ) -> AgentCall[_Answer]:
+        """Send a call: in this order they arrive."""
+        reference = getattr(self._handle, method.__name__).remote(*arguments, **named)
+        return AgentCall(self._node, reference, self._listener)
+
+    # ------------------------------------------------------------------------------------- a run's beginning
+    def start(self, order: StartOrder) -> AgentCall[None]:
+        """Send an order; await its acceptance with :data:`START_S`."""
+        return self._send(NodeAgentApi.start, pack(order))
+
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        """Say which accelerators a run has on this node."""
+        await self._send(NodeAgentApi.grant, run, gpu_ids).answer(START_S)
+
+    def abandon(self, run: str) -> None:
+        """Have it forget a run whose lease came to nothing, or end it if it has begun; nobody waits for that."""
+        self._send(NodeAgentApi.abandon, run)
+
+    async def forget_unbegun(self, run: str) -> bool:
+        """Have it forget a run that has not begun; False: it may have."""
+        return await self._send(NodeAgentApi.forget_unbegun, run).answer()
+
+    async def has_begun(self, run: str) -> bool:
+        """Whether a run began there, also in an earlier life of the agent."""
+        return await self._send(NodeAgentApi.has_begun, run).answer()
+
+    # ------------------------------------------------------------------------------------ gangs over nodes
+    async def listen(self) -> tuple[str, int]:
+        """Address and port at which other nodes lend their ranks to gangs that it leads."""
+        return await self._send(NodeAgentApi.listen).answer()
+
+    def join(self, order: JoinOrder) -> AgentCall[None]:
+        """Send the order to lend ranks to a gang; await its acceptance with :data:`START_S`."""
+        return self._send(NodeAgentApi.join, pack(order))
+
+    async def lends(self, run: str) -> bool:
+        """Whether it lends ranks to this gang."""
+        return await self._send(NodeAgentApi.lends, run).answer()
+
+    async def leave(self, run: str) -> None:
+        """Have it end the ranks that it lends to a gang; returns when none is left."""
+        await self._send(NodeAgentApi.leave, run).answer(_LEAVE_S)
+
+    async def lose_member(self, run: str, node: str) -> None:
+        """Tell the leader of a gang that ``node`` is gone."""
+        await self._send(NodeAgentApi.lose_member, run, node).answer()
+
+    # --------------------------------------------------------------------------------------- while it runs
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        """``interrupt`` or ``kill`` a run."""
+        await self._send(NodeAgentApi.signal, run, name, reason).answer()
+
+    async def pass_answer(self, run: str, rank: int, body: bytes) -> None:
+        """Pass a kernel's answer on to a rank that has asked."""
+        await self._send(NodeAgentApi.answer, run, rank, body).answer()
+
+    async def runs(self) -> list[NodeRun]:
+        """The runs of the node, as its agent knows them."""
+        return unpack(await self._send(NodeAgentApi.runs).answer(), list[NodeRun])
+
+    async def events(self, run: str, after: int) -> list[Event]:
+        """Recorded events of a run above ``after``."""
+        return unpack(await self._send(NodeAgentApi.events, run, after).answer(_READ_S), list[Event])
+
+    # --------------------------------------------------------------------------------------- after it ended
+    async def forget(self, runs: list[str]) -> None:
+        """Tell it that the end of these runs is recorded."""
+        if runs:
+            await self._send(NodeAgentApi.forget, runs).answer()
+
+    async def give_up(self, run: str, reason: str) -> bool:
+        """Have it drop a run's results that are not durable yet; False: there are none."""
+        return await self._send(NodeAgentApi.give_up, run, reason).answer()
+
+    async def keep(self, run: str, folder: str, outcome: Outcome) -> None:
+        """Have it write small results that the gateway has."""
+        await self._send(NodeAgentApi.keep, run, folder, pack(outcome)).answer()
+
+    # ------------------------------------------------------------------------------------------- the node
+    async def hello(self, timeout_s: float | None = None) -> NodeInfo:
+        """Facts about the node, and which life of its agent this is."""
+        return unpack(await self._send(NodeAgentApi.hello).answer(timeout_s), NodeInfo)
+
+    async def gpus(self) -> list[GpuInfo]:
+        """The node's GPUs with their use now."""
+        return unpack(await self._send(NodeAgentApi.gpus).answer(_GPUS_S), list[GpuInfo])
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        """The top-level packages of ``names`` that are not installed there."""
+        return await self._send(NodeAgentApi.missing_imports, names).answer(_IMPORTS_S)
+
+    async def environment(self, imports: list[str]) -> Environment:
+        """The packages that these top-level imports mean there."""
+        return unpack(await self._send(NodeAgentApi.environment, imports).answer(_READ_S), Environment)
+
+    async def probe_store(self, path: str) -> str:
+        """Have it write and read the store: empty when well, else the error."""
+        return await self._send(NodeAgentApi.probe_store, path).answer(_PROBE_S)

@@ -1,0 +1,102 @@
+"""Agents of nodes: found or created, and asked together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ...errors import ClusterError
+from ...protocol.config import GatewayConfig
+from ...protocol.node import AgentConfig
+from ...protocol.wire import encode
+from .nodes import Node, NodeTable
+from .ray_calls import RayCalls
+
+log = logging.getLogger(__name__)
+#: for the import of the agent's code, and Ray's word
+_MADE_S = 60.0
+
+
+class AgentFactory:
+    """Finds or creates the agent of each alive node; it introduces itself with ``node_up``."""
+
+    def __init__(self, config: GatewayConfig, calls: RayCalls, nodes: NodeTable) -> None:
+        self._config = config
+        self._calls = calls
+        self._nodes = nodes
+
+    async def ensure_agents(self) -> None:
+        """Have an agent on each alive node; one that cannot be made is the node's problem, in words."""
+        for node in self._nodes.alive():
+            if node.agent is None:
+                try:
+                    node.agent = await self._calls.answer(self._calls.begin(self._find_or_create, node), _MADE_S)
+                except (ClusterError, ImportError, AttributeError) as error:
+                    node.problem = f"no agent on node {node.host}: {error}"
+                    log.error("%s", node.problem)
+
+    def _find_or_create(self, node: Node) -> Any:
+        """In a thread."""
+        name = f"agent-{node.node}"
+        namespace = self._config.ray_namespace
+        with contextlib.suppress(ValueError):
+            found = ray.get_actor(name, namespace=namespace)
+            node.adopted = True
+            return found
+        module, _, attribute = self._config.agent_entry.partition(":")
+        kind = getattr(importlib.import_module(module), attribute)
+        options = {
+            "name": name, "namespace": namespace, "lifetime": "detached", "num_cpus": 0, "max_restarts": -1,
+            "max_concurrency": 1000, "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node, soft=False),
+            **runtime_env(self._config),
+        }  # fmt: skip
+        return ray.remote(kind).options(**options).remote(encode(self._agent_config()))
+
+    def _agent_config(self) -> AgentConfig:
+        config = self._config
+        return AgentConfig(
+            store=config.store, runtime=config.runtime, simulated=config.simulated, preload=config.preload,
+            cluster=config.cluster, ray_namespace=config.ray_namespace, gateway_actor=config.gateway_actor,
+            spool=config.spool, persist_memory_bytes=config.persist_memory_bytes,
+            persist_bytes_per_s=config.persist_bytes_per_s, store_id=self._nodes.store_id,
+            hash_seed=config.hash_seed,
+        )  # fmt: skip
+
+
+def runtime_env(config: GatewayConfig) -> dict[str, Any]:
+    """Actor options for a package that is not installed on the cluster; usually none."""
+    if not config.python_path:
+        return {}
+    return {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(config.python_path)}}}
+
+
+async def missing_imports(nodes: NodeTable, names: list[str]) -> list[str]:
+    """The top-level packages in ``names`` that no node has (what a node was found to have is remembered).
+
+    A node that does not answer may have them all.
+    """
+    ready = nodes.ready()
+    if not names or not ready:
+        return []
+    lacking = await asyncio.gather(*(_missing_on(nodes, node, names) for node in ready))
+    return sorted(set.intersection(*map(set, lacking)))
+
+
+async def _missing_on(nodes: NodeTable, node: Node, names: list[str]) -> list[str]:
+    unknown = [name for name in names if name not in node.known_imports]
+    if not unknown or not node.reachable:
+        return []
+    try:
+        missing = await nodes.agent(node.node).missing_imports(unknown)
+    except ClusterError as error:
+        log.warning("%s", error.message)
+        return []
+    node.known_imports.update(set(unknown) - set(missing))
+    return missing
