@@ -7,12 +7,14 @@ docs/notebook-semantics.md) or has no sentence in its receipt.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
@@ -50,32 +52,42 @@ def cluster() -> Iterator[dict[str, str]]:
             stop_embedded(home)
 
 
-def size_of(plain: Play) -> str:
+def size_of(plain: Play) -> dict[str, int]:
     """How much there was to compare."""
-    outputs = sum(len(cell.shown) for cell in plain.cells)
-    values = sum(map(len, plain.names.values()))
-    return f"{len(plain.cells)} cells, {outputs} outputs, {len(plain.names)} names ({values} values)"
+    return {
+        "cells": len(plain.cells),
+        "outputs": sum(len(cell.shown) for cell in plain.cells),
+        "pictures": sum(mime.startswith("image/") for cell in plain.cells for data in cell.displays() for mime in data),
+        "names": len(plain.names),
+        "values": sum(map(len, plain.names.values())),
+        "files": len(plain.files),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     parser.add_argument("notebook", nargs="+", type=Path, help=".ipynb, or .py in the percent format")
-    undocumented = 0
-    notebooks = parser.parse_args().notebook
+    parser.add_argument("--json", type=Path, metavar="FILE", help="one line of JSON for each notebook is added to it")
+    options = parser.parse_args()
     with cluster() as environment:
-        for path in notebooks:
-            began_s = time.monotonic()
-            plays: list[Play] = []
-            found = compare(path.resolve(), environment, plays.append)
-            fresh = [each for each in found if not each.documented]
-            undocumented += len(fresh)
-            print(
-                f"{path}: {size_of(plays[0])}: {len(found)} differences, {len(fresh)} undocumented "
-                f"({time.monotonic() - began_s:.0f} s)"
-            )
-            for each in found:
-                print(each, flush=True)
-    return int(bool(undocumented))
+        return int(sum(_report(path, environment, options.json) for path in options.notebook) > 0)
+
+
+def _report(path: Path, environment: dict[str, str], record: Path | None) -> int:
+    """Compare one notebook, and print what differs. Returns how much of it is undocumented."""
+    began_s = time.monotonic()
+    plays: list[Play] = []
+    found = compare(path.resolve(), environment, plays.append)
+    size, fresh = size_of(plays[0]), sum(not each.documented for each in found)
+    amounts = ", ".join(f"{amount} {noun}" for noun, amount in size.items())
+    print(f"{path}: {amounts}: {len(found)} differences, {fresh} undocumented ({time.monotonic() - began_s:.0f} s)")
+    for each in found:
+        print(each, flush=True)
+    if record is not None:
+        line = {"notebook": str(path), **size, "undocumented": fresh, "differences": [asdict(each) for each in found]}
+        with record.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    return fresh
 
 
 if __name__ == "__main__":

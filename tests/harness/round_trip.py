@@ -259,6 +259,7 @@ def _run(
     try:
         with contextlib.redirect_stderr(out):
             answer["notes"] += values.load()
+        values.begin_environment()
     except GpuReleaseError as error:
         return {**answer, "error": f"{type(error).__name__}: {error}", "load_ms": 0.0}
     answer["load_ms"] = (time.perf_counter() - began) * 1000
@@ -266,6 +267,7 @@ def _run(
         result = shell.run_cell(payload.source, store_history=False)
     problem = result.error_in_exec or result.error_before_exec
     answer["error"] = f"{type(problem).__name__}: {problem}" if problem else ""
+    values.shown = () if result.result is None else (result.result,)
     answer["untouched"] = values.untouched_reason()
     began = time.perf_counter()
     with contextlib.redirect_stderr(out):

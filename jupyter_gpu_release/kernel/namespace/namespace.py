@@ -20,6 +20,7 @@ from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
 from ...serialization.process_state.local_modules import is_state, place_of
+from ...serialization.process_state.working_folder import WorkingFolder
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.numbered_parts import PartOf, number_parts
 from ...serialization.sharing.references import Key, parts_of
@@ -141,10 +142,12 @@ class Namespace:
         step, so that its random states are the notebook's.
         """
         sent = SentObjects(prepared, in_turn=in_turn)
+        stayed: list[str] = []
 
         def take(facts: dict[str, Any]) -> None:
             if prepared is not None:
                 self._settings.take(facts.get("settings", {}))
+                stayed.extend(_follow(facts.get("folder")) if in_turn else ())
 
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
         for name, why in loaded.facts.get("lost", {}).items():
@@ -165,7 +168,7 @@ class Namespace:
             self.outward.origins.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
-            self._notes += _left_behind(arrival, sent)
+            self._notes += stayed + _left_behind(arrival, sent)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
@@ -218,6 +221,13 @@ class Namespace:
             vars(sys.modules[module]).pop(attribute, None)
         away = {name: value for name, value in state.items() if not _is_here(name)}
         self.outward.away.take(loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)])
+
+
+def _follow(folder: WorkingFolder | None) -> list[str]:
+    """Go where the cell went; or a note."""
+    if folder is None or folder.follow():
+        return []
+    return [folder.not_followed("there is no such folder here")]
 
 
 def _is_here(name: str) -> bool:

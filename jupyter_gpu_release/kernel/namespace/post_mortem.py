@@ -42,15 +42,14 @@ def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent
     """The value for ``_``, or words in its place; it may hold what the notebook's names hold, or what was ``sent``."""
 
     def live(key: Key) -> Any:
-        return names[key] if isinstance(key, str) else sent(key)
+        return _at(names, key) if isinstance(key, str) else sent(key)
 
     if last.text:
         return UnavailableVariable(last.text)
     if last.name:
-        name, _, attribute = last.name.partition(".")
         try:
-            return getattr(names[name], attribute) if attribute else names[name]
-        except (KeyError, AttributeError):
+            return _at(names, last.name)
+        except KeyError:
             return UnavailableVariable(f"<`{last.name}` of a GPU cell, which the notebook has not any more>")
     if last.library not in sys.modules:
         return UnavailableVariable(
@@ -60,6 +59,15 @@ def value_of(last: LastOutput, names: dict[str, Any], realm: NamespaceInfo, sent
         return codec.load(last.stream, [bytearray(each) for each in last.buffers], realm, live).values.get("_")
     except GpuReleaseError as error:
         return UnavailableVariable(f"<a value of a GPU cell that cannot be rebuilt here: {error.message}>")
+
+
+def _at(names: dict[str, Any], place: str) -> Any:
+    """The value of a name, or of an attribute of one. Raises KeyError."""
+    name, _, attribute = place.partition(".")
+    try:
+        return getattr(names[name], attribute) if attribute else names[name]
+    except AttributeError:
+        raise KeyError(place) from None
 
 
 class _Variables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -17,9 +17,11 @@ from .failed_frames import bytes_at_least, nbytes_of, text_of
 
 _PLAIN = frozenset({
     "array", "builtins", "collections", "datetime", "decimal", "enum", "fractions", "ipaddress", "numpy", "pandas",
-    "pathlib", "time", "torch", "types", "uuid", "zoneinfo",
+    "pathlib", "polars", "pyarrow", "time", "torch", "types", "uuid", "zoneinfo",
 })  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, dict)
+#: they are known by themselves
+_DEFINED = (type, types.FunctionType, types.ModuleType)
 _MOST_LOOKED_AT = 200
 _DEEPEST = 20
 
@@ -56,7 +58,8 @@ def _attribute(names: Mapping[str, Any], value: Any) -> str:
         for key, each in getattr(held, "__dict__", {}).items():
             if each is value and isinstance(key, str):
                 return f"{name}.{key}"
-        if type(held).__module__.startswith("torch") and getattr(held, "grad", None) is value:
+        is_tensor = type(held).__module__.startswith("torch") and getattr(held, "is_leaf", False)
+        if is_tensor and getattr(held, "grad", None) is value:
             return f"{name}.grad"
     return ""
 
@@ -68,9 +71,19 @@ def _at_home(names: Mapping[str, Any], known: KnownInputs | None) -> KnownInputs
     if known is not None:  # by names here: what they hold after the cell
         keys |= {ident: key for ident, key in known.keys.items() if not isinstance(key, str)}
         things += known.things
+    keys |= {id(value): place for place, value in _parts(names) if not is_immutable(value)}
     keys |= {id(value): name for name, value in names.items() if not is_immutable(value)}
     held, large = ((), ()) if known is None else (known.held, known.large)
     return KnownInputs(keys, things, held, large, with_copies=False)
+
+
+def _parts(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """``name.attribute`` of the user's classes and of their objects, which are there in the notebook as well."""
+    for name, held in names.items():
+        if "__main__" in (getattr(held, "__module__", ""), type(held).__module__):
+            for key, value in getattr(held, "__dict__", {}).items():
+                if isinstance(key, str) and not isinstance(value, _DEFINED) and value is getattr(held, key, None):
+                    yield f"{name}.{key}", value
 
 
 def _is_at_home(at_home: KnownInputs | None, value: Any) -> bool:

@@ -22,7 +22,6 @@ from ...serialization.codec import without_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.process_state import random_states
-from ...serialization.process_state.library_settings import Settings
 from ...serialization.process_state.local_modules import is_state
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.reducers.torch_distributed import unwrapped
@@ -158,7 +157,7 @@ class RankValues:
         frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def begin_environment(self) -> None:
-        """From here on environment variables are set by the cell."""
+        """From here on environment variables and the working folder are set by the cell."""
         self._settings.look_at_environment()
 
     def take_fetched(self, name: str, stream: bytes, buffers: Sequence[Any], first: int) -> Any:
@@ -273,8 +272,7 @@ class RankValues:
             return {**facts, "same": same(is_written), "lost": lost}
 
         # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
-        changed_settings = self._changed_settings(notes)
-        first = {"settings": changed_settings} if changed_settings else None
+        first = self._changed_settings(notes)
         dump = codec.dump(_views_last(values), self._realm, facts=further, first=first, known=known, failed=failed)
         notes += self._left_out(failed, troubles)
         notes += dump.notes("came back")
@@ -330,11 +328,14 @@ class RankValues:
         except Exception:  # noqa: BLE001 - variables of any kind; the names must come home all the same
             return None
 
-    def _changed_settings(self, notes: list[str]) -> Settings:
+    def _changed_settings(self, notes: list[str]) -> dict[str, Any]:
         changed, left = self._settings.changes()
         if left:
             notes.append(f"{', '.join(left)}: set in the cell only, since it does not travel")
-        return changed
+        found: dict[str, Any] = {"settings": changed} if changed else {}
+        if folder := self._settings.new_folder(notes):
+            found["folder"] = folder
+        return found
 
     def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:
         """Names of inputs that were changed in place, and the objects that were not."""

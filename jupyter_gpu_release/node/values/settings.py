@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from typing import Any
 
 from ...protocol.cell import CellPayload
 from ...serialization.process_state import library_settings
+from ...serialization.process_state.working_folder import WorkingFolder
 
 
 class CellSettings:
@@ -21,6 +23,7 @@ class CellSettings:
         self._is_function = payload.function
         self._before: library_settings.SettingsBefore | None = None
         self._imported = -1
+        self._folder: WorkingFolder | None = None
         self.look()
 
     def look(self) -> None:
@@ -31,10 +34,21 @@ class CellSettings:
         self._imported = len(sys.modules)
 
     def look_at_environment(self) -> None:
-        """From here on environment variables are set by the cell."""
+        """From here on environment variables, threads and the working folder are set by the cell."""
         if self._before is not None:
-            self._before.look_again("os")
+            self._before.look_again("os", "torch")
+            self._folder = WorkingFolder.now()
 
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""
         return self._before.changes() if self._before is not None else ({}, [])
+
+    def new_folder(self, notes: list[str]) -> WorkingFolder | None:
+        """Where the cell has gone (``os.chdir``, ``%cd``), for the notebook to follow; None: it stays."""
+        folder = WorkingFolder.now()
+        if self._folder in (None, folder) or not folder.path:
+            return None
+        if folder.is_in(os.environ.get("GPU_RUN_DIR", "")):  # which is removed one day
+            notes.append(folder.not_followed("that is the run's own"))
+            return None
+        return folder

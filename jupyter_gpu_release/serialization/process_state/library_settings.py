@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.abc
+import os
 import pickle
 import sys
 import warnings
@@ -18,6 +19,8 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
+
+import psutil
 
 from . import environment, log_settings
 
@@ -93,6 +96,7 @@ def _torch(torch: Any) -> Values:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "grad": torch.is_grad_enabled(),
         "anomaly": torch.is_anomaly_enabled(),
+        "threads": torch.get_num_threads(),
         **{name: getattr(cudnn, name.partition(".")[2]) for name in _CUDNN},
         **{f"print.{name}": value for name, value in printed.items()},
     }
@@ -106,6 +110,18 @@ _TORCH_USUAL = {
 }  # fmt: skip
 
 
+def _torch_usual(torch: Any) -> Values:
+    """What is usual depends on the machine: as many threads as it has cores."""
+    now = torch.get_num_threads()
+    told = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
+    cores = {
+        len(os.sched_getaffinity(0)),
+        psutil.cpu_count(logical=False),
+        *(int(text) for text in told if text.isdigit()),
+    }
+    return {**_TORCH_USUAL, "threads": now if now in cores else None}
+
+
 def _set_torch(torch: Any, name: str, value: Any) -> None:
     kind, _, rest = name.partition(".")
     if kind == "dtype":
@@ -116,6 +132,8 @@ def _set_torch(torch: Any, name: str, value: Any) -> None:
         torch.use_deterministic_algorithms(value)
     elif kind == "grad":
         torch.set_grad_enabled(value)
+    elif kind == "threads":
+        torch.set_num_threads(value)
     elif kind == "anomaly":
         torch.autograd.set_detect_anomaly(value)
     else:
@@ -202,6 +220,8 @@ def _set_inline(module: Any, name: str, value: Any) -> None:
 
 #: what IPython itself shows, by the object that holds it
 _SHOWN = {"ast_node_interactivity": "last_expr", "float_precision": "", "max_seq_length": 1000, "pprint": True}
+#: folders of ``%cd``, for ``%cd -`` and ``%dhist``
+_VISITED = "_dh"
 
 
 def _shell() -> Any:
@@ -216,12 +236,15 @@ def _ipython(_module: Any) -> Values:
     shell = _shell()
     if shell is None:
         return {}
-    return {**{name: getattr(_shows(shell, name), name) for name in _SHOWN}, "xmode": shell.InteractiveTB.mode}
+    shown = {name: getattr(_shows(shell, name), name) for name in _SHOWN}
+    return {**shown, "xmode": shell.InteractiveTB.mode, _VISITED: list(shell.user_ns.get(_VISITED, ()))}
 
 
 def _set_ipython(_module: Any, name: str, value: Any) -> None:
     shell = _shell()
-    if name == "xmode":
+    if name == _VISITED:
+        shell.user_ns.setdefault(name, [])[:] = value
+    elif name == "xmode":
         shell.InteractiveTB.set_mode(mode=value)
     else:
         setattr(_shows(shell, name), name, value)
@@ -333,11 +356,11 @@ LIBRARIES = (
     Library("logging", log_settings.read, lambda _: {}, log_settings.write, only_set=True),
     Library("decimal", _decimal, lambda _: _DECIMAL, _set_decimal),
     Library("warnings", _warning_filters, lambda _: {}, _add_filter),
-    Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context"}, _set_ipython),
+    Library("IPython", _ipython, lambda _: {**_SHOWN, "xmode": "Context", _VISITED: []}, _set_ipython),
     Library("__future__", _futures, lambda futures: dict.fromkeys(futures.all_feature_names, False), _set_future),
     Library("numpy", _numpy, lambda _: _NUMPY_USUAL, _set_numpy),
     Library("pandas", _pandas, _pandas_usual, _set_pandas),
-    Library("torch", _torch, lambda _: _TORCH_USUAL, _set_torch),
+    Library("torch", _torch, _torch_usual, _set_torch),
     Library("torch.utils.hooks", _hooks, lambda _: {_HOOKS: 0}, _set_hooks),
     Library("sklearn", lambda m: dict(m.get_config()), lambda _: sys.modules["sklearn._config"]._global_config,
             _set_sklearn),
@@ -385,9 +408,9 @@ class SettingsBefore:
         self._values = {library.module: values for library, values in _loaded()}
         self._waiting = waiting
 
-    def look_again(self, module: str) -> None:
-        """Its settings are to be as they are now."""
-        self._values |= {library.module: values for library, values in _loaded([module])}
+    def look_again(self, *modules: str) -> None:
+        """Their settings are to be as they are now."""
+        self._values |= {library.module: values for library, values in _loaded(modules)}
 
     def changes(self) -> tuple[Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""

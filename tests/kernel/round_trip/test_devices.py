@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from round_trip import Notebook
 
 from jupyter_gpu_release.serialization import device_marks
@@ -137,3 +138,19 @@ def test_settings_travel_in_and_back(nb: Notebook) -> None:
         nb.cell(
             "torch.set_default_dtype(torch.float32)\npd.reset_option('display.max_rows')\nnp.set_printoptions(**old)"
         )
+
+
+def test_the_number_of_torchs_threads_travels_in_and_back(nb: Notebook) -> None:
+    usual = torch.get_num_threads()
+    try:
+        nb.ok("import torch\ntorch.set_num_threads(5)")
+        assert torch.get_num_threads() == 5
+        nb.ok("r = torch.get_num_threads()")
+        assert nb.ns["r"] == 5
+        nb.cell("torch.set_num_threads(3)")
+        trip = nb.ok("r = torch.get_num_threads()\nw = torch.ones(2, requires_grad=True) * 2\n(w, w)")
+        assert nb.ns["r"] == 3
+        assert "Warning" not in trip.output  # looking for `w.grad` warned
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(usual)

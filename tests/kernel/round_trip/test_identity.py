@@ -365,3 +365,9 @@ def test_a_decorated_function_in_a_result_is_the_notebooks_own(nb: Notebook) -> 
     nb.gpu("triple = partial(area, 3)\ntriple(5)")
     assert nb.ns["triple"].func is nb.ns["double"].func is nb.ns["area"]
     assert nb.ns["area"].seen == nb.ns["calls"] == [(3, 5)]
+
+
+def test_parts_of_classes_and_objects_in_the_last_value_are_the_notebooks(nb: Notebook) -> None:
+    nb.cell("class Node:\n    known = {}\n    def __init__(self, left): self.left = left\ntree = Node(None)")
+    nb.ok("tree.left = Node(1)\nNode.known['a'] = [1]\nNode.known, tree.left, Node")
+    assert nb.cell("_[0] is Node.known, _[0], _[1] is tree.left, _[2] is Node") == (True, {"a": [1]}, True, True)

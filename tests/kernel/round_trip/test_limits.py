@@ -278,3 +278,26 @@ def test_a_plain_value_imports_nothing_heavy_either(tmp_path: Path) -> None:
     )
     path = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(__file__).parents[2] / "harness")])
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_the_notebook_goes_where_a_cell_went(nb: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tmp_path / "before"
+    for folder in (before / "sub", tmp_path / "run" / "sub"):
+        folder.mkdir(parents=True)
+    nb.cell(f"%cd -q {before}")
+    nb.cell("import os")
+    went = nb.gpu("os.chdir('sub'); 1/0")
+    assert "ZeroDivisionError" in went.error
+    assert Path.cwd() == before / "sub"
+    nb.ok("%cd -q ..")
+    assert Path.cwd() == before
+    nb.ok("with __import__('contextlib').chdir('sub'): pass")
+    assert Path.cwd() == before
+    nb.cell("%cd -q sub")
+    trip = nb.ok(f"os.environ['GPU_RUN_DIR'] = {str(tmp_path / 'run')!r}; os.chdir({str(tmp_path / 'run' / 'sub')!r})")
+    (note,) = trip.notes
+    assert note.startswith("the notebook stays in its folder, the cell went to")
+    assert note.endswith("that is the run's own")
+    trip = nb.ok("os.chdir('..')\nos.stat = lambda _: type('Stat', (), {'st_ino': 1})")  # as on another machine
+    assert [note for note in trip.notes if note.endswith(f"`{before}`: there is no such folder here")]
+    assert Path.cwd() == before / "sub"
