@@ -270,8 +270,16 @@ class Selection:
         self.sent |= found
         return found
 
+    def _as_in_the_notebook(self, failed: Mapping[str, Exception]) -> Mapping[str, Exception]:
+        """The same, in the order in which the notebook made the names: they are written in another one."""
+        if len(failed) < 2:
+            return failed
+        order = {name: number for number, name in enumerate(self._namespace)}
+        return dict(sorted(failed.items(), key=lambda item: order.get(item[0], len(order))))
+
     def say_unsent(self, failed: Mapping[str, Exception]) -> None:
         """Say which of the names that could be meant do not go along, and why."""
+        failed = self._as_in_the_notebook(failed)
         large = {name: error.bytes for name, error in failed.items() if isinstance(error, codec.NoRoomError)}
         if self._choice.fetches:
             self.held = {name: size for name, size in large.items() if name in self.implicit}
