@@ -121,6 +121,18 @@ def test_the_tables_of_architecture_name_what_exists() -> None:
     assert named == there
 
 
+def test_the_glossary_is_short_and_has_each_word_once() -> None:
+    text = (REPOSITORY / "ARCHITECTURE.md").read_text()
+    before, _, rest = text.partition("\n## Words\n")
+    table, _, after = rest.partition("\n## ")
+    words = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)[1:]
+    assert 20 < len(words) <= 30
+    assert len(set(words)) == len(words)
+    documents = [before, after, *(path.read_text() for path in sorted((REPOSITORY / "docs").rglob("*.md")))]
+    used = "\n".join(documents).lower()
+    assert [word for word in words if not re.search(rf"\b{word}", used)] == [], "explained, but used nowhere"
+
+
 def test_paths_in_documents_exist() -> None:
     documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
     named = {

@@ -40,10 +40,10 @@ class ExecutionContext:
 _current: ExecutionContext | None = None
 
 
-def set_context(surroundings: ExecutionContext | None) -> None:
+def set_context(context: ExecutionContext | None) -> None:
     """Say where this process's code runs from now on (None: nowhere special)."""
     global _current
-    _current = surroundings
+    _current = context
 
 
 def current() -> ExecutionContext | None:

@@ -63,10 +63,10 @@ class GatewaySession:
         self._silence_s = silence_s
         self._feeds = FeedTable()
         self._unheard = UnackedMessages()
-        self._outbox = SendQueue(lambda: self._link)
+        self._send_queue = SendQueue(lambda: self._link)
         self._link: ClientConnection | None = None
         self._threads = ThreadGroup(
-            {"gpu-session-read": self._read_forever, "gpu-session-write": self._outbox.write_forever}
+            {"gpu-session-read": self._read_forever, "gpu-session-write": self._send_queue.write_forever}
         )
         self._retry = threading.Event()
         self._settled = threading.Event()
@@ -131,7 +131,7 @@ class GatewaySession:
         feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
         try:
             self._add(feed)
-            self._outbox.put(Submit(request))
+            self._send_queue.put(Submit(request))
         except BaseException:  # an interrupt: nobody will hear of it, so a reconnect must not send it
             self._feeds.drop(feed)
             raise
@@ -145,7 +145,7 @@ class GatewaySession:
         """
         feed = RunFeed(run, None, after, self._subscribe, adopt=adopt)
         self._add(feed)
-        self._outbox.put(Subscribe(run, after, adopt))
+        self._send_queue.put(Subscribe(run, after, adopt))
         return feed
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
@@ -169,8 +169,8 @@ class GatewaySession:
         if self._closed:
             return
         self._closed = True
-        self._outbox.put(Bye())
-        self._outbox.put(None)
+        self._send_queue.put(Bye())
+        self._send_queue.put(None)
         ended = GatewayUnavailableError(f"this notebook's session with the gateway {self.target.url} was ended")
         for feed in self._feeds.all():
             feed.put(ConnectionLost(ended, final=True))
@@ -187,7 +187,7 @@ class GatewaySession:
                     self._greet(link)
                     delay_s = _FIRST_DELAY_S
                     self._read(link)
-                    self._outbox.wait_until_over()
+                    self._send_queue.wait_until_over()
             except GpuReleaseError as error:
                 self._on_lost(error)
             if not self._over():
@@ -211,9 +211,9 @@ class GatewaySession:
             if self._lost_at is not None:
                 feed.put(ConnectionBack(time.monotonic() - self._lost_at))
             if feed.request is not None:
-                self._outbox.put(Submit(feed.request))
+                self._send_queue.put(Submit(feed.request))
             elif feed.run not in resume or feed.adopt:
-                self._outbox.put(Subscribe(feed.run, feed.last_event, feed.adopt))
+                self._send_queue.put(Subscribe(feed.run, feed.last_event, feed.adopt))
         self._send_unheard(again=True)
         self._lost_at = self._error = None
         self._settled.set()
@@ -272,7 +272,7 @@ class GatewaySession:
 
     def _send_unheard(self, *, again: bool = False) -> None:
         for message in self._unheard.due(again=again):
-            self._outbox.put(message)
+            self._send_queue.put(message)
 
     def _add(self, feed: RunFeed) -> None:
         self._feeds.add(feed)
@@ -283,7 +283,7 @@ class GatewaySession:
         self._threads.begin()
 
     def _subscribe(self, run: str, after: int) -> None:
-        self._outbox.put(Subscribe(run, after))
+        self._send_queue.put(Subscribe(run, after))
 
     def forget_in_fork(self) -> None:
         """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""

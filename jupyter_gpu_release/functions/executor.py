@@ -264,7 +264,7 @@ class FunctionExecutor(ABC):
         loaded = codec.load(stream, buffers, self.realm)
         for missing, reason in loaded.missing.items():
             warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
-        self.collector.origins.note(view.run, loaded.values, loaded.values)
+        self.collector.lineage.note(view.run, loaded.values, loaded.values)
         values = {**loaded.modules, **loaded.values}
         if RESULT not in values:
             why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")

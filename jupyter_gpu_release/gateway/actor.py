@@ -44,7 +44,7 @@ _SWITCH_S = 0.0005
 
 
 class Gateway(GatewayApi):
-    """The actor that Ray, the node agents and ``broker.deploy`` call. Clients come through HTTP."""
+    """The actor that Ray, the node agents and ``gateway.deploy`` call. Clients come through HTTP."""
 
     def __init__(self, config: bytes) -> None:
         self._config = decode(config, GatewayConfig)

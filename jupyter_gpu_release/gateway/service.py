@@ -86,8 +86,8 @@ class GatewayService:
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
         )
-        self.provenance = LineageService(self.engine, self.journal, self.nodes, self.manifests)
-        self.runs.on_end = self.provenance.finished
+        self.lineage = LineageService(self.engine, self.journal, self.nodes, self.manifests)
+        self.runs.on_end = self.lineage.finished
         self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
         self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
         self.sessions.on_alone = self.fetches.give_up
@@ -114,7 +114,7 @@ class GatewayService:
         if known is not None:
             return known
         await self._check(request)
-        await self.provenance.submitted(request)
+        await self.lineage.submitted(request)
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known

@@ -1,6 +1,6 @@
 """``python -m jupyter_gpu_release.gateway.undeploy CONFIG.json``: take everything of ours off a Ray cluster again.
 
-The counterpart of ``broker.deploy`` for a cluster that somebody else runs. Prints the same JSON line.
+The counterpart of ``gateway.deploy`` for a cluster that somebody else runs. Prints the same JSON line.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ProcessTable:
         return False
 
     def children(self, pid: int) -> Sequence[int]:
-        """Whose parent it is."""
+        """Child processes of ``pid``."""
         return self._children.get(pid, ())
 
 

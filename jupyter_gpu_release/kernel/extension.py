@@ -61,7 +61,7 @@ def _with_body(lines: list[str]) -> list[str]:
 
 
 def context_of(magics: GpuMagics) -> ExecutionContext:
-    """Surroundings that ``load`` and ``published`` find in this kernel; nothing is imported before they are used."""
+    """Context that ``load`` and ``published`` find in this kernel; nothing is imported before they are used."""
     return ExecutionContext(
         realm=lambda: magics.notebook.names.realm,
         find_target=lambda: magics.notebook.link.target(magics.notebook.settings),

@@ -36,7 +36,7 @@ class Notebook:
         self.background = BackgroundRuns(self)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
-        self.lost_values = UnreadableValues(shell, lambda name, value: self.names.outward.origins.run_of(name, value))
+        self.lost_values = UnreadableValues(shell, lambda name, value: self.names.outward.lineage.run_of(name, value))
 
     @cached_property
     def settings(self) -> GpuRelease:

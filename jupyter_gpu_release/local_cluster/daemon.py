@@ -200,7 +200,7 @@ _MEND = "see log/cluster-daemon.log below JUPYTER_GPU_HOME, and run `jupyter gpu
 
 
 def read_deployed(stdout: str, stderr: str, status: int) -> Deployed:
-    """The record that ``broker.deploy`` printed; raises the error that it names."""
+    """The record that ``gateway.deploy`` printed; raises the error that it names."""
     lines = stdout.strip().splitlines()
     try:
         deployed = msgspec.json.decode(lines[-1] if lines else b"", type=Deployed)

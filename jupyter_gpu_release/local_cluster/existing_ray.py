@@ -190,7 +190,7 @@ def _own_addresses() -> set[str]:
 
 
 def _ask_ray(home: HomePaths, config: GatewayConfig, action: str, limit_s: float = _LIMIT_S) -> Deployed:
-    """Run ``broker.deploy`` or ``broker.undeploy``: drivers that live for this one thing."""
+    """Run ``gateway.deploy`` or ``gateway.undeploy``: drivers that live for this one thing."""
     write_atomic(home.gateway_config, [msgspec.json.encode(config)], durable=False)
     command = [sys.executable, "-m", f"jupyter_gpu_release.gateway.{action}", str(home.gateway_config)]
     try:

@@ -158,7 +158,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     #: writes of results to the store, bytes a second and run; 0: no limit
     persist_bytes_per_s: int = 0
     reconcile_interval_s: float = 3.0
-    #: how long ``broker.deploy`` waits for the first node agent
+    #: how long ``gateway.deploy`` waits for the first node agent
     ready_timeout_s: float = 90.0
     ray_namespace: str = RAY_NAMESPACE
     gateway_actor: str = GATEWAY_ACTOR

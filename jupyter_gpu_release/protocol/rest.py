@@ -34,7 +34,7 @@ class GpuCounts(msgspec.Struct, frozen=True):
 
 
 class GpuRow(msgspec.Struct, frozen=True):
-    """One GPU. ``state``: ``free``, ``running``, ``warm``, ``idle-kernel``, ``unattributed`` or ``drained``."""
+    """One GPU: ``free``, ``running``, ``warm``, ``idle-kernel`` or ``unattributed``; ``drained`` later."""
 
     index: str
     uuid: str

@@ -1,7 +1,7 @@
 """RunRequest, RunView, Outcome, ErrorInfo, ResourceAsk, PersistWait, KeptLease.
 
 What they are wrapped in is in :mod:`.protocol.session` (kernel and gateway) and :mod:`.protocol.node` (gateway and node
-agents). ``CellPayload`` is opaque to the broker: only the kernel writes it and only the rank reads it.
+agents). ``CellPayload`` is opaque to the gateway: only the kernel writes it and only the rank reads it.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class GraphPickler(cloudpickle.Pickler):
         return rebuild.make_function, arguments, state, None, None, rebuild.set_function
 
     def _where(self, function: types.FunctionType) -> tuple[Any, dict[str, Any] | None]:
-        """Whose globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
+        """Owner of the globals: the notebook's (None), an importable module's (its name) or others (a dict)."""
         space = function.__globals__
         if space is self.realm.namespace:
             self.reads.update(global_reads(function.__code__))

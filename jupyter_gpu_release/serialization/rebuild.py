@@ -63,7 +63,7 @@ def _without_hook(base: type) -> Iterator[None]:
 
 @dataclass
 class NamespaceInfo:
-    """Whose names these are. ``at_home``: the notebook's kernel (objects live in host memory), else a rank."""
+    """Facts on a namespace. ``at_home``: of the notebook's kernel (objects in host memory), else a rank's."""
 
     namespace: dict[str, Any]
     at_home: bool

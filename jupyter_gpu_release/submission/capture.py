@@ -25,7 +25,7 @@ from ..serialization.process_state.local_modules import is_state, place_of
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
 from .away_modules import AwayModules
-from .lineage import ResultOrigins, used_inputs
+from .lineage import ResultLineage, used_inputs
 from .modules import LocalModules, imported_in, loaded_submodules
 from .selection import Awaits, NameChoice, Selection, placeholder
 
@@ -131,7 +131,7 @@ class InputCapture:
         self._realm = realm
         self._modules = LocalModules()
         #: which run made which object
-        self.origins = ResultOrigins()
+        self.lineage = ResultLineage()
         #: (name, value) → the placeholder, where a run in the background is still making the value
         self.awaits: Awaits = placeholder
         #: what was set in libraries, by the name under which it travels
@@ -242,7 +242,7 @@ class InputCapture:
             imports=self._modules.required(facts.imports | (dump.modules - dump.modules_of_rest), local),
             packages=self._modules.required(facts.imports | facts.modules | known, local),
             unshipped=bool(local) and not shipped,
-            used=used_inputs(sent, dump, self.origins, selection.sent),
+            used=used_inputs(sent, dump, self.lineage, selection.sent),
             sent=sent,
             notes=[*selection.notes, *notes],
             warnings=selection.warnings,

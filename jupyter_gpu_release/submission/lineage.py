@@ -19,7 +19,7 @@ _MOST_DIGESTED_BYTES = 1 << 20
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
-class ResultOrigins:
+class ResultLineage:
     """Remembers results by identity, without keeping them alive.
 
     What takes no weak reference (a list, a dict) is known by its name, its id and its length: ``x = load()`` under
@@ -71,11 +71,11 @@ class SentGraph(Protocol):
 
 
 def used_inputs(
-    sent: Sequence[ValueInfo], dump: Dump, origins: ResultOrigins, values: Mapping[str, Any]
+    sent: Sequence[ValueInfo], dump: Dump, lineage: ResultLineage, values: Mapping[str, Any]
 ) -> list[UsedInput]:
     """The inputs that are sent, and where they came from; with digests of those that are small."""
     return [
-        UsedInput(info.name, info.type, info.bytes, origins.run_of(info.name, values[info.name]), _digest(info, dump))
+        UsedInput(info.name, info.type, info.bytes, lineage.run_of(info.name, values[info.name]), _digest(info, dump))
         for info in sent
     ]
 

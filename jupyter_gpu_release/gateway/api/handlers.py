@@ -92,20 +92,20 @@ def _warm(service: GatewayService, caller: Caller, name: str) -> tuple[Lease, Wa
 async def show_lineage(service: GatewayService, caller: Caller, request: Request) -> Lineage:
     """GET /v1/runs/{run}/lineage."""
     record = service.run_for(caller, request.path_params["run"])
-    return await service.store_threads.run(service.provenance.lineage, caller, record)
+    return await service.store_threads.run(service.lineage.document_of, caller, record)
 
 
 async def ask_cache(service: GatewayService, caller: Caller, request: Request) -> CacheAnswer:
     """POST /v1/cache."""
     question = await body_of(request, CacheQuestion)
-    return await service.provenance.candidates(caller, question, service.runs.live())
+    return await service.lineage.candidates(caller, question, service.runs.live())
 
 
 async def note_reuse(service: GatewayService, caller: Caller, request: Request) -> RunRow:
     """POST /v1/runs/{run}/reused."""
     record = service.run_for(caller, request.path_params["run"], Act.LOAD)
     use = await body_of(request, CacheUse)
-    await service.provenance.reused(record.run, use)
+    await service.lineage.reused(record.run, use)
     service.keeping.note_reuse(record.run)
     return record_row(record, caller, time.time())
 

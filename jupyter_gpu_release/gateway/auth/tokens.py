@@ -116,7 +116,7 @@ class TokenBook:
 
     # ------------------------------------------------------------------------------------------- who
     def caller(self, authorization: str | None, now_s: float | None = None, origin: str = "") -> Caller:
-        """Whom the Authorization header names; ``origin`` is where the request came from.
+        """The caller that the Authorization header names; ``origin`` is where the request came from.
 
         Raises
         ------

@@ -84,7 +84,7 @@ leases = Table(
     Column("placement", LargeBinary, nullable=False),
 )
 
-#: leases that are kept warm: by whom and until when (msgpack of broker.leases.Kept)
+#: leases that are kept warm: by whom and until when (msgpack of protocol.runs.KeptLease)
 warm_leases = Table(
     "warm_leases",
     metadata,
@@ -161,7 +161,7 @@ session_ends = Table(
 )
 
 
-# ------------------------------------------------------------------------------- provenance and reuse
+# ------------------------------------------------------------------------------- lineage and reuse
 #: what a run was: code, inputs, environment (msgpack of protocol.lineage.RunFacts)
 run_facts = Table(
     "run_facts",

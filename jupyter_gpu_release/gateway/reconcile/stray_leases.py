@@ -35,9 +35,9 @@ Repair = Callable[[], object]
 class Reconciliation:
     """Called between two looks around; one at a time."""
 
-    def __init__(self, broker: GatewayService) -> None:
-        self._broker = broker
-        self._sure_s = _SURE_INTERVALS * broker.config.reconcile_interval_s
+    def __init__(self, service: GatewayService) -> None:
+        self._service = service
+        self._sure_s = _SURE_INTERVALS * service.config.reconcile_interval_s
         #: since when each finding is so
         self._since: dict[str, float] = {}
         self._looks = 0
@@ -48,16 +48,16 @@ class Reconciliation:
 
     async def look(self) -> None:
         """One comparison; raises :class:`ClusterError` when Ray does not answer."""
-        await end_strangers(self._broker)
+        await end_strangers(self._service)
         self._mend({**self._leases_of_nobody(), **self._stuck_runs()}, time.monotonic())
         self._looks += 1
         if self._looks % _NODES_EVERY == 0:
             unknown: set[str] = set()
-            for node in self._broker.nodes.ready():
+            for node in self._service.nodes.ready():
                 if node.reachable:
                     unknown |= await self._compare(node)
             self._unknown = unknown
-            self._ahead = {run: phase for run, phase in self._ahead.items() if self._broker.runs.get(run) is not None}
+            self._ahead = {run: phase for run, phase in self._ahead.items() if self._service.runs.get(run) is not None}
 
     def _mend(self, found: dict[str, Repair], now_s: float) -> None:
         self._since = {what: self._since.get(what, now_s) for what in found}
@@ -71,27 +71,27 @@ class Reconciliation:
     def _leases_of_nobody(self) -> dict[str, Repair]:
         return {
             f"lease {lease.name} has no living run: it is given back": partial(self._free, lease)
-            for lease in self._broker.leases.all()
+            for lease in self._service.leases.all()
             if not self._is_owned(lease)
         }
 
     def _is_owned(self, lease: Lease) -> bool:
-        if lease in self._broker.lifecycle.freeing or (lease.state is LeaseState.WARM and lease.kept is not None):
+        if lease in self._service.lifecycle.freeing or (lease.state is LeaseState.WARM and lease.kept is not None):
             return True
-        record = self._broker.runs.get(lease.run)
+        record = self._service.runs.get(lease.run)
         if record is None or record.state.is_terminal:
             return False
         return record.lease is lease or (record.releasing is not None and not record.releasing.done())
 
     def _free(self, lease: Lease) -> None:
-        self._broker.lifecycle.spawn(self._free_and_serve(lease))
+        self._service.lifecycle.spawn(self._free_and_serve(lease))
 
     async def _free_and_serve(self, lease: Lease) -> None:
-        await self._broker.lifecycle.free(lease)
-        self._broker.lifecycle.queue.serve()
+        await self._service.lifecycle.free(lease)
+        self._service.lifecycle.queue.serve()
 
     def _stuck_runs(self) -> dict[str, Repair]:
-        live = self._broker.runs.live()
+        live = self._service.runs.live()
         return {
             **{
                 f"run {record.run} is over, and nobody ends it: it is ended": partial(self._end, record)
@@ -115,21 +115,21 @@ class Reconciliation:
         }
 
     def _end(self, record: RunRecord) -> None:
-        self._broker.lifecycle.end_again(record)
+        self._service.lifecycle.end_again(record)
 
     def _lose(self, record: RunRecord, reason: str) -> None:
-        for node in self._broker.nodes.ready():
+        for node in self._service.nodes.ready():
             if node.host in record.view.hosts:
                 with contextlib.suppress(ClusterError):
-                    self._broker.nodes.agent(node.node).abandon(record.run)
-        self._broker.lifecycle.spawn(self._broker.lifecycle.lose(record, reason))
+                    self._service.nodes.agent(node.node).abandon(record.run)
+        self._service.lifecycle.spawn(self._service.lifecycle.lose(record, reason))
 
     # -------------------------------------------------------------------------------------- the nodes
     async def _compare(self, node: Node) -> set[str]:
         """End what the node runs for nobody; returns our runs that it does not know, after the second time: lost."""
-        expected = [record for record in self._broker.runs.live() if self._is_at(record, node)]
+        expected = [record for record in self._service.runs.live() if self._is_at(record, node)]
         try:
-            known = {run.run: run for run in await self._broker.nodes.agent(node.node).runs()}
+            known = {run.run: run for run in await self._service.nodes.agent(node.node).runs()}
             await self._end_strays(node, known)
         except ClusterError as error:
             log.info("%s", error.message)
@@ -155,7 +155,7 @@ class Reconciliation:
         log.error("reconciliation: run %s is %s on its node, and nobody was told", run.run, run.phase)
         record.tail.last = max(record.tail.last, run.last_event)
         record.tail.known = False  # its events are in its log
-        self._broker.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome))
+        self._service.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
         """Whether the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
@@ -170,15 +170,15 @@ class Reconciliation:
         """End what an agent runs for nobody, and have it forget what is over."""
         over = []
         for run in known.values():
-            record = self._broker.runs.find(run.run)
+            record = self._service.runs.find(run.run)
             if record is not None and not record.state.is_terminal:
                 continue
             if run.phase == "final":
                 over.append(run.run)
             else:
                 log.error("reconciliation: %s runs %s, which is over: it is killed", node.host, run.run)
-                await self._broker.nodes.agent(node.node).signal(run.run, "kill", "lost")
-        await self._broker.nodes.agent(node.node).forget(over)
+                await self._service.nodes.agent(node.node).signal(run.run, "kill", "lost")
+        await self._service.nodes.agent(node.node).forget(over)
 
 
 def _is_done(task: asyncio.Task[None] | None) -> bool:
@@ -190,11 +190,11 @@ def _has_ended(record: RunRecord) -> bool:
     return _is_done(record.releasing) or (record.releasing is None and record.phase >= PHASES["released"])
 
 
-async def end_strangers(broker: GatewayService) -> None:
+async def end_strangers(service: GatewayService) -> None:
     """Remove placement groups without a lease: none may stay. Raises :class:`ClusterError` when Ray is silent."""
-    groups = await broker.ray_leases.groups()
-    leased = {lease.name for lease in broker.leases.all()}
+    groups = await service.ray_leases.groups()
+    leased = {lease.name for lease in service.leases.all()}
     for name, group in groups.items():
         if name not in leased:
             log.warning("placement group %s belongs to no live run: removed", name)
-            await broker.ray_leases.remove_stranger(group)
+            await service.ray_leases.remove_stranger(group)

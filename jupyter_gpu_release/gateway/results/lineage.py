@@ -132,7 +132,7 @@ class LineageService:
         await self._journal.put(partial(db_lineage.put_use, run=run, use=use))
 
     # ----------------------------------------------------------------------------------------- lineage
-    def lineage(self, caller: Caller, record: RunRecord) -> Lineage:
+    def document_of(self, caller: Caller, record: RunRecord) -> Lineage:
         """A run with what it was made from and what was made from it (read in a thread)."""
         is_own = may(caller, record.view.user, Act.LOAD)
         with self._engine.connect() as connection:

@@ -75,7 +75,7 @@ def _expand(option: str, value: str, names: Mapping[str, Any]) -> str:
 
 
 def configure(notebook: Notebook, line: str) -> None:
-    """``%gpu_config``: set, take back or show this notebook's defaults."""
+    """``%gpu_config``: set, unset or show this notebook's defaults."""
     if line.strip() == "reset":
         notebook.defaults.reset()
     elif line.strip():

@@ -66,7 +66,7 @@ class Namespace:
 
     @property
     def realm(self) -> NamespaceInfo:
-        """Whose names these are."""
+        """The namespace that these names belong to."""
         return self._realm
 
     @property
@@ -108,7 +108,7 @@ class Namespace:
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
         """These objects are results of ``run``."""
-        self.outward.origins.note(run, values, values)
+        self.outward.lineage.note(run, values, values)
 
     # ----------------------------------------------------------------------------- keys for --cache
     def graph_key(self, values: dict[str, Any]) -> GraphKey:
@@ -165,7 +165,7 @@ class Namespace:
         self.devices.came_home(loaded.facts.get("devices", {}))
         if run:
             made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
-            self.outward.origins.note(run, made, self._shell.user_ns)
+            self.outward.lineage.note(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
             self._notes += stayed + _left_behind(arrival, sent)

@@ -198,7 +198,7 @@ class NodeAgent(NodeAgentApi):
         marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
         marks.mkdir(mode=0o700, exist_ok=True)
         self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
-        self._lending = RemoteRankListener(self._where.address, self._gang_of)
+        self._remote_ranks = RemoteRankListener(self._where.address, self._gang_of)
         self._forwarders = RankForwarders(
             self._servers, self._where.address, None if self._config.simulated else self._meter
         )
@@ -263,7 +263,7 @@ class NodeAgent(NodeAgentApi):
 
     async def listen(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
-        return await self._lending.listen()
+        return await self._remote_ranks.listen()
 
     async def join(self, order: Packed[JoinOrder]) -> None:
         """Lend ranks to a gang; returns when accepted."""

@@ -109,7 +109,7 @@ def _kept_ports(specs: Sequence[RankSpec], master_port: int) -> dict[int, tuple[
 
 
 def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:
-    """Whose failure the others' follow from (connections that break when a rank is gone); None: nobody failed."""
+    """The rank whose failure caused the others' (connections that break when a rank is gone); None: nobody failed."""
     failed = [index for index, outcome in outcomes.items() if outcome.status not in _FINE]
     return min(failed, key=lambda index: _seniority(outcomes[index]), default=None)
 

@@ -25,7 +25,7 @@ from .fork_servers import ForkServer, ForkServers
 
 @dataclass
 class RankConnection:
-    """Facts about the process at ``seat``, and the way to it."""
+    """Facts about the process of ``spec``, and the way to it."""
 
     spec: RankSpec
     reader: asyncio.StreamReader

@@ -38,7 +38,7 @@ _HELLO_S = 10.0
 _MOST_HELLO_BYTES = 1 << 16
 #: the leader may get its order a little later than we get ours
 _AGAIN_S, _TRIES = 0.02, 1500
-#: a loan that is not granted after this never will be
+#: a remote rank without its GPUs after this will never have them
 _GRANT_S = 60.0
 #: how long a gang that begins again waits for ranks that were lent to its earlier try
 _LEFT_S = 5.0
@@ -237,7 +237,7 @@ class RankForwarders:
         return run in self._forwarders
 
     def begin(self, order: JoinOrder) -> RankForwarder | None:
-        """A new loan to be carried out; None when it is known already."""
+        """A new remote rank to be run; None when it is known already."""
         known = self._forwarders.get(order.run)
         if known is not None and not known.has_ended:
             return None
@@ -264,18 +264,18 @@ class RankForwarders:
             del self._forwarders[run]
 
     def grant(self, run: str, gpu_ids: list[str]) -> bool:
-        """Tell a loan its accelerators; False when there is none for this run."""
+        """Tell a remote rank its accelerators; False when there is none for this run."""
         if run in self._forwarders:
             self._forwarders[run].grant(gpu_ids)
         return run in self._forwarders
 
     def abandon(self, run: str) -> None:
-        """End a loan."""
+        """End a remote rank."""
         if run in self._forwarders:
             self._forwarders[run].abandon()
 
     async def leave(self, run: str) -> None:
-        """End a loan; returns when its ranks are gone."""
+        """End a remote rank; returns when its ranks are gone."""
         forwarder = self._forwarders.get(run)
         if forwarder is not None:
             forwarder.abandon()

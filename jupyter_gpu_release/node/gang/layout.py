@@ -70,7 +70,7 @@ class GangLayout:
 
 
 def environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
-    """Variables for the process at ``seat``; none for a cell that is no gang."""
+    """Variables for the process of ``spec``; none for a cell that is no gang."""
     if len(gang.specs) < 2 and not gang.is_asked:
         return {}
     found = {"TF_CONFIG": json.dumps(_tf_config(gang, spec))}

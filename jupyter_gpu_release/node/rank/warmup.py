@@ -56,7 +56,7 @@ def _speak() -> None:
 
 def _travel() -> None:
     home = types.ModuleType("__main__").__dict__
-    exec(compile(_SOURCE, "<rehearsal>", "exec"), home)
+    exec(compile(_SOURCE, "<warmup>", "exec"), home)
     home |= _samples()
     names = [name for name in home if not name.startswith("__")]
     dump = codec.dump({name: home[name] for name in names}, NamespaceInfo(home, at_home=True))

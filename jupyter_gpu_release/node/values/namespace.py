@@ -94,7 +94,7 @@ class RankValues:
 
     @property
     def realm(self) -> NamespaceInfo:
-        """Whose names these are."""
+        """The namespace that these names belong to."""
         return self._realm
 
     # ---------------------------------------------------------------------------------- before

@@ -13,11 +13,11 @@ import time
 import types
 
 
-def in_time(deed: object, deadline_s: float, *arguments: object) -> str:
+def in_time(action: object, deadline_s: float, *arguments: object) -> str:
     """Do it, unless the kernel comes to it too late. The clock is the machine's, the server's as well as ours."""
     if time.monotonic() > deadline_s:
         return json.dumps({"late": True})
-    return deed(*arguments)  # type: ignore[operator,no-any-return]
+    return action(*arguments)  # type: ignore[operator,no-any-return]
 
 
 def let_go(namespace: dict, patterns: list) -> str:  # type: ignore[type-arg]

@@ -28,7 +28,7 @@ _CONDITIONS = ("user", "kernelspec", "queue", "path", "hours")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom an override may name; an empty word matches no pattern but ``*``."""
+    """Names by which an override may choose a holder; an empty word matches no pattern but ``*``."""
 
     user: str = ""
     kernelspec: str = ""

@@ -1,4 +1,4 @@
-"""Whose are the processes that hold GPU memory: pure matching of what NVML says with what ``/proc`` says.
+"""Owners of the processes that hold GPU memory: pure matching of what NVML says with what ``/proc`` says.
 
 What cannot be said for certain is ``unattributed``, and nothing is ever done about it.
 """
@@ -136,7 +136,7 @@ class FirstSeen:
 
 
 def attribute(gpus: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, int], float]) -> tuple[GpuHolding, ...]:
-    """Whose is what, process by process."""
+    """Find the owner of what each process holds."""
     held = []
     for gpu in gpus:
         for process in gpu.processes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
@@ -51,6 +54,23 @@ def test_a_run_comes_back_as_it_was_stored(engine: Engine) -> None:
     with engine.connect() as connection:
         stored = database.find_run(connection, view.run)
     assert (stored.view, stored.ordinal, stored.request, stored.outcome) == (view, ordinal, request, None)
+
+
+def test_a_backup_as_the_operator_guide_makes_it_is_whole_while_the_ledger_is_in_use(
+    engine: Engine, tmp_path: Path
+) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "operator-guide.md").read_text()
+    (line,) = re.findall(r"^python -c .*sqlite3.*$", guide, re.MULTILINE)
+    _, option, program, *_ = shlex.split(line)
+    put(engine, submission(1))  # in the side file, not yet in ledger.sqlite
+    with engine.connect() as reader:
+        reader.execute(select(database.runs)).fetchall()
+        copy = tmp_path / "copy.sqlite"
+        subprocess.run([sys.executable, option, program, tmp_path / "home" / "ledger.sqlite", copy], check=True)
+    restored = open_ledger(copy)
+    with restored.connect() as connection:
+        assert [row.run for row in connection.execute(select(database.runs))] == [submission(1)[0].run]
+    restored.dispose()
 
 
 def test_live_runs_are_in_order_and_terminal_ones_let_go_of_their_request(engine: Engine) -> None:

@@ -81,7 +81,7 @@ def test_a_slow_good_bye_is_heard(gateway: GatewayBed, until) -> None:
     """The thread that reads does not close the connection before the one that writes has said it."""
     asked = request("hold", "slow-to-go")
     session = GatewaySession(gateway.target, "slow-to-go")
-    link, read, leaves, has_read = session._outbox._link, session._read, threading.Event(), threading.Event()
+    link, read, leaves, has_read = session._send_queue._link, session._read, threading.Event(), threading.Event()
     readers: list[threading.Thread] = []
 
     def slow_link() -> object:
@@ -96,7 +96,7 @@ def test_a_slow_good_bye_is_heard(gateway: GatewayBed, until) -> None:
         read(each)
         has_read.set()
 
-    session._outbox._link, session._read = slow_link, read_and_tell
+    session._send_queue._link, session._read = slow_link, read_and_tell
     session.connect(60.0)
     Reading(session.submit(asked)).state("running")
     leaves.set()
