@@ -337,7 +337,7 @@ class NodeAgent(NodeAgentApi):
         return missing(names)
 
     async def environment(self, imports: list[str]) -> Packed[Environment]:
-        """Which packages these imports mean here, with what they require."""
+        """The packages that these imports mean here, with those that they require."""
         return pack(await asyncio.to_thread(self._packages.environment, imports))
 
     async def gpus(self) -> Packed[list[GpuInfo]]:

@@ -111,7 +111,7 @@ _TORCH_USUAL = {
 
 
 def _torch_usual(torch: Any) -> Values:
-    """What is usual depends on the machine: as many threads as it has cores."""
+    """The usual number, which depends on the machine: as many threads as it has cores."""
     now = torch.get_num_threads()
     told = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
     cores = {
