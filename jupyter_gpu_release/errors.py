@@ -185,6 +185,35 @@ class StillTrainingError(GpuReleaseError):
     http_status = 409
 
 
+class LoadError(GpuReleaseError):
+    """A name's value cannot be rebuilt here (a package is missing or of another version)."""
+
+    code = "cannot_send"
+    http_status = 400
+
+
+class MissingHereError(GpuReleaseError, ModuleNotFoundError):
+    """A placeholder was used."""
+
+    code = "missing_package"
+    http_status = 422
+
+
+class MappedFileError(GpuReleaseError):
+    """The file of a ``np.memmap`` cannot be mapped here."""
+
+    code = "cannot_send"
+    http_status = 400
+
+
+class WrongAddressError(GatewayUnavailableError):
+    """Trying again cannot help: the name does not exist, or something else than a gateway lives there."""
+
+
+class StoreSilentError(StoreError):
+    """The store has not answered for so long that it is taken to hang."""
+
+
 BY_CODE: dict[str, type[GpuReleaseError]] = {
     cls.code: cls
     for cls in (

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .. import streams
 from ..errors import RankError
 from ..units import parse_seconds
 
@@ -44,6 +45,7 @@ def set_rank_context(place: RankContext) -> None:
     _place = place
 
 
+@streams.named
 class Ranks:
     """The ranks that run the cell together. Outside of a gang there is one, and meeting it takes no time."""
 

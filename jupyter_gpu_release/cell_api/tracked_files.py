@@ -114,6 +114,9 @@ def track(path: PathLike) -> PathLike:
     return HERE.track(path)
 
 
+track.__module__ = __package__.partition(".")[0]  # by which pickles name it
+
+
 def _stamp(path: str) -> _Stamp:
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

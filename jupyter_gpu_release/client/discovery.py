@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError
+from ..errors import AuthenticationError, GatewayUnavailableError, GpuReleaseError, WrongAddressError
 from .home import Connection, HomePaths, read_secret
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -125,10 +125,6 @@ def is_alive(target: Target) -> bool:
 _OWN_MEND = "is it running? `jupyter gpu status` tells, `jupyter gpu start` starts this machine's own"
 #: what a proxy says while the gateway behind it restarts
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-class WrongAddressError(GatewayUnavailableError):
-    """Trying again cannot help: the name does not exist, or something else than a gateway lives there."""
 
 
 def unreachable(url: str, error: BaseException, *, configured: bool) -> GatewayUnavailableError:

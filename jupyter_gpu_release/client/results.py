@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import streams
 from ..errors import StoreError
 from ..protocol.cell import Graph
 from ..protocol.runs import RunView, ValueInfo
@@ -14,6 +15,7 @@ from ..protocol.states import RunState
 from ..units import format_bytes
 
 
+@streams.named
 class Results(Mapping[str, Any]):
     """The results of a run, by name; large arrays are mapped from their files, not read.
 
@@ -43,7 +45,7 @@ class Results(Mapping[str, Any]):
         self.notes = list(notes)
         self.lacking = list(lacking)
         self._values = dict(values)
-        self._facts = {info.name: info for info in facts}
+        self._types = {info.name: (info.type, info.bytes) for info in facts}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:
@@ -60,8 +62,8 @@ class Results(Mapping[str, Any]):
         return f"<results of run {self.run} ({self.state}): {', '.join(map(self._described, self)) or 'none'}>"
 
     def _described(self, name: str) -> str:
-        info = self._facts.get(name)
-        return name if info is None else f"{name} ({info.type}, {format_bytes(info.bytes)})"
+        kind, size = self._types.get(name, ("", 0))
+        return f"{name} ({kind}, {format_bytes(size)})" if kind else name
 
 
 def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: str) -> tuple[bytes, Sequence[Any]]:

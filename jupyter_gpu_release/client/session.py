@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._version import __version__
-from ..errors import GatewayUnavailableError, GpuReleaseError, from_code
+from ..errors import GatewayUnavailableError, GpuReleaseError, WrongAddressError, from_code
 from ..protocol.runs import RunRequest
 from ..protocol.session import (
     PROTOCOL,
@@ -36,7 +36,7 @@ from ..protocol.session import (
 )
 from ..protocol.wire import encode
 from . import websocket
-from .discovery import Target, WrongAddressError, unreachable
+from .discovery import Target, unreachable
 from .feed import ConnectionBack, ConnectionLost, FeedItem, FeedTable, RunFeed
 from .websocket import SendQueue, ThreadGroup, UnackedMessages, open_link, own_end, receive, send
 

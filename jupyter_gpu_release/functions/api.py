@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from .. import streams
 from ..cell_api import context
 from ..errors import OptionError, WrongCallError
 from .arguments import Call, as_written, divide, hint_to_gpu, hint_to_launch
@@ -75,6 +76,7 @@ def launch(
     return _launcher().start(call, {**defaults, **own}, stream=stream)
 
 
+@streams.named
 class GpuFunction(Generic[P, T]):
     """A function that runs on the cluster when it is called; inside a GPU cell or a launched function right there."""
 
@@ -160,10 +162,12 @@ def gpu(function: Any = None, /, **options: Any) -> Any:
     as_written(options)
     if function is not None:
         return GpuFunction(function, options)
-    return functools.partial(_decorated, options=options)
+    return functools.partial(make_gpu_function, options=options)
 
 
-def _decorated(function: Callable[P, T], *, options: Mapping[str, Any]) -> GpuFunction[P, T]:
+@streams.named
+def make_gpu_function(function: Callable[P, T], *, options: Mapping[str, Any]) -> GpuFunction[P, T]:
+    """The function that ``@gpu(…)`` makes of the one below it."""
     if not callable(function):
         raise OptionError(f"@gpu(…) stands above a function, not above {function!r}", hint="write it above a def")
     return GpuFunction(function, options)
@@ -194,3 +198,6 @@ def _launcher() -> FunctionExecutor:
 
         _of_script = os.getpid(), ScriptExecutor()
     return _of_script[1]
+
+
+launch.__module__ = gpu.__module__ = __package__.partition(".")[0]  # by which pickles name them

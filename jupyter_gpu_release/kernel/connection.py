@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from ..client.config import GpuRelease, find_target
-from ..client.discovery import Target, WrongAddressError, is_alive, is_refused
+from ..client.discovery import Target, is_alive, is_refused
 from ..client.session import GatewaySession
-from ..errors import GatewayUnavailableError
+from ..errors import GatewayUnavailableError, WrongAddressError
 from ..protocol.session import Welcome
 from .output.cell_output import CellOutput
 from .output.receipt import boxed, bundle_of

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from .. import streams
+
 #: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
 INLINE_LIMIT_BYTES = 1 << 20
 
@@ -99,6 +101,7 @@ MOST_FRAMES = 60
 MOST_ERRORS = 20
 
 
+@streams.named
 @dataclass(frozen=True)
 class Frame:
     """One frame. ``variables``: the names of its locals (None: they are the module's own names)."""
@@ -116,6 +119,7 @@ class Frame:
     arguments: list[str] = field(default_factory=list)
 
 
+@streams.named
 @dataclass(frozen=True)
 class FailedError:
     """One error of a chain, and its frames, the outermost first."""
@@ -129,6 +133,7 @@ class FailedError:
     has_cause: bool = False
 
 
+@streams.named
 @dataclass(frozen=True)
 class FailedFrames:
     """An error, those that it came from, and the frames of all. Variables are called ``"<frame's number> <name>"``."""
@@ -153,6 +158,7 @@ class FailedFrames:
 LAST_OUTPUT_LIMIT_BYTES = 1 << 20
 
 
+@streams.named
 @dataclass(frozen=True)
 class LastOutput:
     """One of: the ``name`` of the notebook that holds it (or ``name.attribute``), a graph, or ``text`` in its place."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import GpuReleaseError
+from ..errors import GpuReleaseError, LoadError
 from ..protocol.wire import without_gc
 from . import set_order
 from .lazy_modules import module_or_deferred
@@ -51,7 +51,7 @@ def without_warnings() -> Iterator[None]:
             del warnings.filters[place]  # type: ignore[attr-defined]
 
 
-__all__ = ["Dump", "LoadError", "Loaded", "NamespaceInfo", "dump", "load"]
+__all__ = ["Dump", "Loaded", "NamespaceInfo", "dump", "load"]
 
 #: in longer streams objects are not told apart by number (the table of a million objects takes seconds)
 _LONGEST_NUMBERED = 2 << 20
@@ -369,13 +369,6 @@ def _size_at_least(value: Any) -> int:
 
 def _is_importable(module: types.ModuleType) -> bool:
     return module.__name__ in sys.modules or getattr(module, "is_deferred", False) is True
-
-
-class LoadError(GpuReleaseError):
-    """A name's value cannot be rebuilt here (a package is missing or of another version)."""
-
-    code = "cannot_send"
-    http_status = 400
 
 
 @dataclass

@@ -10,6 +10,8 @@ import sys
 import weakref
 from typing import Any
 
+from .. import streams
+
 ATTRIBUTE = "_gpu_release_device"
 #: id → (weak reference, mark) of arrays, which take no attributes
 _ARRAYS: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -73,16 +75,19 @@ def here(device: str) -> str:
     return device
 
 
+@streams.named
 def place_array(mark: str, dtype: Any, shape: Any, data: Any) -> Any:
     """Receiver's: an array on its device, or a host array that stands for it."""
     raise TypeError("read it with serialization.codec")
 
 
+@streams.named
 def place_storage(device: str, data: Any, size: int) -> Any:
     """Receiver's: a torch storage on its device, or a host one that stands for it."""
     raise TypeError("read it with serialization.codec")
 
 
+@streams.named
 def place_torch_device(device: str) -> Any:
     """Receiver's: a torch.device."""
     raise TypeError("read it with serialization.codec")

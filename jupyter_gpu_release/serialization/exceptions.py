@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from .. import streams
 from ..protocol.wire import decode, encode
 
 #: of arguments and attributes in all
@@ -180,6 +181,7 @@ def _travels(pickler: Any, error: BaseException | None) -> BaseException | None:
     return None
 
 
+@streams.named
 def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """As Python's own part of the class makes it (``OSError`` reads its ``errno`` from the arguments)."""
     base: Any = next(part for part in kind.__mro__ if part.__module__ == "builtins")
@@ -188,6 +190,7 @@ def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> Bas
     return made
 
 
+@streams.named
 def set_exception(error: BaseException, state: tuple[Any, ...]) -> None:
     """The rest, once the exception is known to the stream."""
     error.args, attributes, error.__cause__, error.__context__, error.__suppress_context__ = state

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from cloudpickle import cloudpickle
 
+from .. import streams
 from . import device_marks
 from .identity import (
     Origins,
@@ -77,21 +78,25 @@ def _receivers(*_arguments: Any) -> NoReturn:
     raise TypeError("this stream is a graph of jupyter_gpu_release: read it with serialization.codec")
 
 
+@streams.named
 def make_function(*arguments: Any) -> NoReturn:
     """Receiver's."""
     _receivers(arguments)
 
 
+@streams.named
 def set_function(*arguments: Any) -> NoReturn:
     """Receiver's."""
     _receivers(arguments)
 
 
+@streams.named
 def make_class(*arguments: Any) -> NoReturn:
     """Receiver's."""
     _receivers(arguments)
 
 
+@streams.named
 def set_class(*arguments: Any) -> NoReturn:
     """Receiver's."""
     _receivers(arguments)
@@ -102,6 +107,7 @@ def known_class(*arguments: Any) -> NoReturn:
     _receivers(arguments)
 
 
+@streams.named
 def referred(*arguments: Any) -> NoReturn:
     """Receiver's."""
     _receivers(arguments)
@@ -254,16 +260,19 @@ class Rebuilder:
 
 
 # --------------------------------------------------------------------------- the same on both sides
+@streams.named
 def make_cell() -> types.CellType:
     """An empty closure cell."""
     return types.CellType()
 
 
+@streams.named
 def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
     """Fill a cell (after it is known to the stream, so that closures can refer to themselves)."""
     (cell.cell_contents,) = state
 
 
+@streams.named
 def make_weakref(target: Any) -> weakref.ref[Any]:
     """A weak reference; whoever else is in the graph keeps the target alive."""
     return weakref.ref(target)
@@ -273,16 +282,19 @@ class _Gone:
     __slots__ = ("__weakref__",)
 
 
+@streams.named
 def dead_weakref() -> weakref.ref[Any]:
     """A weak reference whose target is gone."""
     return weakref.ref(_Gone())
 
 
+@streams.named
 def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:
     """An ``lru_cache`` around ``function``, empty."""
     return functools.lru_cache(maxsize=maxsize, typed=typed)(function)
 
 
+@streams.named
 def make_cached_property(function: Any, name: str | None) -> functools.cached_property[Any]:
     """A ``cached_property`` (its lock is new)."""
     made = functools.cached_property(function)
@@ -290,11 +302,13 @@ def make_cached_property(function: Any, name: str | None) -> functools.cached_pr
     return made
 
 
+@streams.named
 def standard_stream(name: str) -> Any:
     """``sys.stdout`` or ``sys.stderr`` of the receiver."""
     return getattr(sys, name)
 
 
+@streams.named
 def import_module(name: str) -> types.ModuleType:
     """The module of this name."""
     return importlib.import_module(name)

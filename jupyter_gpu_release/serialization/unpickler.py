@@ -10,7 +10,8 @@ import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import GpuReleaseError
+from .. import streams
+from ..errors import MissingHereError
 from .rebuild import RECEIVERS, Rebuilder
 
 
@@ -34,13 +35,6 @@ class GraphUnpickler(pickle.Unpickler):
 def writable(buffers: Sequence[Any]) -> list[Any]:
     """Objects built over the buffers must be writable, as they were."""
     return [bytearray(buffer) if isinstance(buffer, bytes) else buffer for buffer in buffers]
-
-
-class MissingHereError(GpuReleaseError, ModuleNotFoundError):
-    """A placeholder was used."""
-
-    code = "missing_package"
-    http_status = 422
 
 
 class MissingGlobal:
@@ -139,6 +133,7 @@ def reduce_object(_pickler: Any, missing: MissingObject) -> Any:
     return follow_recipe, recipe, missing._state, iter(items) if items else None, iter(entries) if entries else None
 
 
+@streams.named
 def find_global(module: str, name: str) -> Any:
     """The object that a :class:`MissingGlobal` stands for."""
     import importlib
@@ -149,6 +144,7 @@ def find_global(module: str, name: str) -> Any:
     return found
 
 
+@streams.named
 def follow_recipe(maker: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None, how: str) -> Any:
     """The object that a :class:`MissingObject` stands for."""
     if how == "new":

@@ -38,7 +38,7 @@ HEAD_FILE, PROOF_FILE = "bundle.json", "bundle.proof"
 MOST_HEAD_BYTES = 64 << 20
 STEP_BYTES = 4 << 20
 _CONTEXT = "jupyter_gpu_release 2026-11 run bundle proof"
-_KEPT = re.compile(r"(manifest\.json|events\.log|[a-z]+(-[0-9]+)?\.graph(\.[0-9]+)?)|(files|code|published)/.+")
+_KEPT = re.compile(r"(manifest\.json|events\.log|[a-z]+(-[0-9]+)?\.graph)|(files|code|published)/.+")
 _LONGEST_PATH, _LONGEST_PART = 4096, 255
 
 

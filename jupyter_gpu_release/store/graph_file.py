@@ -1,10 +1,8 @@
 """One object graph as one file: index, small buffers, references to blobs.
 
-``jgr-graph-2``: small buffers lie in the file, large ones are blobs, by digest. ``jgr-graph-1`` (read, not written any
-more): a large buffer may lie in a second name of another run's file, ``<name>.1``.
-
 A stream or a buffer of 1 MiB and more is a blob of the store (``store/blobs.py``), named by its content: what is there
 already, from whichever run, is not written again. A graph outside of a run folder has no store and holds all itself.
+The file's first and last bytes say the format's version; ``tests/store/data`` keeps a store of each version.
 
 The digest of a graph is the blake2b-128 of its index, which holds the stream's own digest (only the stream can run
 code when loaded), the digests of the blobs and a CRC-32 of each other buffer. So 1 GiB opens without being read:
@@ -32,8 +30,7 @@ from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
 from .run_folders import why_collected
 
-MAGIC = b"jgr-graph-2\n"
-_MAGIC_1 = b"jgr-graph-1\n"
+MAGIC = b"jgr-graph-1\n"
 TAIL = struct.Struct("<QQ16s")
 
 
@@ -47,41 +44,16 @@ class BufferEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Index(msgspec.Struct, frozen=True, array_like=True):
-    """Version 2. ``stream_digest``: blake2b-128 of a stream that lies in the file (a blob's name is its digest)."""
+    """``stream_digest``: blake2b-128 of a stream that lies in the file (a blob's name is its digest)."""
 
     stream: BufferEntry
     stream_digest: bytes
     buffers: list[BufferEntry]
 
 
-class _BufferEntry1(msgspec.Struct, frozen=True, array_like=True):
-    at: int
-    length: int
-    #: None: in a linked file, where its own index knows it
-    crc: int | None
-    #: 0: this file, n: the file ``<name>.n``
-    file: int = 0
-
-
-class _Index1(msgspec.Struct, frozen=True, array_like=True):
-    stream: tuple[int, int]
-    stream_digest: bytes
-    buffers: list[_BufferEntry1]
-    #: sizes of the linked files (the very first files have no such list)
-    links: list[int] = []
-
-
-class Contents(NamedTuple):
-    """Either version. ``linked``: buffer number → (number of the linked file, its size); version 1 only."""
-
-    table: Index
-    linked: dict[int, tuple[int, int]]
-
-
 class Tail(NamedTuple):
     """The place of the index."""
 
-    version: int
     at: int
     length: int
 
@@ -94,28 +66,22 @@ def pack_tail(at: int, index: bytes) -> bytes:
 def read_tail(path: Path, head: bytes, tail: bytes, size: int) -> Tail:
     """Check a file's first and last bytes; raises :class:`StoreError` when it is not whole."""
     magic = bytes(head[: len(MAGIC)])
-    if size < len(MAGIC) + TAIL.size or magic not in (MAGIC, _MAGIC_1):
+    if size < len(MAGIC) + TAIL.size or magic != MAGIC:
         if magic[:10] == MAGIC[:10] and size > len(MAGIC) + TAIL.size:
             raise StoreError(f"{path} was written by a newer version", hint="upgrade jupyter_gpu_release")
         raise damaged(path, "it is no graph file, or cut short")
     at, length, mark = TAIL.unpack(tail)
     if mark != magic.ljust(16) or at + length + TAIL.size != size:
         raise damaged(path, "it is cut short")
-    return Tail(2 if magic == MAGIC else 1, at, length)
+    return Tail(at, length)
 
 
-def read_index(path: Path, version: int, raw: bytes) -> Contents:
+def read_index(path: Path, raw: bytes) -> Index:
     """Decode an index; raises :class:`StoreError` when it cannot be."""
     try:
-        if version == 2:
-            return Contents(msgspec.msgpack.decode(raw, type=Index), {})
-        old = msgspec.msgpack.decode(raw, type=_Index1)
+        return msgspec.msgpack.decode(raw, type=Index)
     except msgspec.DecodeError as error:
         raise damaged(path, f"its index cannot be read ({error})") from error
-    places = [BufferEntry(place.length, place.at, place.crc or 0) for place in old.buffers]
-    linked = {number: (place.file, old.links[place.file - 1]) for number, place in enumerate(old.buffers) if place.file}
-    stream = BufferEntry(old.stream[1], old.stream[0])
-    return Contents(Index(stream, old.stream_digest, places), linked)
 
 
 def graph_digest(index: bytes) -> str:
@@ -226,17 +192,16 @@ def open_graph(path: Path, digest: str, *, verify: bool | None = None, blobs: Bl
     """
     mapping = _map(path)
     view = memoryview(mapping)
-    contents = _read_contents(path, view, digest)
-    table, linked = contents
+    table = _read_table(path, view, digest)
     reader = _Buffers(path, view, blobs or _store_of(path))
-    stream = bytes(reader.view(table.stream, None))
+    stream = bytes(reader.view(table.stream))
     blob = table.stream.blob
     if digest_of(stream) != blob if blob else short_digest(stream) != table.stream_digest:
         reader.move_away(blob)
         raise damaged(path, "its stream was altered")
-    views = [reader.view(place, linked.get(number)) for number, place in enumerate(table.buffers)]
+    views = [reader.view(place) for place in table.buffers]
     if verify or (verify is None and sum(map(len, views)) <= VERIFY_BYTES):
-        reader.check(contents, views)
+        reader.check(table, views)
     return OpenGraph(stream, views)
 
 
@@ -245,15 +210,14 @@ def blobs_of(path: Path) -> list[tuple[str, int]]:
 
     Raises :class:`StoreError` when the file is missing or damaged.
     """
-    contents, _ = _peek(path)
-    places = (contents.table.stream, *contents.table.buffers)
+    table, _ = _peek(path)
+    places = (table.stream, *table.buffers)
     return [(place.blob, place.length) for place in places if place.blob]
 
 
 def blobs_of_buffers(path: Path) -> list[str]:
     """As :func:`blobs_of`, for each buffer in order; empty for one that lies in the file."""
-    contents, _ = _peek(path)
-    return [place.blob for place in contents.table.buffers]
+    return [place.blob for place in _peek(path)[0].buffers]
 
 
 def digest_in(path: Path) -> str:
@@ -261,7 +225,7 @@ def digest_in(path: Path) -> str:
     return _peek(path)[1]
 
 
-def _peek(path: Path) -> tuple[Contents, str]:
+def _peek(path: Path) -> tuple[Index, str]:
     try:
         with os.fdopen(open_plain(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -270,34 +234,32 @@ def _peek(path: Path) -> tuple[Contents, str]:
             raw = os.pread(file.fileno(), tail.length, tail.at)
     except OSError as error:
         raise _unreadable(path, error) from error
-    return read_index(path, tail.version, raw), graph_digest(raw)
+    return read_index(path, raw), graph_digest(raw)
 
 
-def _read_contents(path: Path, view: memoryview, digest: str) -> Contents:
+def _read_table(path: Path, view: memoryview, digest: str) -> Index:
     tail = read_tail(path, bytes(view[: len(MAGIC)]), bytes(view[-TAIL.size :]), len(view))
     raw = bytes(view[tail.at : tail.at + tail.length])
     if graph_digest(raw) != digest:
         raise damaged(path, "its digest is not the one that its writer reported")
-    return read_index(path, tail.version, raw)
+    return read_index(path, raw)
 
 
 class _Buffers:
-    """Finds a graph's buffers: in its file, in the store, in a linked file (version 1)."""
+    """Finds a graph's buffers: in its file or in the store."""
 
     def __init__(self, path: Path, view: memoryview, store: BlobStore | None) -> None:
         self._path = path
         self._view = view
         self._store = store
-        self._linked: dict[int, memoryview] = {}
 
-    def view(self, place: BufferEntry, linked: tuple[int, int] | None) -> memoryview:
+    def view(self, place: BufferEntry) -> memoryview:
         if place.blob:
             if self._store is None:
                 text = f"{self._path} refers to blobs of a store, but lies in no store's runs/ folder"
                 raise StoreError(text, hint="open it where it was written, or import it with `jupyter gpu runs import`")
             return memoryview(self._store.open(place.blob, place.length, used_by=self._path))
-        whole = self._view if linked is None else self._linked_file(*linked)
-        return whole[place.at : place.at + place.length]
+        return self._view[place.at : place.at + place.length]
 
     def move_away(self, blob: str) -> None:
         """Have the store look at a blob that was found damaged: who makes the same again must not find it."""
@@ -305,22 +267,13 @@ class _Buffers:
             with contextlib.suppress(StoreError):
                 self._store.verify(blob)
 
-    def _linked_file(self, number: int, size: int) -> memoryview:
-        if number not in self._linked:
-            path = self._path.with_name(f"{self._path.name}.{number}")
-            mapping = _map(path)
-            if len(mapping) != size:
-                raise damaged(path, "its size is not the one that was linked")
-            self._linked[number] = memoryview(mapping)
-        return self._linked[number]
-
-    def check(self, contents: Contents, views: list[memoryview]) -> None:
+    def check(self, table: Index, views: list[memoryview]) -> None:
         """Read the buffers and compare; raises :class:`StoreError`."""
-        for number, (place, view) in enumerate(zip(contents.table.buffers, views, strict=True)):
+        for place, view in zip(table.buffers, views, strict=True):
             if place.blob:
                 assert self._store is not None
                 self._store.verify(place.blob)
-            elif number not in contents.linked and zlib.crc32(view) != place.crc:
+            elif zlib.crc32(view) != place.crc:
                 raise damaged(self._path, "a buffer was altered")
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import StoreError
+from ..errors import StoreSilentError
 
 T = TypeVar("T")
 #: a store that has not answered after this is taken to hang
@@ -103,7 +103,3 @@ class StoreThreads:
             future.set_exception(error)
         else:
             future.set_result(result)
-
-
-class StoreSilentError(StoreError):
-    """The store has not answered for so long that it is taken to hang."""

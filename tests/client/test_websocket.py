@@ -12,12 +12,12 @@ import pytest
 from ports import free_port
 from websockets.sync.client import ClientConnection
 
-from jupyter_gpu_release.client.discovery import Target, WrongAddressError, is_refused, unreachable
+from jupyter_gpu_release.client.discovery import Target, is_refused, unreachable
 from jupyter_gpu_release.client.discovery import not_a_gateway as not_a_gateway_error
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.client.websocket import open_link, session_url
-from jupyter_gpu_release.errors import GatewayUnavailableError
+from jupyter_gpu_release.errors import GatewayUnavailableError, WrongAddressError
 
 
 def test_session_urls() -> None:

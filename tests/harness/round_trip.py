@@ -21,6 +21,7 @@ from typing import Any
 
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
+from stream_names import paths_of_ours
 from traitlets.config import Config
 
 from jupyter_gpu_release.protocol.cell import CellPayload, Graph
@@ -118,6 +119,8 @@ class Notebook:
             with self._as_main():
                 trip.bound = self.names.apply(stream, buffers, outcome, prepared)
             trip.notes += self.names.notes
+            assert (paths_of_ours(bytes(stream)), "came home") == (set(), "came home")
+        assert (paths_of_ours(prepared.stream + prepared.ambient), "were sent") == (set(), "were sent")
         trip.apply_ms = (time.perf_counter() - began) * 1000
         self._add_to_history(body)
         return trip

@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError
+from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError, StoreSilentError
 from ...protocol.node import RunPhase
 from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import LeaseState, RunState
 from ...scheduling.snapshot import Grant
-from ...store.threads import StoreSilentError
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases, group_name

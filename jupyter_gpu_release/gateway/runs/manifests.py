@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from ...errors import StoreError
+from ...errors import StoreError, StoreSilentError
 from ...protocol.lineage import Environment
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import RunState
 from ...store.layout import VALUES_FILE, RunPaths
 from ...store.run_folders import create_run_folder, read_manifest, require_store, write_manifest
-from ...store.threads import StoreSilentError, StoreThreads
+from ...store.threads import StoreThreads
 
 log = logging.getLogger(__name__)
 #: changes close together make one file; of a run that is shorter only its end is written

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError
+from ...errors import GpuReleaseError, RunCancelledError, RunLostError, StoreError, StoreSilentError
 from ...host import process_control
 from ...protocol.cell import Graph
 from ...protocol.node import AgentConfig
@@ -27,7 +27,7 @@ from ...protocol.runs import ErrorInfo, Outcome, PersistWait
 from ...protocol.wire import decode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
-from ...store.threads import StoreSilentError, StoreThreads
+from ...store.threads import StoreThreads
 from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
 from .mover import start_mover

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...analysis.names import is_last_output, is_machinery
 from ...cell_api.ranks import ranks
+from ...errors import LoadError
 from ...protocol.cell import FRAMES_LIMIT_BYTES, OTHERS_LIMIT_BYTES, CellPayload, FailedFrames, Graph, LastOutput
 from ...protocol.runs import ValueInfo
 from ...protocol.wire import without_gc
@@ -451,7 +452,7 @@ def _import_for(name: str, module: str) -> types.ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         missing = getattr(error, "name", None) or module
-        raise codec.LoadError(
+        raise LoadError(
             f"`{name}` is the module {module}, which cannot be imported on the node: {error}",
             hint=f"install {missing} on the nodes, or import it inside the cell where it is optional",
         ) from error

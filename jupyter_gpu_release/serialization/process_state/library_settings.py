@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from ... import streams
 from . import environment, log_settings
 
 #: library → setting → value, as it travels
@@ -548,8 +549,11 @@ def _differs(one: Any, other: Any) -> bool:
 _PLAIN = (int, float, str, bool, type(None))
 
 
+@streams.named
 @dataclass(frozen=True)
-class _Packed:
+class PackedSetting:
+    """A setting that is no plain value, as a pickle."""
+
     data: bytes
 
 
@@ -563,7 +567,7 @@ def _pack(value: Any) -> Any:
             data = _by_value(value)
     except Exception:  # noqa: BLE001 - values of any type
         data = _by_value(value)
-    return _Packed(data) if data and len(data) <= LIMIT_BYTES else None
+    return PackedSetting(data) if data and len(data) <= LIMIT_BYTES else None
 
 
 def _by_value(value: Any) -> bytes:
@@ -576,7 +580,7 @@ def _by_value(value: Any) -> bytes:
 
 
 def _unpack(value: Any) -> Any:
-    return pickle.loads(value.data) if isinstance(value, _Packed) else value
+    return pickle.loads(value.data) if isinstance(value, PackedSetting) else value
 
 
 def _write(module: str, values: Values) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ... import streams
 
+
+@streams.named
 def rebuild_view(root: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A view on ``root``'s memory."""
     if root.nbytes == 0:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import streams
+
 
 def lookup_jax(kind: type) -> Any:
     """The reducer for a JAX array, None for JAX's own way (keys, tracers, the rest)."""
@@ -22,6 +24,7 @@ def reduce_jax(_pickler: Any, array: Any) -> Any:
     return make_jax, (np.asarray(array),)
 
 
+@streams.named
 def make_jax(array: Any) -> Any:
     """A JAX array on the default device."""
     import jax

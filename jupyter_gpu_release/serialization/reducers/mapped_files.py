@@ -13,19 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import GpuReleaseError
+from ... import streams
+from ...errors import MappedFileError
 
 _A_COPY = "as a copy: the file that it maps is gone, so what is written to it reaches no file"
 _MEND = "keep the file where notebook and nodes see it under the same path, or send its values: np.array(…)"
 #: what is known of the file: its path, inode, size and time of the last change
 FileFacts = tuple[str, int, int, int]
-
-
-class MappedFileError(GpuReleaseError):
-    """The file of a ``np.memmap`` cannot be mapped here."""
-
-    code = "cannot_send"
-    http_status = 400
 
 
 def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
@@ -73,6 +67,7 @@ def _facts_of(root: np.memmap[Any, Any], *, must_flush: bool) -> FileFacts | Non
     return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
+@streams.named
 def map_file(facts: FileFacts, dtype: Any, mode: Any, offset: int, shape: Any, order: Any) -> Any:
     """The same place of the same file, mapped here. Raises :class:`MappedFileError` where the file is not seen."""
     path, inode, size, changed_ns = facts
@@ -89,6 +84,7 @@ def map_file(facts: FileFacts, dtype: Any, mode: Any, offset: int, shape: Any, o
     return mapped
 
 
+@streams.named
 def view_of_map(root: Any, is_memmap: bool, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A view of a mapped file: a ``np.memmap``, as its slices are, or a plain array, as ``np.asarray`` makes it."""
     memory = (root if root.flags.c_contiguous else root.T).reshape(-1).view("u1")

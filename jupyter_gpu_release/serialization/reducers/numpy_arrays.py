@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import streams
 from .. import device_marks
 from . import mapped_files
 from .array_views import rebuild_view
@@ -53,6 +54,7 @@ def remark_on_copy(pickler: Any, array: Any) -> Any:
     return NotImplemented
 
 
+@streams.named
 def view_as(plain: Any, kind: Any, dtype: Any) -> Any:
     """The array as one of a class of its own."""
     made = np.ndarray.view(plain, kind)
@@ -61,6 +63,7 @@ def view_as(plain: Any, kind: Any, dtype: Any) -> Any:
     return made
 
 
+@streams.named
 def set_attributes(array: Any, attributes: dict[str, Any]) -> None:
     """Set once the array is known to the stream."""
     array.__dict__.update(attributes)
@@ -132,6 +135,7 @@ def _reduce_times(array: Any) -> Any:
     return rebuild_times, (pickle.PickleBuffer(flat), array.dtype, array.shape, order, flags.writeable)
 
 
+@streams.named
 def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: bool) -> Any:
     """Dates or durations over the memory of their numbers."""
     memory = bytearray(numbers) if writeable and memoryview(numbers).readonly else numbers

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
+from ... import streams
+
 
 def lookup(kind: type) -> Any:
     """The reducer for a type, None for pandas' own way."""
@@ -40,6 +42,7 @@ def reduce_block(_pickler: Any, block: Any) -> Any:
     return make_block, (maker, arguments, block.refs)
 
 
+@streams.named
 def make_block(maker: Any, arguments: tuple[Any, ...], sharing: Any) -> Any:
     """A block that shares its memory with those of the same record."""
     block = maker(*arguments)
@@ -54,6 +57,7 @@ def reduce_column(_pickler: Any, manager: Any) -> Any:
     return make_column, (type(manager), manager.blocks[0], manager.axes[0])
 
 
+@streams.named
 def make_column(kind: Any, block: Any, axis: Any) -> Any:
     """The manager of one block."""
     return kind.from_blocks([block], [axis])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ... import streams
+
 _SHARED = "_shared_state"
 
 
@@ -22,6 +24,7 @@ def reduce_sharing(_pickler: Any, thing: Any) -> Any:
     return make_sharing, (type(thing),), dict(vars(thing)), None, None, fill_shared
 
 
+@streams.named
 def make_sharing(kind: Any) -> Any:
     """One more that shares the attributes of its class."""
     made = kind.__new__(kind)
@@ -29,6 +32,7 @@ def make_sharing(kind: Any) -> Any:
     return made
 
 
+@streams.named
 def fill_shared(thing: Any, state: dict[str, Any]) -> None:
     """All of them know now what those did that were sent; other threads see the old or the new value of each."""
     vars(thing).update(state)

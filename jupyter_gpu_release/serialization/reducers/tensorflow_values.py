@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ... import streams
+
 
 def lookup(kind: type) -> Any:
     """The reducer for a type, None for TensorFlow's own way."""
@@ -18,10 +20,11 @@ def reduce_function(_pickler: Any, function: Any) -> Any:
         "input_signature": function.input_signature, "autograph": function._autograph,
         "jit_compile": function._jit_compile, "reduce_retracing": function._reduce_retracing,
     }  # fmt: skip
-    return rebuild_function, (function._python_function, options)
+    return rebuild_tensorflow_function, (function._python_function, options)
 
 
-def rebuild_function(function: Any, options: dict[str, Any]) -> Any:
+@streams.named
+def rebuild_tensorflow_function(function: Any, options: dict[str, Any]) -> Any:
     """The same, not traced."""
     import tensorflow
 

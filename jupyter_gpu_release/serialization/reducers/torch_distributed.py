@@ -9,6 +9,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from ... import streams
+
 WITHOUT_WRAPPER = "without DistributedDataParallel around its module (wrap it again in the next gang)"
 #: FSDP's own mark
 _FLAT = "_fsdp_flattened"
@@ -29,6 +31,7 @@ def reduce_replica(pickler: Any, replica: Any) -> Any:
     return give_module, (replica.module,)
 
 
+@streams.named
 def give_module(module: Any) -> Any:
     """The module itself."""
     return module

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ... import streams
 from .. import device_marks
 from . import array_views, mapped_files, torch_distributed
 
@@ -86,6 +87,7 @@ def reduce_over_tensor(pickler: Any, array: Any, tensor: Any) -> Any:
     return array_over_storage, (holder, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 
 
+@streams.named
 def storage_over_array(array: Any) -> Any:
     """A torch storage over an array's memory."""
     flat = (array if array.flags.c_contiguous else array.T).reshape(-1).view("u1")
@@ -94,6 +96,7 @@ def storage_over_array(array: Any) -> Any:
         return torch.from_numpy(flat).untyped_storage()
 
 
+@streams.named
 def array_over_storage(storage: Any, dtype: Any, shape: Any, strides: Any, offset: int, writeable: bool) -> Any:
     """A numpy array over ``storage``, which is on the CPU."""
     memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
@@ -169,6 +172,7 @@ def _reduce_mapped(pickler: Any, holder: _StorageHolder) -> Any:
     return storage_of_file, found
 
 
+@streams.named
 def storage_of_file(*place: Any) -> Any:
     """The same bytes of the same file, mapped here."""
     return torch.from_numpy(mapped_files.map_file(*place)).untyped_storage()
@@ -188,6 +192,7 @@ def _reduce_holder(holder: _StorageHolder) -> Any:
     return device_marks.place_storage, (holder.mark, pickle.PickleBuffer(memory), size)
 
 
+@streams.named
 def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any, strides: Any, grad: bool) -> Any:
     """A tensor over ``storage`` (made by ``devices.place_storage``)."""
     tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, strides)
@@ -203,6 +208,7 @@ def rebuild_tensor(kind: Any, storage: Any, dtype: Any, offset: int, shape: Any,
     return tensor
 
 
+@streams.named
 def set_tensor(tensor: Any, state: Any) -> None:
     """Attributes and gradient, set once the tensor is known to the stream."""
     attributes, grad = state
@@ -212,6 +218,7 @@ def set_tensor(tensor: Any, state: Any) -> None:
         tensor.grad = grad
 
 
+@streams.named
 def move_unusual(mark: str, tensor: Any) -> Any:
     """A sparse or quantised tensor that lived on a device: on the host with a remark in its attributes."""
     setattr(tensor, device_marks.ATTRIBUTE, mark)
@@ -230,11 +237,13 @@ def reduce_typed_storage(_pickler: Any, storage: Any) -> Any:
     return make_typed_storage, (storage._untyped_storage, storage.dtype)
 
 
+@streams.named
 def make_typed_storage(untyped: Any, dtype: Any) -> Any:
     """A typed view of an untyped storage."""
     return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
 
+@streams.named
 def give_storage(storage: Any) -> Any:
     """The storage itself."""
     return storage
@@ -252,6 +261,7 @@ def reduce_generator(_pickler: Any, generator: Any) -> Any:
     return make_generator, (generator.get_state(),)
 
 
+@streams.named
 def make_generator(state: Any) -> Any:
     """A CPU generator in this state."""
     generator = torch.Generator()
@@ -259,6 +269,7 @@ def make_generator(state: Any) -> Any:
     return generator
 
 
+@streams.named
 def make_seeded_generator(seed: int) -> Any:
     """A CPU generator with this seed."""
     return torch.Generator().manual_seed(seed)
@@ -271,6 +282,7 @@ def reduce_script_module(_pickler: Any, module: Any) -> Any:
     return load_script_module, (pickle.PickleBuffer(file.getvalue()),)
 
 
+@streams.named
 def load_script_module(data: Any) -> Any:
     """Read a TorchScript module into host memory."""
     return torch.jit.load(io.BytesIO(data), map_location="cpu")
@@ -286,6 +298,7 @@ def reduce_optimizer(_pickler: Any, optimizer: Any) -> Any:
     return (*reduced[:2], state, *(*reduced[3:], None, None)[:2], set_optimizer)
 
 
+@streams.named
 def set_optimizer(optimizer: Any, state: Any) -> None:
     """Its state, and ``step`` replaced as a scheduler does it."""
     own, called = state

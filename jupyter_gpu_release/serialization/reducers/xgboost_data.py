@@ -11,6 +11,8 @@ from typing import Any
 
 import xgboost
 
+from ... import streams
+
 
 def lookup(kind: type) -> Any:
     """The reducer for a type, None for xgboost's own way."""
@@ -26,13 +28,14 @@ def reduce_data(_pickler: Any, data: Any) -> Any:
             content = reader.read()
     finally:
         os.close(file)
-    return rebuild_data, (
+    return rebuild_xgboost_data, (
         pickle.PickleBuffer(content),
         {key: each for key, each in vars(data).items() if key != "handle"},
     )
 
 
-def rebuild_data(content: Any, attributes: dict[str, Any]) -> Any:
+@streams.named
+def rebuild_xgboost_data(content: Any, attributes: dict[str, Any]) -> Any:
     """The data set of such a file."""
     file = os.memfd_create("xgboost")
     try:

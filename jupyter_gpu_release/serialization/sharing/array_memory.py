@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ... import streams
 from .. import device_marks
 
 
@@ -73,6 +74,7 @@ def copy_into_view(old: Any, new: Any) -> bool:
 
 
 # ------------------------------------------------------------------- views of memory that is in another process, too
+@streams.named
 class Layout(NamedTuple):
     """The place of an array's or a tensor's elements; strides in bytes."""
 
@@ -105,6 +107,7 @@ class Layout(NamedTuple):
         return None if left else steps
 
 
+@streams.named
 class Place(NamedTuple):
     """A view as a place in the memory of an object that is known by ``key``; ``base``: that object's layout there."""
 

@@ -13,6 +13,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from ... import streams
 from .array_memory import KnownMemory, Place, layout_of
 
 _CHANGEABLE = (list, dict, set, bytearray, collections.deque)
@@ -27,6 +28,7 @@ _AS_USUAL = ("torch.nn.modules.module",)
 _OF_ARRAYS = frozenset(("numpy", "torch", "torch.nn.parameter"))
 
 
+@streams.named
 class PartOf:
     """Object ``number`` of the ``total`` that are in what the name held."""
 

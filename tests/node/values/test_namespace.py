@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from jupyter_gpu_release.errors import LoadError
 from jupyter_gpu_release.node.values import frameworks
 from jupyter_gpu_release.node.values.namespace import Collected, RankValues
 from jupyter_gpu_release.protocol.cell import CellPayload
@@ -298,5 +299,5 @@ def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.
 def test_broken_inputs_name_their_value() -> None:
     dump = codec.dump({"fine": 1, "broken": torch.ones(3)}, NamespaceInfo({}, at_home=True))
     damaged = dump.stream.replace(b"rebuild_tensor", b"rebuild_tenzor")
-    with pytest.raises(codec.LoadError, match="`broken` cannot be rebuilt on the node: AttributeError"):
+    with pytest.raises(LoadError, match="`broken` cannot be rebuilt on the node: AttributeError"):
         RankValues({}, CellPayload(source=""), damaged, [], has_gpu=False).load()

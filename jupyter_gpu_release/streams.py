@@ -1,0 +1,61 @@
+"""Names of this package's functions and classes in pickles. They stay when the code moves.
+
+A pickle names what rebuilds a value by module and name. For what is written to the store that module is always this
+one: here is where each of them lives today. A name is never taken away, and never means something else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from typing import Any, TypeVar
+
+_NAMES = {
+    ".serialization.rebuild": (
+        "make_function set_function make_class set_class referred make_cell set_cell make_weakref "
+        "dead_weakref make_lru_cache make_cached_property standard_stream import_module"
+    ),
+    ".serialization.device_marks": "place_array place_storage place_torch_device",
+    ".serialization.exceptions": "make_exception set_exception",
+    ".serialization.unpickler": "find_global follow_recipe",
+    ".serialization.reducers.array_views": "rebuild_view",
+    ".serialization.reducers.numpy_arrays": "view_as set_attributes rebuild_times",
+    ".serialization.reducers.jax_cupy": "make_jax",
+    ".serialization.reducers.mapped_files": "map_file view_of_map",
+    ".serialization.reducers.pandas_frames": "make_block make_column",
+    ".serialization.reducers.shared_state": "make_sharing fill_shared",
+    ".serialization.reducers.xgboost_data": "rebuild_xgboost_data",
+    ".serialization.reducers.tensorflow_values": "rebuild_tensorflow_function",
+    ".serialization.reducers.torch_distributed": "give_module",
+    ".serialization.reducers.torch_tensors": (
+        "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
+        "give_storage make_typed_storage make_generator make_seeded_generator load_script_module "
+        "set_optimizer"
+    ),
+    ".serialization.process_state.library_settings": "PackedSetting",
+    ".serialization.sharing.numbered_parts": "PartOf",
+    ".serialization.sharing.array_memory": "Layout Place",
+    ".functions.api": "GpuFunction make_gpu_function",
+    ".protocol.cell": "Frame FailedError FailedFrames LastOutput",
+    ".client.results": "Results",
+    ".cell_api.ranks": "Ranks ranks",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+Named = TypeVar("Named", bound=Any)
+
+
+def named(thing: Named) -> Named:
+    """Have pickles find a function or class here (a decorator, for those that ``_NAMES`` lists)."""
+    for each in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
+        if isinstance(each, type | types.FunctionType):
+            each.__module__ = __name__
+    return thing
+
+
+def __getattr__(name: str) -> Any:
+    """The function or class of this name, which is imported now."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name], __package__), name)
+    return found
