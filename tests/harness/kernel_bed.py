@@ -51,9 +51,9 @@ class Shown:
 class Notebook:
     """One kernel and its client."""
 
-    def __init__(self, folder: Path, *, load: bool = True) -> None:
+    def __init__(self, folder: Path, *, load: bool = True, kernel: str = "python3") -> None:
         self.folder = folder
-        self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(folder))
+        self.manager, self.client = start_new_kernel(kernel_name=kernel, cwd=str(folder))
         if load:
             assert self.run("%load_ext jupyter_gpu_release").status == "ok"
 

@@ -1,0 +1,96 @@
+"""The wheel: what is in it, and a GPU cell in an environment that has nothing else of this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernel_bed import Notebook
+
+from jupyter_gpu_release.client.home import HomePaths
+
+REPOSITORY = Path(__file__).parents[2]
+BUNDLE = REPOSITORY / "jupyter_gpu_release" / "labextension" / "package.json"
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as the operator guide says, from the sidebar that `make bundle` has built."""
+    if not BUNDLE.exists():
+        pytest.skip("the sidebar is not built: run make bundle")
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([*_PIP, "wheel", "--quiet", "--no-deps", "-w", folder, REPOSITORY], check=True, timeout=400)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel. It sees the libraries of ours, but not our editable installation."""
+    folder = tmp_path_factory.mktemp("wheel") / "env"
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    subprocess.run([*_PIP, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # a path alone: the .pth files there, one of which is the editable installation's, are not read
+    (packages / "libraries.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
+    return python
+
+
+def _contents(wheel: Path) -> Iterator[str]:
+    """Paths in the wheel as they lie after the installation, below site-packages or the environment's root."""
+    for name in zipfile.ZipFile(wheel).namelist():
+        yield name.partition(".data/data/")[2] or name
+
+
+def test_the_wheel_has_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
+    found = set(_contents(wheel))
+    modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "jupyter_gpu_release").rglob("*.py")}
+    assert {name for name in found if name.endswith(".py") and name.startswith("jupyter_gpu_release/")} == modules
+    extension = "share/jupyter/labextensions/jupyter-gpu-release"
+    assert {
+        "etc/ipython/startup/50-jupyter-gpu-release.py",
+        "etc/jupyter/jupyter_server_config.d/jupyter_gpu_release.json",
+        "jupyter_gpu_release/server_extension/api/openapi.json",
+        f"{extension}/install.json",
+        f"{extension}/package.json",
+        f"{extension}/schemas/jupyter-gpu-release/plugin.json",
+    } <= found
+    entry = json.loads(BUNDLE.read_text())["jupyterlab"]["_build"]["load"]
+    assert f"{extension}/{entry}" in found
+    assert {name.split("/")[0].partition("-")[0] for name in found} == {"etc", "share", "jupyter_gpu_release"}
+    assert not [name for name in found if "test" in name or "node_modules" in name or name.endswith((".map", ".pyc"))]
+
+
+def test_a_cell_runs_from_the_wheel_without_load_ext(
+    python: Path, own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = [python.with_name("jupyter-gpu"), "start", "--simulated-gpus", "1"]
+    subprocess.run(start, cwd=tmp_path, check=True, timeout=300)
+    spec = tmp_path / "share" / "kernels" / "from-wheel" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": "from the wheel", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = Notebook(tmp_path, load=False, kernel="from-wheel")
+    try:
+        notebook.ok("%%gpu_train\nimport os, jupyter_gpu_release\nthere = jupyter_gpu_release.__file__, os.getpid()")
+        notebook.ok("import jupyter_gpu_release, os; here = jupyter_gpu_release.__file__, os.getpid()")
+        there, here = notebook.value("there"), notebook.value("here")
+    finally:
+        notebook.close()
+    assert there[0] == here[0]
+    assert Path(here[0]).is_relative_to(python.parents[1])
+    assert there[1] != here[1]
+    assert own_home.connection.exists()
+    subprocess.run([python.with_name("jupyter-gpu"), "stop"], cwd=tmp_path, check=True, timeout=120)
+    assert not own_home.connection.exists()
