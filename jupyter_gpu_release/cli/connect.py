@@ -11,7 +11,7 @@ from ..local_cluster.start import running_connection
 
 def open_gateway(*, timeout_s: float = 10.0) -> GatewayClient:
     """A client for :func:`reachable_gateway`."""
-    return GatewayClient.of(reachable_gateway(), timeout_s=timeout_s)
+    return GatewayClient.for_target(reachable_gateway(), timeout_s=timeout_s)
 
 
 def reachable_gateway() -> Target:

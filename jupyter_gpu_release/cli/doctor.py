@@ -61,7 +61,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
             return
         yield ok("cluster", f"daemon {connection.daemon_pid}, Ray at {connection.ray_address}")
     try:
-        with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
+        with GatewayClient.for_target(target, timeout_s=_PATIENCE_S) as gateway:
             health, status, checks = gateway.health(), gateway.status(), gateway.checks()
     except GpuReleaseError as error:
         yield broken("gateway", error.message, error.hint)
@@ -77,7 +77,7 @@ def _check_cluster(home: HomePaths, target: Target) -> Iterator[Finding]:
 def _check_collecting(target: Target) -> Iterator[Finding]:
     """Report what a collection would meet (a dry run): graphs that keep every blob, runs of others."""
     try:
-        with GatewayClient.of(target, timeout_s=_PATIENCE_S) as gateway:
+        with GatewayClient.for_target(target, timeout_s=_PATIENCE_S) as gateway:
             found = gateway.collect(dry_run=True)
     except GpuReleaseError as error:
         yield broken("gc", error.message, error.hint)

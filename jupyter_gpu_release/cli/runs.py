@@ -144,7 +144,7 @@ _EXIT_INTERRUPTED = 130
 def attach(arguments: argparse.Namespace) -> int:
     """Exit status: 0 for a run that succeeded, 1 for any other end, 130 when it was left (it goes on)."""
     target = reachable_gateway()
-    with GatewayClient.of(target) as gateway:
+    with GatewayClient.for_target(target) as gateway:
         run = resolve(gateway, arguments.run)
     session = GatewaySession(target, f"terminal-{secrets.token_hex(6)}")
     try:

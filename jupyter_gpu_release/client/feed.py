@@ -87,7 +87,7 @@ class RunFeed:
         return item
 
     # ------------------------------------------------------------------------- the session's side (one thread)
-    def put(self, item: FeedItem) -> None:
+    def put_item(self, item: FeedItem) -> None:
         """Add an item and wake the consumer, or hand it over."""
         if self._on_item is not None:
             self._on_item(item)
@@ -95,7 +95,7 @@ class RunFeed:
         self._items.append(item)
         self._wake.put(None)
 
-    def take(self, message: Accepted | Update | Events | Refused) -> None:
+    def on_message(self, message: Accepted | Update | Events | Refused) -> None:
         """Take in what the gateway says of the run."""
         if isinstance(message, Events):
             self.on_events(message)
@@ -112,7 +112,7 @@ class RunFeed:
         if first:
             self.view = message.view
             self.ended = RunState.of(message.view.state).is_terminal
-            self.put(message)
+            self.put_item(message)
         else:
             self.on_update(Update(message.view))
 
@@ -120,7 +120,7 @@ class RunFeed:
         """The run is refused or unknown: nothing more will come."""
         self.request = None
         self.ended = True
-        self.put(message)
+        self.put_item(message)
 
     def on_update(self, message: Update) -> None:
         """Pass on a view that is newer than the last."""
@@ -129,7 +129,7 @@ class RunFeed:
         self.request = None
         self.view = message.view
         self.ended = RunState.of(message.view.state).is_terminal
-        self.put(message)
+        self.put_item(message)
 
     def on_events(self, message: Events) -> None:
         """Pass on what is new; a gap is asked for again and the batch dropped."""
@@ -144,7 +144,7 @@ class RunFeed:
         if events[0].n <= self.last_event:
             message = msgspec.structs.replace(message, events=[event for event in events if event.n > self.last_event])
         self.last_event = events[-1].n
-        self.put(message)
+        self.put_item(message)
 
     def on_reconnect(self) -> None:
         """A gap may be asked for again on a new connection."""
@@ -158,12 +158,12 @@ class FeedTable:
         self._feeds: list[RunFeed] = []
         self._lock = threading.Lock()
 
-    def add(self, feed: RunFeed) -> None:
+    def add_feed(self, feed: RunFeed) -> None:
         """Take a feed in."""
         with self._lock:
             self._feeds.append(feed)
 
-    def drop(self, feed: RunFeed) -> None:
+    def drop_feed(self, feed: RunFeed) -> None:
         """Forget a feed; fine when it is not there."""
         with self._lock:
             self._feeds = [each for each in self._feeds if each is not feed]
@@ -179,7 +179,7 @@ class FeedTable:
         with self._lock:
             return list(self._feeds)
 
-    def of(self, run: str) -> list[RunFeed]:
+    def feeds_of(self, run: str) -> list[RunFeed]:
         """Those of one run."""
         return [feed for feed in self.all() if feed.run == run]
 

@@ -79,7 +79,7 @@ def _find(run: str) -> Results:
             raise GatewayUnavailableError(
                 "no cluster is running here and no gateway is configured", hint="JUPYTER_GPU_URL names the team's"
             )
-        with GatewayClient.of(target) as gateway:
+        with GatewayClient.for_target(target) as gateway:
             named = gateway.newest().run if run == "last" else run
             view = _known_end(gateway, gateway.view(named, session=around.session()))
     except GatewayUnavailableError as error:
@@ -136,7 +136,7 @@ def store_of(target: Target) -> Path:
     """The store's root as it is seen here."""
     if target.store:
         return Path(target.store).expanduser()
-    with GatewayClient.of(target) as gateway:
+    with GatewayClient.for_target(target) as gateway:
         return Path(gateway.health().store)
 
 

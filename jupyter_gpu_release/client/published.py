@@ -37,7 +37,7 @@ def _from_gateway(name: str, run: str, around: context.ExecutionContext) -> Any:
     if target is None:
         raise GatewayUnavailableError("what another run has published cannot be read here: there is no gateway")
     for _ in range(_ATTEMPTS):
-        with GatewayClient.of(target) as gateway:
+        with GatewayClient.for_target(target) as gateway:
             found = _catch_up(gateway, run).get(name)
         if found is None:
             raise NothingPublishedError(f"run {run} has not published `{name}`")

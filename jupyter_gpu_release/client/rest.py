@@ -79,7 +79,7 @@ class GatewayClient:
         )  # fmt: skip
 
     @classmethod
-    def of(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
+    def for_target(cls, target: Target, *, timeout_s: float = 10.0) -> GatewayClient:
         """A client for a gateway that :func:`find_gateway` found."""
         return cls(target.url, target.token, timeout_s=timeout_s, configured=target.configured)
 

@@ -62,7 +62,7 @@ class GatewaySession:
         self.welcome: Welcome | None = None
         self._silence_s = silence_s
         self._feeds = FeedTable()
-        self._unheard = UnackedMessages()
+        self._unacked = UnackedMessages()
         self._send_queue = SendQueue(lambda: self._link)
         self._link: ClientConnection | None = None
         self._threads = ThreadGroup(
@@ -131,9 +131,9 @@ class GatewaySession:
         feed = RunFeed(request.run, request, 0, self._subscribe, on_item=on_item, while_unsent=while_unsent)
         try:
             self._add(feed)
-            self._send_queue.put(Submit(request))
+            self._send_queue.put_message(Submit(request))
         except BaseException:  # an interrupt: nobody will hear of it, so a reconnect must not send it
-            self._feeds.drop(feed)
+            self._feeds.drop_feed(feed)
             raise
         self._retry.set()
         return feed
@@ -145,7 +145,7 @@ class GatewaySession:
         """
         feed = RunFeed(run, None, after, self._subscribe, adopt=adopt)
         self._add(feed)
-        self._send_queue.put(Subscribe(run, after, adopt))
+        self._send_queue.put_message(Subscribe(run, after, adopt))
         return feed
 
     def signal(self, run: str, signal: str = "interrupt") -> None:
@@ -160,20 +160,20 @@ class GatewaySession:
         """Let a run go on when this kernel ends; done once its view is ``detached``."""
         self._tell(Detach(run))
 
-    def drop(self, feed: RunFeed) -> None:
+    def drop_feed(self, feed: RunFeed) -> None:
         """Hear no more of a run (it goes on)."""
-        self._feeds.drop(feed)
+        self._feeds.drop_feed(feed)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Say good-bye (the gateway ends this session's attached runs now) and end the threads."""
         if self._closed:
             return
         self._closed = True
-        self._send_queue.put(Bye())
-        self._send_queue.put(None)
+        self._send_queue.put_message(Bye())
+        self._send_queue.put_message(None)
         ended = GatewayUnavailableError(f"this notebook's session with the gateway {self.target.url} was ended")
         for feed in self._feeds.all():
-            feed.put(ConnectionLost(ended, final=True))
+            feed.put_item(ConnectionLost(ended, final=True))
         self._retry.set()
         self._threads.end(timeout_s)
 
@@ -209,12 +209,12 @@ class GatewaySession:
         for feed in self._feeds.all():
             feed.on_reconnect()
             if self._lost_at is not None:
-                feed.put(ConnectionBack(time.monotonic() - self._lost_at))
+                feed.put_item(ConnectionBack(time.monotonic() - self._lost_at))
             if feed.request is not None:
-                self._send_queue.put(Submit(feed.request))
+                self._send_queue.put_message(Submit(feed.request))
             elif feed.run not in resume or feed.adopt:
-                self._send_queue.put(Subscribe(feed.run, feed.last_event, feed.adopt))
-        self._send_unheard(again=True)
+                self._send_queue.put_message(Subscribe(feed.run, feed.last_event, feed.adopt))
+        self._send_unacked(again=True)
         self._lost_at = self._error = None
         self._settled.set()
 
@@ -233,13 +233,13 @@ class GatewaySession:
             raise from_code(message.code, message.message, message.hint)
         if isinstance(message, Heartbeat | Welcome):
             if isinstance(message, Heartbeat):
-                self._unheard.heard(message)
+                self._unacked.on_echo(message)
             return
         run = message.view.run if isinstance(message, Accepted | Update) else message.run
-        for feed in self._feeds.of(run):
-            feed.take(message)
+        for feed in self._feeds.feeds_of(run):
+            feed.on_message(message)
             if feed.ended:
-                self.drop(feed)
+                self.drop_feed(feed)
 
     def _on_lost(self, error: GpuReleaseError) -> None:
         self._link = None
@@ -252,7 +252,7 @@ class GatewaySession:
         if self._lost_at is None or self._fatal:  # lost, then refused on coming back (a revoked token): both are told
             self._lost_at = self._lost_at or time.monotonic()
             for feed in self._feeds.all():
-                feed.put(ConnectionLost(error, self._fatal))
+                feed.put_item(ConnectionLost(error, self._fatal))
         if self._fatal:
             self._settled.set()
         else:
@@ -264,26 +264,26 @@ class GatewaySession:
 
     def _tell(self, message: Signal | Detach | Supply) -> None:
         """Now, or after the reconnect when there is no connection."""
-        self._unheard.keep(message)
+        self._unacked.keep_message(message)
         if self._link is None:
             self._retry.set()
         else:
-            self._send_unheard()
+            self._send_unacked()
 
-    def _send_unheard(self, *, again: bool = False) -> None:
-        for message in self._unheard.due(again=again):
-            self._send_queue.put(message)
+    def _send_unacked(self, *, again: bool = False) -> None:
+        for message in self._unacked.due(again=again):
+            self._send_queue.put_message(message)
 
     def _add(self, feed: RunFeed) -> None:
-        self._feeds.add(feed)
+        self._feeds.add_feed(feed)
         if self._fatal and self._error is not None:
-            feed.put(ConnectionLost(self._error, final=True))
+            feed.put_item(ConnectionLost(self._error, final=True))
         elif self._lost_at is not None and self._error is not None:
-            feed.put(ConnectionLost(self._error))
+            feed.put_item(ConnectionLost(self._error))
         self._threads.begin()
 
     def _subscribe(self, run: str, after: int) -> None:
-        self._send_queue.put(Subscribe(run, after))
+        self._send_queue.put_message(Subscribe(run, after))
 
     def forget_in_fork(self) -> None:
         """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""

@@ -131,7 +131,7 @@ class SendQueue:
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._over = threading.Event()
 
-    def put(self, message: ClientMessage | None) -> None:
+    def put_message(self, message: ClientMessage | None) -> None:
         """Have it written; None: the last one was, the connection is to be closed. Never blocks.
 
         Raises what encoding raises: here, where somebody hears of it.
@@ -170,7 +170,7 @@ class UnackedMessages:
         #: with the number of the heartbeat behind it; None: not sent yet
         self._messages: deque[tuple[float | None, Signal | Detach | Supply]] = deque()
 
-    def keep(self, message: Signal | Detach | Supply) -> None:
+    def keep_message(self, message: Signal | Detach | Supply) -> None:
         """It is to be sent."""
         with self._lock:
             self._messages.append((None, message))
@@ -186,7 +186,7 @@ class UnackedMessages:
             self._messages = deque((behind if again or mark is None else mark, m) for mark, m in self._messages)
             return [*due, Heartbeat(behind)]
 
-    def heard(self, echo: Heartbeat) -> None:
+    def on_echo(self, echo: Heartbeat) -> None:
         """The gateway has heard this heartbeat, and all that was sent before it."""
         if echo.at_s < 0:
             with self._lock:

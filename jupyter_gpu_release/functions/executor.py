@@ -237,7 +237,7 @@ class FunctionExecutor(ABC):
         launched: RunFuture[Any] = RunFuture(self, first, name, partial(session.signal, run), partial(silence, session))
         hearing = RunEventHandler(launched, show, partial(self._contact.lost, session))
         self._contact.add(launched)
-        session.submit(submission.request, hearing, while_unsent=submission.keep)
+        session.submit(submission.request, hearing, while_unsent=submission.keep_inputs)
         return launched, hearing
 
     @staticmethod
@@ -264,7 +264,7 @@ class FunctionExecutor(ABC):
         loaded = codec.load(stream, buffers, self.realm)
         for missing, reason in loaded.missing.items():
             warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
-        self.collector.lineage.note(view.run, loaded.values, loaded.values)
+        self.collector.lineage.note_results(view.run, loaded.values, loaded.values)
         values = {**loaded.modules, **loaded.values}
         if RESULT not in values:
             why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")
@@ -277,7 +277,7 @@ class FunctionExecutor(ABC):
     def logs(self, run: str) -> str:
         """The recorded output of a run, folded."""
         folding, texts, after = OutputCollapser(), [], 0
-        with GatewayClient.of(self.session().target) as gateway:
+        with GatewayClient.for_target(self.session().target) as gateway:
             while True:
                 page = gateway.events(run, after)
                 texts += [text_of(event) for event in folding.feed(page.events)]

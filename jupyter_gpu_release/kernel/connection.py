@@ -110,7 +110,7 @@ class GatewayConnection:
                 if waited_s >= _patience_s(session, error):
                     raise session.trouble or session.unanswered(waited_s) from None
                 if waited_s >= _QUIET_S:
-                    line.say(f"connecting to the gateway {session.target.url} … ({waited_s:.0f} s)")
+                    line.show_text(f"connecting to the gateway {session.target.url} … ({waited_s:.0f} s)")
             else:
                 return
 
@@ -124,9 +124,9 @@ class GatewayConnection:
             )
         line = StatusLine(CellOutput(self._shell))
         why = "starting this machine's own cluster" + (" anew (it had ended)" if had_ended else "")
-        line.say(f"{why} …")
+        line.show_text(f"{why} …")
         try:
-            start_local_cluster(lambda step: line.say(f"{why}: {step} …"), options=settings.start_options)
+            start_local_cluster(lambda step: line.show_text(f"{why}: {step} …"), options=settings.start_options)
         except BaseException:
             line.finish_plain(f"{why}: not done")
             raise

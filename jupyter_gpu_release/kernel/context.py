@@ -20,7 +20,7 @@ class KernelContext(Protocol):
     """The notebook as its parts see it: :class:`.Notebook` is one."""
 
     shell: Any
-    link: GatewayConnection
+    connection: GatewayConnection
     published: PublishedValues
     detached: DetachedResults
     last_failure: FailedCell | None

@@ -64,9 +64,9 @@ def context_of(magics: GpuMagics) -> ExecutionContext:
     """Context that ``load`` and ``published`` find in this kernel; nothing is imported before they are used."""
     return ExecutionContext(
         realm=lambda: magics.notebook.names.realm,
-        find_target=lambda: magics.notebook.link.target(magics.notebook.settings),
+        find_target=lambda: magics.notebook.connection.target(magics.notebook.settings),
         store=lambda: magics.notebook.settings.store,
-        session=lambda: magics.notebook.link.session(magics.notebook.settings).session_id,
+        session=lambda: magics.notebook.connection.session(magics.notebook.settings).session_id,
         loaded=lambda run, values: magics.notebook.names.note_loaded(run, values),
         published=lambda name, run: magics.notebook.published.find(name, run),
         launcher=lambda: magics.notebook.launcher,

@@ -29,14 +29,16 @@ class Notebook:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.defaults = NotebookDefaults()
-        self.link = GatewayConnection(shell)
+        self.connection = GatewayConnection(shell)
         self.published = PublishedValues(self)
         #: the latest of which there are frames
         self.last_failure: FailedCell | None = None
         self.background = BackgroundRuns(self)
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
-        self.lost_values = UnreadableValues(shell, lambda name, value: self.names.outward.lineage.run_of(name, value))
+        self.unreadable_values = UnreadableValues(
+            shell, lambda name, value: self.names.outward.lineage.run_of(name, value)
+        )
 
     @cached_property
     def settings(self) -> GpuRelease:
@@ -66,7 +68,7 @@ class Notebook:
         """A client for questions to the gateway that is there; starts nothing."""
         from ..client.rest import GatewayClient
 
-        return GatewayClient.of(self.link.target(self.settings))
+        return GatewayClient.for_target(self.connection.target(self.settings))
 
     def options(self, written: Written, *, without: Collection[str] = ()) -> RunOptions:
         """The options of one cell or function, over this notebook's defaults (those ``without`` left out)."""
@@ -76,8 +78,8 @@ class Notebook:
     def close(self) -> None:
         """End the connection (attached runs end with it) and forget the settings."""
         self.background.close()
-        self.lost_values.end()
+        self.unreadable_values.end()
         self.detached.end()
-        self.link.close()
+        self.connection.close()
         if "settings" in self.__dict__ and self.settings in self.shell.configurables:
             self.shell.configurables.remove(self.settings)

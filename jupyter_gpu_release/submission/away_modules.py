@@ -27,7 +27,7 @@ class AwayModules:
         self._deleted: set[str] = set()
         self._watch = ImportWatch(self._versions.__contains__, self._come_home)
 
-    def take(self, imported: Iterable[str], state: Mapping[str, Any], deleted: Iterable[str]) -> None:
+    def note_modules(self, imported: Iterable[str], state: Mapping[str, Any], deleted: Iterable[str]) -> None:
         """A cell has imported these, and set that in them or in earlier ones."""
         self._state |= state
         self._deleted |= set(deleted)

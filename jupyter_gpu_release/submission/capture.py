@@ -204,7 +204,7 @@ class InputCapture:
         return state, {"local": local, "tops": here.tops, "edited": here.edited, "without": deleted_there}
 
     def _refuse_failures(self, failed: dict[str, Exception], selection: Selection, labels: Mapping[str, str]) -> None:
-        selection.say_unsent(failed)
+        selection.note_unsent(failed)
         needed = [name for name in failed if not selection.is_optional(name)]
         for name in failed:
             if name not in needed and name not in selection.implicit and not is_state(name):

@@ -38,7 +38,7 @@ class DeviceHistory:
         self._add_those_that_came_home()
         return self._ledger
 
-    def came_home(self, devices: dict[str, str]) -> None:
+    def note_returned(self, devices: dict[str, str]) -> None:
         """Names that were a device in the GPU cell and came back as "cpu"."""
         namespace = self._names
         self._home |= {name: (namespace.get(name), was) for name, was in devices.items()}

@@ -31,7 +31,7 @@ class ResultLineage:
         #: name → (what tells that it is the same object still, run)
         self._by_name: dict[str, tuple[tuple[Any, ...], str]] = {}
 
-    def note(self, run: str, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
+    def note_results(self, run: str, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
         """These names were bound to results of ``run``."""
         for name in names:
             if name not in namespace:

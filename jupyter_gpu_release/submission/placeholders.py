@@ -39,7 +39,7 @@ class AwaitedRun:
         """Its id."""
         return self._view_of().run
 
-    def says(self, name: str) -> str:
+    def describe(self, name: str) -> str:
         """``still training, 3 min (run …)``."""
         view = self._view_of()
         if self.is_over:
@@ -50,7 +50,7 @@ class AwaitedRun:
 
     def refuse(self, name: str) -> GpuReleaseError:
         """The error for a use of the name."""
-        text = f"`{name}`: {self.says(name)}"
+        text = f"`{name}`: {self.describe(name)}"
         if self.is_over:
             return StillTrainingError(text, hint=f"use `{name}`")
         return StillTrainingError(text, hint=f"%gpu_wait {self.run} waits for it")
@@ -68,13 +68,13 @@ class Unreturned(AwaitedRun):
         """Nobody waits for it."""
         return ""
 
-    def says(self, name: str) -> str:
+    def describe(self, name: str) -> str:
         """The reason."""
         return f"`{name}` was made in a GPU cell and could not return: {self._why}"
 
     def refuse(self, name: str) -> GpuReleaseError:
         """The error for a use of the name."""
-        return CannotSendError(self.says(name), hint="make it in a plain cell, or use it in the cell that makes it")
+        return CannotSendError(self.describe(name), hint="make it in a plain cell, or use it in the cell that makes it")
 
 
 class Pending:
@@ -87,7 +87,7 @@ class Pending:
         object.__setattr__(self, "_jgr_awaited", awaited)
 
     def __repr__(self) -> str:
-        return f"<{self._jgr_awaited.says(self._jgr_name)}>"
+        return f"<{self._jgr_awaited.describe(self._jgr_name)}>"
 
     def __format__(self, form: str) -> str:
         if form:
@@ -154,7 +154,7 @@ class PendingNames:
         stands = name in self._placed and self._placed[name] is value
         return self._pending[name] if stands and not self.awaited.is_over else None
 
-    def put(self, name: str, value: Any) -> None:
+    def bind_early(self, name: str, value: Any) -> None:
         """Bind what the run has published so far, unless the user has bound the name anew."""
         if name in self._placed and self._namespace.get(name, _ABSENT) is self._placed[name]:
             self._namespace[name] = self._placed[name] = value
@@ -174,7 +174,7 @@ class PendingNames:
             return now is originals[name]
         return now is _ABSENT or id(now) == self._known.get(name)
 
-    def settle(
+    def bind_results(
         self, values: dict[str, Any], others: Iterable[PendingNames], unbound: Collection[str] = ()
     ) -> list[str]:
         """The run is over and ``values`` are those of its names; the rest get back what was there before,

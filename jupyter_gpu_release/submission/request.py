@@ -66,7 +66,7 @@ class Submission:
     paths: RunPaths | None = field(default=None)
     _kept_at: float = field(default=float("-inf"))
 
-    def keep(self) -> None:
+    def keep_inputs(self) -> None:
         """The gateway is away: its collection, or another cluster's, must not take the inputs for abandoned."""
         now = time.monotonic()
         if self.paths is not None and now - self._kept_at >= _KEEP_S:

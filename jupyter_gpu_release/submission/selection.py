@@ -100,7 +100,7 @@ class NameChoice:
     fetches: bool = False
 
     @classmethod
-    def of(
+    def from_options(
         cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
     ) -> NameChoice:
         """From the options' words; a ``+`` before a name of ``--in`` means *in addition*."""
@@ -277,7 +277,7 @@ class Selection:
         order = {name: number for number, name in enumerate(self._namespace)}
         return dict(sorted(failed.items(), key=lambda item: order.get(item[0], len(order))))
 
-    def say_unsent(self, failed: Mapping[str, Exception]) -> None:
+    def note_unsent(self, failed: Mapping[str, Exception]) -> None:
         """Say which of the names that could be meant do not go along, and why."""
         failed = self._as_in_the_notebook(failed)
         large = {name: error.bytes for name, error in failed.items() if isinstance(error, codec.NoRoomError)}

@@ -93,7 +93,7 @@ def test_a_token_in_a_file_is_found_by_clients_until_it_is_revoked(
     found = find_gateway(environment=as_user(str(file)))
     assert found is not None
     assert found.token == secret
-    with GatewayClient.of(found) as berta:
+    with GatewayClient.for_target(found) as berta:
         assert berta.health().ready
         assert main(["token", "revoke", str(rows(capsys)["berta"]["id"])]) == 0
         assert "of berta is revoked" in capsys.readouterr().out

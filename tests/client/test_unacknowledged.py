@@ -14,27 +14,27 @@ def _echo(sent: list[Signal | Detach | Heartbeat]) -> Heartbeat:
 
 
 def test_what_was_heard_is_not_sent_again() -> None:
-    unheard = UnackedMessages()
-    unheard.keep(_FIRST)
-    first = unheard.due()
+    unacked = UnackedMessages()
+    unacked.keep_message(_FIRST)
+    first = unacked.due()
     assert first[:-1] == [_FIRST]
-    assert unheard.due() == []
-    unheard.keep(_SECOND)
-    second = unheard.due()
+    assert unacked.due() == []
+    unacked.keep_message(_SECOND)
+    second = unacked.due()
     assert second[:-1] == [_SECOND]
-    unheard.heard(Heartbeat(1.0))  # a regular one says nothing: it may have been sent before
-    unheard.heard(_echo(first))
-    assert unheard.due(again=True)[:-1] == [_SECOND]
-    unheard.heard(_echo(second))  # of the connection that is gone
-    assert unheard.due(again=True)[:-1] == [_SECOND]
+    unacked.on_echo(Heartbeat(1.0))  # a regular one says nothing: it may have been sent before
+    unacked.on_echo(_echo(first))
+    assert unacked.due(again=True)[:-1] == [_SECOND]
+    unacked.on_echo(_echo(second))  # of the connection that is gone
+    assert unacked.due(again=True)[:-1] == [_SECOND]
 
 
 def test_what_may_not_have_been_heard_is_sent_again_in_order() -> None:
-    unheard = UnackedMessages()
-    unheard.keep(_FIRST)
-    unheard.due()
-    unheard.keep(_SECOND)
-    again = unheard.due(again=True)
+    unacked = UnackedMessages()
+    unacked.keep_message(_FIRST)
+    unacked.due()
+    unacked.keep_message(_SECOND)
+    again = unacked.due(again=True)
     assert again[:-1] == [_FIRST, _SECOND]
-    unheard.heard(_echo(again))
-    assert unheard.due(again=True) == []
+    unacked.on_echo(_echo(again))
+    assert unacked.due(again=True) == []

@@ -27,7 +27,7 @@ def test_inputs_are_touched_while_the_gateway_is_away(tmp_path: Path, until: Cal
     submission = Submission(request, None, paths)  # type: ignore[arg-type]
     session = GatewaySession(Target("http://127.0.0.1:9", "token"), "s")
     try:
-        session.submit(request, while_unsent=submission.keep)
+        session.submit(request, while_unsent=submission.keep_inputs)
         until(lambda: measure(paths.folder).changed_at > 1, "the inputs are touched")
     finally:
         session.close()

@@ -115,15 +115,15 @@ def test_what_a_proxy_says_while_the_gateway_restarts_passes(status: int, is_fin
 def test_a_configured_gateway_is_mended_where_it_is_configured(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_GPU_URL", nobody)
     with pytest.raises(GatewayUnavailableError, match="set by JUPYTER_GPU_URL") as refused:
-        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+        GatewayClient.for_target(Target(nobody, "t", configured=True)).health()
     assert "unset JUPYTER_GPU_URL" in refused.value.hint
     assert is_refused(refused.value)
     monkeypatch.delenv("JUPYTER_GPU_URL")
     with pytest.raises(GatewayUnavailableError, match="set by the configuration file") as refused:
-        GatewayClient.of(Target(nobody, "t", configured=True)).health()
+        GatewayClient.for_target(Target(nobody, "t", configured=True)).health()
     assert "GpuRelease.url" in refused.value.hint
     with pytest.raises(GatewayUnavailableError) as refused:
-        GatewayClient.of(Target(nobody, "t")).health()
+        GatewayClient.for_target(Target(nobody, "t")).health()
     assert "jupyter gpu start" in refused.value.hint
 
 

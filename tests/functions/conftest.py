@@ -54,5 +54,5 @@ def gateway(environment: dict[str, str]) -> Iterator[GatewayClient]:
     """The cluster's gateway, to look at runs from outside."""
     target: Target | None = find_gateway(environment={**os.environ, **environment})
     assert target is not None
-    with GatewayClient.of(target) as client:
+    with GatewayClient.for_target(target) as client:
         yield client

@@ -228,7 +228,7 @@ def request(script: str, session: str, gpus: int = 1, **facts: Any) -> RunReques
 def vanish(session: GatewaySession) -> None:
     """As a kernel that is killed: never back, and no good-bye."""
     session._closed = True
-    session._send_queue.put(None)  # its thread ends, too
+    session._send_queue.put_message(None)  # its thread ends, too
 
 
 _KERNEL = """

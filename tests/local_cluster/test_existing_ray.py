@@ -56,7 +56,7 @@ def test_there_and_off_again(
     assert not connection.embedded
     target = find_gateway()
     assert target is not None
-    with GatewayClient.of(target) as gateway:
+    with GatewayClient.for_target(target) as gateway:
         assert gateway.status().gpus.total == GPUS
     for address in {address for address in _own_addresses() if "." in address}:  # not on loopback alone
         with GatewayClient(f"http://{address}:{port}", target.token) as gateway:

@@ -137,7 +137,7 @@ def test_memory_of_a_cpu_stage_is_enforced_and_it_never_counts_as_gpus(
     until(lambda: notebook.value("stage.status") == "running", "the stage to run")
     target = find_gateway()
     assert target is not None
-    with GatewayClient.of(target) as gateway:
+    with GatewayClient.for_target(target) as gateway:
         until(lambda: gateway.status().gpus.held == 0, "what the tests before launched is over")
         status = gateway.status()
     assert [run.gpus for run in status.runs if run.run == notebook.value("stage.id")] == [0]

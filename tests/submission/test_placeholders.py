@@ -70,7 +70,7 @@ def test_settled_names_and_what_stays() -> None:
     assert isinstance(names["model"], Pending)
     names["alias"], names["box"] = names["model"], [names["loss"]]
     assert waiting.rebound(["model", "loss", "plot", "new"], {}) == set()
-    assert waiting.settle({"model": "new"}, []) == ["loss"]
+    assert waiting.bind_results({"model": "new"}, []) == ["loss"]
     assert names["model"] == names["alias"] == "new"
     assert "loss" not in names
     assert "which is over" in repr(names["box"][0])
@@ -85,7 +85,7 @@ def test_what_the_user_did_is_seen() -> None:
     assert waiting.rebound(["model", "gone", "data", "other", "fresh"], {"data": data}) == {
         "model", "gone", "other", "fresh",
     }  # fmt: skip
-    waiting.settle({"model": "theirs", "gone": 1}, [])
+    waiting.bind_results({"model": "theirs", "gone": 1}, [])
     assert (names["model"], "gone" in names) == (1, False)
 
 
@@ -94,9 +94,9 @@ def test_a_newer_run_of_the_same_name_learns_what_stands_behind_it() -> None:
     first = PendingNames(names, ["model"], awaited())
     second = PendingNames(names, ["model"], awaited())
     assert first.rebound(["model"], {}) == {"model"}
-    first.settle({"model": "first"}, [first, second])
+    first.bind_results({"model": "first"}, [first, second])
     assert isinstance(names["model"], Pending)
-    second.settle({}, [second])
+    second.bind_results({}, [second])
     assert names["model"] == "first"
 
 
@@ -104,11 +104,11 @@ def test_published_values_take_the_placeholders_place_for_a_while() -> None:
     names: dict[str, Any] = {}
     waiting = PendingNames(names, ["loss", "model"], awaited())
     for loss in (3, 2):
-        waiting.put("loss", loss)
+        waiting.bind_early("loss", loss)
         assert names["loss"] == loss
-    waiting.put("unknown", 1)
+    waiting.bind_early("unknown", 1)
     names["model"] = "mine"
-    waiting.put("model", "published")
+    waiting.bind_early("model", "published")
     assert (names["model"], "unknown" in names) == ("mine", False)
-    waiting.settle({"loss": 1}, [])
+    waiting.bind_results({"loss": 1}, [])
     assert names["loss"] == 1

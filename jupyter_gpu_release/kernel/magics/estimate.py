@@ -55,13 +55,13 @@ def _outlook(notebook: Notebook, cell: Cell, imports: Sequence[str]) -> Table:
     from ...client.rest import GatewayClient
 
     try:
-        target = notebook.link.target(notebook.settings)
-        with GatewayClient.of(target) as gateway:
+        target = notebook.connection.target(notebook.settings)
+        with GatewayClient.for_target(target) as gateway:
             document = gateway.status()
     except GpuReleaseError as error:
         return Table(f"When it would start is not known: {error.message}")
     missing = missing_packages(target, imports)
-    return Table(outlook(document, cell.options.ask, imports, missing, notebook.link.session_id))
+    return Table(outlook(document, cell.options.ask, imports, missing, notebook.connection.session_id))
 
 
 def missing_packages(target: Target, imports: Sequence[str]) -> list[str] | None:

@@ -41,11 +41,11 @@ def attach_to(notebook: Notebook, run: str) -> None:
     An interrupt ends the following, never the run.
     """
     own = notebook.background.find(run)
-    session = notebook.link.session(notebook.settings)
+    session = notebook.connection.session(notebook.settings)
     with Interrupts() as interrupts:
         feed = session.follow(run, adopt=True)
         manner = FollowMode(leaves=True, replays=True, suffix=f" · run {run}")
-        on_events = partial(notebook.published.take, session, run)
+        on_events = partial(notebook.published.note_published, session, run)
         following = RunFollower(CellOutput(notebook.shell), session, feed, interrupts, manner, on_events)
         try:
             view = following.until_usable()
@@ -56,9 +56,9 @@ def attach_to(notebook: Notebook, run: str) -> None:
             text = _left(view, is_own=own is not None)
             following.close_line(text)
             raise interrupted(text)
-        if own is not None and not own.is_settled:  # its names are bound by the one that awaits them
+        if own is not None and not own.is_bound:  # its names are bound by the one that awaits them
             own.is_done.wait()
-            notebook.background.settle_done()
+            notebook.background.bind_done()
             if own.returned is not None:
                 own.is_reported = True
                 return _show(own.returned, following, view)
@@ -67,7 +67,7 @@ def attach_to(notebook: Notebook, run: str) -> None:
             raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
         coming = ResultBinder(notebook, session)
         coming.in_turn = False
-        return _show(coming.take_in(view), following, view)
+        return _show(coming.bind_run(view), following, view)
 
 
 def _show(returned: BoundRun, following: RunFollower, view: RunView) -> None:
@@ -130,7 +130,7 @@ def debug(notebook: Notebook, line: str) -> None:
 
 def _failure_of(notebook: Notebook, run: str, rank: int | None) -> FailedCell:
     """The error of a rank (None: the run's) with its frames; those of the cell itself have the run's names."""
-    session = notebook.link.session(notebook.settings)
+    session = notebook.connection.session(notebook.settings)
     view = show_recorded(session, run, Relay(SilentOutput(notebook.shell)))
     error = failure_of(view, 0)
     if error is None:
@@ -191,7 +191,7 @@ def replay(notebook: Notebook, line: str) -> None:
     """``%gpu_logs RUN``: what is recorded up to now, shown again."""
     run = _run_named(notebook, "gpu_logs", line)
     relay = Relay(CellOutput(notebook.shell))
-    _show_end(relay, show_recorded(notebook.link.session(notebook.settings), run, relay))
+    _show_end(relay, show_recorded(notebook.connection.session(notebook.settings), run, relay))
 
 
 def _show_end(relay: Relay, view: RunView) -> None:
@@ -235,12 +235,12 @@ def _given_back(notebook: Notebook) -> list[str]:
     try:
         gateway = notebook.rest_client()
     except GatewayUnavailableError:  # no cluster, so nothing of it is kept; one that is named and silent is an error
-        if notebook.link.is_configured(notebook.settings):
+        if notebook.connection.is_configured(notebook.settings):
             raise
         return []
     with gateway:
         status = gateway.status()
-        for row in status.warm_of(notebook.link.session_id):
+        for row in status.warm_of(notebook.connection.session_id):
             try:
                 gateway.release_lease(row.lease)
             except ConflictError:  # its time was over a moment ago, or a cell beside has just taken it

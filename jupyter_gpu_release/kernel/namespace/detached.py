@@ -19,7 +19,7 @@ class DetachedResults:
         self._shell = shell
         self._came: dict[str, Any] = {}
 
-    def note(self, notes: Iterable[str]) -> None:
+    def add_notes(self, notes: Iterable[str]) -> None:
         """Take in the notes of a run whose names are bound."""
         names = [found[1] for found in map(_CAME_DETACHED.match, notes) if found]
         self._came |= {name: self._shell.user_ns.get(name) for name in names}

@@ -74,7 +74,7 @@ class Namespace:
         """Sentences of the last :meth:`apply` for the receipt."""
         return self._notes
 
-    def take_failed(self) -> FailedFrames | None:
+    def pop_failed_frames(self) -> FailedFrames | None:
         """Once: the frames of the error that came with the last :meth:`apply`."""
         failed, self._failed = self._failed, None
         return failed
@@ -108,7 +108,7 @@ class Namespace:
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
         """These objects are results of ``run``."""
-        self.outward.lineage.note(run, values, values)
+        self.outward.lineage.note_results(run, values, values)
 
     # ----------------------------------------------------------------------------- keys for --cache
     def graph_key(self, values: dict[str, Any]) -> GraphKey:
@@ -162,10 +162,10 @@ class Namespace:
             if prepared is not None:
                 self._bind_outputs(loaded, sent)
             self._rng_elsewhere = random_states.restore_rng(loaded.facts.get("rng", {}))
-        self.devices.came_home(loaded.facts.get("devices", {}))
+        self.devices.note_returned(loaded.facts.get("devices", {}))
         if run:
             made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
-            self.outward.lineage.note(run, made, self._shell.user_ns)
+            self.outward.lineage.note_results(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
             self._notes += stayed + _left_behind(arrival, sent)
@@ -220,7 +220,9 @@ class Namespace:
             module, attribute = place_of(name)
             vars(sys.modules[module]).pop(attribute, None)
         away = {name: value for name, value in state.items() if not _is_here(name)}
-        self.outward.away.take(loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)])
+        self.outward.away.note_modules(
+            loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)]
+        )
 
 
 def _follow(folder: WorkingFolder | None) -> list[str]:

@@ -44,7 +44,7 @@ class PublishedValues:
         #: (run, name) → what was rebuilt from which
         self._values: dict[tuple[str, str], tuple[Publication, Any]] = {}
 
-    def take(self, session: GatewaySession, run: str, events: Iterable[Event]) -> None:
+    def note_published(self, session: GatewaySession, run: str, events: Iterable[Event]) -> None:
         """Note what is published among ``events``."""
         found = [publication_of(event) for event in events if event.kind == "published"]
         if not found:

@@ -21,7 +21,7 @@ _OF_ITS_OWN = ("clear_output", "comm", "update_display", "payload")
 class Relay:
     """Shows events in their order. ``before_output`` is called ahead of the first thing shown in each batch.
 
-    ``folds``: what ranks above 0 print is folded in a notebook (then somebody calls :meth:`settle` at the end).
+    ``folds``: what ranks above 0 print is folded in a notebook (then somebody calls :meth:`show_held_back` at the end).
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Relay:
         if self._folds is not None:
             self._folds.show()
 
-    def settle(self) -> None:
+    def show_held_back(self) -> None:
         """No more comes for now: show what was held back."""
         if self._folds is not None:
             self._folds.show(at_once=True)
@@ -136,7 +136,7 @@ class Relay:
                 self._folds.write(error["rank"], _name(error), lines)
             else:
                 self._output.write("stderr", self._prefixed(lines, error["rank"], "stderr", _name(error)))
-        self.settle()
+        self.show_held_back()
 
 
 def _merged(events: Iterable[Event]) -> Iterator[tuple[str, dict[str, Any]]]:

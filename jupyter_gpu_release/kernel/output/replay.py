@@ -37,8 +37,8 @@ def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
                 raise from_code(item.code, item.message, item.hint)
             elif isinstance(item, Update | Accepted):  # the gateway sends all events that it knows before it
                 relay.show(folding.rest())
-                relay.settle()
+                relay.show_held_back()
                 return item.view
         raise GatewayUnavailableError("the gateway does not answer", hint="look at `jupyter gpu status`")
     finally:
-        session.drop(feed)
+        session.drop_feed(feed)

@@ -26,7 +26,7 @@ class StatusLine:
         """Whether a display stands in the notebook that :meth:`finish` would replace."""
         return self.is_in_notebook and bool(self._text)
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Show ``text`` in place of what the line said before."""
         if text == self._text:
             return
@@ -44,7 +44,7 @@ class StatusLine:
             sys.stderr.flush()
             self._is_open = False
 
-    def forget(self) -> None:
+    def forget_display(self) -> None:
         """Forget what was shown: it is gone from the notebook (``clear_output``); the next text is a new display."""
         self._text = ""
 

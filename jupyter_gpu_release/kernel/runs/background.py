@@ -47,7 +47,7 @@ class BackgroundRun:
         #: followed to its end; what is left is to bind its names
         self.is_done = threading.Event()
         #: its names are bound
-        self.is_settled = False
+        self.is_bound = False
         self.failure: BaseException | None = None
         #: how it came home; its values are the notebook's
         self.returned: BoundRun | None = None
@@ -84,11 +84,11 @@ class BackgroundRun:
 
         threading.Thread(target=work, name=f"gpu-run-{self.run}", daemon=True).start()
 
-    def settle(self, others: Iterable[PendingNames]) -> None:
+    def bind_names(self, others: Iterable[PendingNames]) -> None:
         """Bind its names and end its line with the receipt (main thread)."""
-        if self.is_settled:
+        if self.is_bound:
             return
-        self.is_settled = True
+        self.is_bound = True
         try:
             if is_usable(self.view):
                 self._bind(others)
@@ -119,12 +119,12 @@ class BackgroundRun:
         def remarks(values: dict[str, Any], failed: bool) -> list[str]:
             before = {name: self.pending.had_before(name) for name in self.pending.names}
             gone = set() if failed and not values else names.deleted_of_last
-            missing = [name for name in self.pending.settle(values, others, gone) if name not in gone]
+            missing = [name for name in self.pending.bind_results(values, others, gone) if name not in gone]
             notes = [_kept(name, self.run) for name in sorted(kept)]
             return notes + [_missing(name, had=before[name]) for name in missing if failed and name not in kept]
 
         coming.leave, coming.remarks = leave, remarks
-        returned = coming.take_in(view)
+        returned = coming.bind_run(view)
         self.failure = returned.failure
         self.returned = replace(returned, values={})
         returned.show(following, view)
@@ -133,7 +133,7 @@ class BackgroundRun:
 
     def _give_up(self, others: Iterable[PendingNames]) -> None:
         """It cannot be followed any more; what was before comes back."""
-        self.pending.settle({}, others)
+        self.pending.bind_results({}, others)
         error = self._trouble or GpuReleaseError(f"run {self.run} could not be followed")
         self.failure = in_our_words(error)
         self._following.close_line(getattr(error, "message", str(error)))
@@ -163,8 +163,8 @@ class BackgroundRuns:
         kind = "detached" if request.detach else "in the background"
         manner = FollowMode(patient=True, suffix=f" · {kind}, run {request.run}")
         output = PinnedOutput(self._notebook.shell)
-        on_events = partial(self._notebook.published.take, session, request.run)
-        feed = session.submit(request, while_unsent=submission.keep)
+        on_events = partial(self._notebook.published.note_published, session, request.run)
+        feed = session.submit(request, while_unsent=submission.keep_inputs)
         following = RunFollower(output, session, feed, interrupts, manner, on_events)
         try:
             following.until_accepted()
@@ -178,7 +178,7 @@ class BackgroundRuns:
             raise
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
-        following.line.say(describe(following.view) + manner.suffix)
+        following.line.show_text(describe(following.view) + manner.suffix)
         self._notebook.names.outward.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)
@@ -188,25 +188,25 @@ class BackgroundRuns:
         """The extension is unloaded, or the kernel ends: what is awaited will not come."""
         self._between.end()
         for run in self._runs.values():
-            if not run.is_settled:
-                run.is_settled = True
-                run.pending.settle({}, ())
+            if not run.is_bound:
+                run.is_bound = True
+                run.pending.bind_results({}, ())
 
-    def settle_done(self) -> None:
+    def bind_done(self) -> None:
         """Bind the names of runs that are done, oldest first (main thread)."""
         for run in self._runs.values():
-            if run.is_done.is_set() and not run.is_settled:
-                run.settle(self._pendings())
+            if run.is_done.is_set() and not run.is_bound:
+                run.bind_names(self._pendings())
 
     def _bring_up_to_date(self) -> None:
         """Names of runs that are done are bound; of the others, what they have published so far."""
-        self.settle_done()
+        self.bind_done()
         for run in self.under_way():
             for name, value in self._notebook.published.of_run(run.run).items():
-                run.pending.put(name, value)
+                run.pending.bind_early(name, value)
 
     def _pendings(self) -> list[PendingNames]:
-        return [run.pending for run in self._runs.values() if not run.is_settled]
+        return [run.pending for run in self._runs.values() if not run.is_bound]
 
     def _awaited(self, name: str, value: Any) -> Pending | None:
         """Find the placeholder for a value that a run still makes, even if one is published: GPU cells wait for it."""
@@ -223,7 +223,7 @@ class BackgroundRuns:
 
     def under_way(self) -> list[BackgroundRun]:
         """Those whose names are not bound yet, oldest first."""
-        return [run for run in self._runs.values() if not run.is_settled]
+        return [run for run in self._runs.values() if not run.is_bound]
 
     # ------------------------------------------------------------------------------------------ wait
     def wait(self, run: str) -> None:
@@ -231,7 +231,7 @@ class BackgroundRuns:
         if run:
             wanted = [self._known(run)]
         else:
-            wanted = [each for each in self._runs.values() if not each.is_settled or self._owes_error(each)]
+            wanted = [each for each in self._runs.values() if not each.is_bound or self._owes_error(each)]
         for each in wanted:
             self._wait_for(each, f"waiting for run {each.run}")
         for each in wanted:
@@ -264,12 +264,12 @@ class BackgroundRuns:
         try:
             if not run.is_done.wait(_QUIET_S):
                 while not run.is_done.wait(_TICK_S):
-                    line.say(f"{why} · {describe(run.view)}")
+                    line.show_text(f"{why} · {describe(run.view)}")
         except KeyboardInterrupt:
             text = f"interrupted; run {run.run} goes on"
             _end(line, text)
             raise interrupted(text) from None
-        self.settle_done()
+        self.bind_done()
         _end(line, f"run {run.run} {run.ended}")
 
     # ---------------------------------------------------------------------------------------- detach

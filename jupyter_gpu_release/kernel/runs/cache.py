@@ -143,7 +143,7 @@ def reuse(notebook: KernelContext, session: GatewaySession, cell: Cell, key: Cac
     from ...client.rest import GatewayClient
 
     notes = key.prepared.notes
-    with GatewayClient.of(session.target) as gateway:
+    with GatewayClient.for_target(session.target) as gateway:
         try:
             answer = gateway.cached(CacheQuestion(key.key, key.packages))
         except GpuReleaseError as error:

@@ -39,7 +39,7 @@ class BoundRun:
         failed = self.failure is not None
         if view.outcome is not None and view.outcome.error is not None:
             following.relay.show_other_errors(view.outcome.error.ename, view.outcome.error.evalue)
-        following.settle(self.receipt.metadata() if failed else None, failed=failed)
+        following.end_output(self.receipt.metadata() if failed else None, failed=failed)
         if failed:
             following.line.step_aside()
         else:
@@ -62,7 +62,7 @@ class ResultBinder:
         #: sentences for the receipt, asked for once the names are bound
         self.remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: []
 
-    def take_in(self, view: RunView, interrupts: int = 0) -> BoundRun:
+    def bind_run(self, view: RunView, interrupts: int = 0) -> BoundRun:
         """Bind the names and say how it went; never raises what the run raised."""
         notes = [*self._unsent(view), *self._prepared.notes] if self._prepared is not None else []
         came_back: Sequence[ValueInfo] = ()
@@ -79,7 +79,7 @@ class ResultBinder:
         notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
-        failed = names.take_failed()  # of the first rank
+        failed = names.pop_failed_frames()  # of the first rank
         if failure is not None and view.outcome is not None and view.outcome.failed_rank:
             failed = frames_of(view.outcome, view.outcome.failed_rank, names.realm)
         if failure is not None and failed is not None:
@@ -119,5 +119,5 @@ class ResultBinder:
             stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
         )
         notes += names.notes
-        self._notebook.detached.note(outcome.notes)
+        self._notebook.detached.add_notes(outcome.notes)
         return bound

@@ -95,8 +95,8 @@ class RunFollower:
                 self._say_state()
                 self._step()
         finally:
-            self.relay.settle()
-            self._session.drop(self._feed)
+            self.relay.show_held_back()
+            self._session.drop_feed(self._feed)
         return self.view
 
     def until_accepted(self) -> None:
@@ -105,7 +105,7 @@ class RunFollower:
             while not self._is_accepted:
                 self._step()
         except BaseException:
-            self._session.drop(self._feed)
+            self._session.drop_feed(self._feed)
             raise
 
     def _step(self) -> None:
@@ -137,7 +137,7 @@ class RunFollower:
     def _show(self, events: Iterable[Event]) -> None:
         self.relay.show(events)
         if self.relay.cleared:
-            self.line.forget()
+            self.line.forget_display()
 
     def _take_connection(self, item: FeedItem) -> None:
         from ...client.feed import ConnectionLost
@@ -181,7 +181,7 @@ class RunFollower:
                 f"run {run} may still go on, your variables are as before",
                 hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
-        self.line.say(_LOST)
+        self.line.show_text(_LOST)
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
@@ -192,8 +192,8 @@ class RunFollower:
         quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
         if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= quiet_s:
             if self.view.gone_at is not None:
-                self.settle()
-            self.line.say(text)
+                self.end_output()
+            self.line.show_text(text)
 
     def _describe(self) -> str:
         """The line's words; before its first view nothing is known of a run that is brought back."""
@@ -205,7 +205,7 @@ class RunFollower:
         if self.line.is_shown:
             self.line.finish_plain(f"✗ {text}")
 
-    def settle(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
+    def end_output(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
         """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
         if not self.line.is_shown:
             return
@@ -221,7 +221,7 @@ class RunFollower:
         if self.relay.cleared or self._is_settled:
             return
         if self.line.is_in_notebook and not self.line.is_shown:
-            self.line.say(self._describe())
+            self.line.show_text(self._describe())
         self.line.step_aside()
 
 

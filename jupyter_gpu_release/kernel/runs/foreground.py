@@ -92,7 +92,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
     With ``--async`` or ``--detach`` it returns as soon as the run is committed.
     """
     prepared = prepare(notebook, cell)
-    session = notebook.link.open(notebook.settings)
+    session = notebook.connection.open(notebook.settings)
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
     key = key_of(notebook, cell, prepared)
@@ -107,7 +107,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
             notebook.background.begin(session, submission, interrupts)
             return
         run = _Run(notebook, session, submission, interrupts)
-        error = run.carry_out()
+        error = run.submit_and_wait()
     if error is not None:
         raise error
 
@@ -130,12 +130,12 @@ class _Run:
         self._interrupts = interrupts
         self._following: RunFollower | None = None
 
-    def carry_out(self) -> BaseException | None:
+    def submit_and_wait(self) -> BaseException | None:
         """Send, follow, bind; returns the exception that the cell shall raise."""
         if self._interrupts.count:
             self._submission.withdraw()
             return interrupted("interrupted before anything was sent")
-        feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep)
+        feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep_inputs)
         held = HeldBack(self._notebook, self._session, self._submission)
         following = self._following_of(feed, held)
         try:
@@ -159,8 +159,8 @@ class _Run:
 
     def _following_of(self, feed: RunFeed, held: HeldBack) -> RunFollower:
         def on_events(events: Iterable[Event]) -> None:
-            self._notebook.published.take(self._session, feed.run, events)
-            held.take(events)
+            self._notebook.published.note_published(self._session, feed.run, events)
+            held.answer_questions(events)
 
         output = CellOutput(self._notebook.shell)
         return RunFollower(output, self._session, feed, self._interrupts, on_events=on_events)
@@ -178,6 +178,6 @@ class _Run:
     def _end(self, following: RunFollower, view: RunView) -> BaseException | None:
         coming = ResultBinder(self._notebook, self._session, self._submission.prepared)
         coming.remarks = lambda _values, _failed: self._notebook.short_cells.hint(view)
-        returned = coming.take_in(view, self._interrupts.count)
+        returned = coming.bind_run(view, self._interrupts.count)
         returned.show(following, view)
         return returned.failure

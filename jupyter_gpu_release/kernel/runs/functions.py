@@ -32,7 +32,7 @@ class NotebookExecutor(FunctionExecutor):
         self._notebook = notebook
 
     def session(self) -> GatewaySession:  # noqa: D102
-        return self._notebook.link.open(self._notebook.settings)
+        return self._notebook.connection.open(self._notebook.settings)
 
     def options(self, written: Written) -> RunOptions:  # noqa: D102
         return self._notebook.options(written, without=_OF_CELLS)

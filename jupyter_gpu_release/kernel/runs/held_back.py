@@ -59,7 +59,7 @@ class HeldBack:
         self._thread: threading.Thread | None = None
         self._is_over = False
 
-    def take(self, events: Iterable[Event]) -> None:
+    def answer_questions(self, events: Iterable[Event]) -> None:
         """Answer the questions among ``events``."""
         for event in events:
             if event.kind == FETCH:

@@ -171,10 +171,10 @@ def test_files_of_a_package_are_looked_at_once_and_only_where_something_was_set(
     looked: list[str] = []
     away = AwayModules(lambda top: looked.append(top) or 1)
     modules = [f"jgr_pack.m{number}" for number in range(20)]
-    away.take(modules, {}, [])
+    away.note_modules(modules, {}, [])
     assert looked == []
-    away.take(modules, {"jgr_pack.m1:a": 1, "jgr_pack.m2:b": 2}, ["jgr_pack.m3:c"])
-    away.take([], {}, ["jgr_pack.m1:a"])
+    away.note_modules(modules, {"jgr_pack.m1:a": 1, "jgr_pack.m2:b": 2}, ["jgr_pack.m3:c"])
+    away.note_modules([], {}, ["jgr_pack.m1:a"])
     try:
         assert away.among(["jgr_pack"]) == (modules, {"jgr_pack.m2:b": 2}, ["jgr_pack.m1:a", "jgr_pack.m3:c"])
     finally:

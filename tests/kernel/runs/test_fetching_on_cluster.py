@@ -73,7 +73,9 @@ def test_what_it_asks_for_comes_and_is_an_input_like_others(kernel: Kernel, clus
     assert kernel.value(f"({facts})") == "(True, True, 7.0, True, [0, 1], ['notebook', 'cell'], True, True)"
     assert kernel.run("view[0] = 3").reply["status"] == "ok"
     assert kernel.value("float(x[1])") == "3.0"
-    with GatewayClient.of(Target(cluster.connection.url, read_secret(Path(cluster.connection.token_file)))) as gateway:
+    with GatewayClient.for_target(
+        Target(cluster.connection.url, read_secret(Path(cluster.connection.token_file)))
+    ) as gateway:
         lineage = gateway.lineage(run_of(cell))
         assert "big" in {each.name for each in lineage.facts.used}
 
