@@ -15,9 +15,8 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "jupyter_gpu_release"
 #: files in one folder, without ``__init__.py``
 _MOST_FILES = 14
-#: files that import each other in a row, within one folder; the gateway is on its way there
-_LONGEST_CHAIN = {"gateway": 14}
-_LONGEST_CHAIN_ELSEWHERE = 12
+#: files that import each other in a row, within one folder
+_LONGEST_CHAIN = 12
 #: lines of a function, without its docstring
 _MEDIAN_LINES, _MOST_LINES = 8, 60
 
@@ -71,7 +70,7 @@ def test_no_chain_of_imports_is_long(folder: str) -> None:
         return (name, *max((depth(need) for need in inside[name] if need in inside), key=len, default=()))
 
     longest = max((depth(name) for name in inside), key=len)
-    assert len(longest) <= _LONGEST_CHAIN.get(folder, _LONGEST_CHAIN_ELSEWHERE), " → ".join(longest)
+    assert len(longest) <= _LONGEST_CHAIN, " → ".join(longest)
 
 
 def test_functions_are_small() -> None:
