@@ -154,7 +154,7 @@ def test_a_run_is_taken_over_from_a_kernel_that_is_gone(
 
     def is_taken_over() -> bool:
         feed = heir.follow(asked.run, adopt=True)
-        heir.drop(feed)
+        heir.drop_feed(feed)
         return _whose(gateway, asked.run) == "heir"
 
     until(is_taken_over, "the heir")
