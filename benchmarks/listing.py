@@ -66,7 +66,7 @@ def _command_ms(client: GatewayClient) -> float:
 
 @contextmanager
 def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
-    """A gateway's broker with its HTTP side (no Ray) on a ledger with 10,000 runs that are over."""
+    """A gateway's service with its HTTP side (no Ray) on a ledger with 10,000 runs that are over."""
     token_file = folder / "token"
     token_file.write_text(_TOKEN)
     config = GatewayConfig(str(folder), str(folder / "store"), str(token_file), str(folder), "")

@@ -97,7 +97,7 @@ def _print_ready(ready: Ready, home: HomePaths) -> None:
     if connection.simulated:
         _out("  Its GPUs are simulated: everything behaves the same, nothing is computed faster.")
     _out(f"  gateway  {connection.url}\n  token    {connection.token_file}\n  store    {connection.store}")
-    _out("In a notebook of this machine: %load_ext jupyter_gpu_release, then begin a cell with %%gpu_train.")
+    _out("In a notebook of this machine, begin a cell with %%gpu_train (if unknown: %load_ext jupyter_gpu_release).")
     _out(f"It ends with `jupyter gpu stop`; its state is in {home.root}.")
 
 

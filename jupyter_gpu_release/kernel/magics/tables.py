@@ -56,7 +56,7 @@ def status_tables(document: StatusDocument) -> list[Table]:
 
 def _gpus(document: StatusDocument) -> Table:
     rows = [_gpu(node, gpu) for node in document.nodes for gpu in node.gpus]
-    return Table("Gpus", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
+    return Table("GPUs", ("host", "GPU", "name", "memory", "busy", "state", "user", "run"), rows)
 
 
 def _gpu(node: NodeRow, gpu: GpuRow) -> tuple[str, ...]:
