@@ -204,6 +204,8 @@ class GraphPickler(cloudpickle.Pickler):
         kind = "enum" if maker is cloudpickle._make_skeleton_enum else "class"
         if kind == "class":
             arguments = _class_arguments(cls, arguments, attributes)
+        else:
+            arguments = _enum_arguments(cls, arguments, attributes)
         state = (attributes, [name for name in changed if name in attributes], removed)
         return rebuild.make_class, (kind, *arguments), state, None, None, rebuild.set_class
 
@@ -230,6 +232,15 @@ def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str
     if typing.NamedTuple in bases:
         bases = cls.__bases__
     return meta, name, bases, kwargs, ident, extra
+
+
+def _enum_arguments(cls: Any, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
+    """Initial arguments of an enum, with all names that it has for its members (cloudpickle 3.1 leaves aliases out)."""
+    bases, name, qualname, _members, *rest = arguments
+    members = {each: member.value for each, member in cls.__members__.items()}
+    for each in members:
+        attributes.pop(each, None)
+    return bases, name, qualname, members, *rest
 
 
 def global_reads(code: types.CodeType) -> dict[str, None]:

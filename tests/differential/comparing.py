@@ -16,6 +16,10 @@ _UNIT = re.compile(r"\b(?:ns|[µμu]s|ms|s|min|h|loops?|runs?)\b")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 #: what %timeit says of a busy machine
 _SLOWEST = re.compile(r"The slowest run took .*\n")
+#: a line of a traceback that names an exception, or a branch
+_MEMBER = re.compile(r"[ |]*(\+|[\w.]+(Error|Exception|Group)\b)")
+#: words in a value's place, as :mod:`values` gives them
+_STANDS_IN = ": words in its place: "
 _SHOWN = 400
 
 
@@ -68,13 +72,16 @@ def _all(one: Play, other: Play) -> Iterator[Difference]:
     for name in dict.fromkeys([*one.names, *other.names]):
         yield from _of_name(name, one.names.get(name), other.names.get(name))
     for path in sorted({*one.files, *other.files}):
-        if one.files.get(path) != other.files.get(path):
-            yield Difference(f"file {path}", "content", one.files.get(path, "none"), other.files.get(path, "none"))
+        here, there = (play.files.get(path, "none").splitlines() for play in (one, other))
+        if here != there:
+            pair = next(pair for pair in zip_longest(here, there, fillvalue="the end") if pair[0] != pair[1])
+            yield Difference(f"file {path}", "content", *pair)
 
 
 def _of_cell(where: str, here: CellPlay, there: CellPlay) -> Iterator[Difference]:
     pairs = {
         "outcome": _outcomes(here, there),
+        "exception group": (_group(here), _group(there)),
         "stdout": (here.text("stdout"), there.text("stdout")),
         "stderr": (here.text("stderr"), there.text("stderr")),
         "order of output": (_order(here), _order(there)),
@@ -96,6 +103,14 @@ def _outcomes(here: CellPlay, there: CellPlay) -> tuple[str, str]:
         return "", ""
     one, other = ("ok" if cell.status == "ok" else f"{cell.ename}: {cell.evalue}" for cell in (here, there))
     return one, other
+
+
+def _group(cell: CellPlay) -> str:
+    """The members of an exception group, without the lines that say where they were raised."""
+    if "Exception Group Traceback" not in cell.traceback:
+        return ""
+    lines = cell.traceback.partition("Exception Group Traceback")[2].splitlines()
+    return "\n".join(line.rstrip() for line in lines if _MEMBER.match(line))
 
 
 def _order(cell: CellPlay) -> str:
@@ -141,6 +156,8 @@ def _with_sentence(each: Difference, gpu: Play, documented: list[re.Pattern[str]
     kind, _, which = each.where.partition(" ")
     if kind == "file":
         return each
+    if _STANDS_IN in each.gpu and any(pattern.search(each.gpu) for pattern in documented):
+        return Difference(each.where, each.what, each.plain, each.gpu, each.gpu.partition(_STANDS_IN)[2])
     lines = [line for cell in gpu.cells for text in cell.said for line in text.splitlines()]
     if kind == "cell":
         lines = [line for text in gpu.cells[int(which) - 1].said for line in text.splitlines()]

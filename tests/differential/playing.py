@@ -16,6 +16,8 @@ from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
+from .reading import is_ours
+
 _VALUES = Path(__file__).with_name("values.py")
 _OURS = "jgr-"  # the display id of status lines and receipts
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -23,8 +25,14 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NOTE = re.compile(r"nothing to run in this cell: no GPU was taken\n|this code looks names up by text.*\n")
 #: the place of a warning; there the magic is a line of the cell, too
 _PLACE = re.compile(r"(/tmp/ipykernel_\d+/\d+\.py|<gpu-cell-[\w-]+>):\d+:")
+#: where a traceback with an exception group begins
+_GROUP = re.compile(
+    r"(^Traceback \(most recent call last\):|^  \+ Exception Group Traceback)(?=.*Exception ?Group).*",
+    re.DOTALL | re.MULTILINE,
+)
 _LARGE = 200
-_PICKLES = {".joblib", ".pkl", ".pickle", ".ckpt"}
+#: they are compared by what is in them: a pickle tells which equal texts were one object, which nobody can see
+_PICKLES = {".joblib", ".pkl", ".pickle", ".ckpt", ".pt", ".pth"}
 #: a rank begins with the kernel's states: `random` is the one that everybody has
 _PRELUDE = "__import__('random').seed(0)"
 _EXTENSION = "get_ipython().extension_manager.load_extension('jupyter_gpu_release')"
@@ -71,11 +79,14 @@ def play(
         there = _files(folder)
         with _kernel(folder, environment) as client:
             _quietly(client, _PRELUDE)
-            if gpu is not None:
+            if gpu is not None or any(map(is_ours, sources)):
                 _quietly(client, _EXTENSION)
             cells = [_run(client, source, gpu(source) if gpu else source, str(folder)) for source in sources]
             names = _names(client, Path(name) / "names.json")
-        written = {path: digest for path, digest in _files(folder).items() if there.get(path) != digest}
+            written = {path: digest for path, digest in _files(folder).items() if there.get(path) != digest}
+            for path in written:
+                if Path(path).suffix in _PICKLES:
+                    written[path] = _content(client, folder / path, Path(name) / "content.json")
         return Play(cells, names, written)
 
 
@@ -110,8 +121,19 @@ def _run(client: Any, source: str, code: str, folder: str) -> CellPlay:
         _note(cell, message["msg_type"], message["content"], folder)
     for page in answer.get("payload", []):
         cell.shown.append(("display", {"pager": str(page.get("data", {}).get("text/plain", page))}))
+    if not any(message["msg_type"] == "error" for message in messages):
+        move_printed_traceback(cell)
     cell.said.append(cell.traceback)
     return cell
+
+
+def move_printed_traceback(cell: CellPlay) -> None:
+    """IPython prints the traceback of an exception group on stderr, where a GPU cell shows it as an error."""
+    printed = _GROUP.search(_COLOURS.sub("", cell.text("stderr")))
+    if cell.status == "error" and printed:
+        cell.traceback = printed[0]
+        rest = _GROUP.sub("", _COLOURS.sub("", cell.text("stderr")))
+        cell.shown = [*(each for each in cell.shown if each[0] != "stderr"), *([("stderr", rest)] if rest else [])]
 
 
 def _note(cell: CellPlay, kind: str, content: dict[str, Any], folder: str) -> None:
@@ -148,11 +170,13 @@ def _names(client: Any, path: Path) -> dict[str, list[tuple[str, str]]]:
     return {name: [(place, text) for place, text in rows] for name, rows in json.loads(path.read_text()).items()}
 
 
+def _content(client: Any, path: Path, answer: Path) -> str:
+    """A pickle's content, which the notebook's own kernel reads: its classes are there."""
+    where = f"{str(path)!r}, {str(answer)!r}"
+    _quietly(client, f"__import__('runpy').run_path({str(_VALUES)!r})['write_content'](get_ipython(), {where})")
+    return "\n".join(": ".join(row) for row in json.loads(answer.read_text()))
+
+
 def _files(folder: Path) -> dict[str, str]:
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(folder)): _digest(path) for path in files}
-
-
-def _digest(path: Path) -> str:
-    """A pickle tells which equal texts were one object, which nobody can see: that there is one must do."""
-    return "a pickle" if path.suffix in _PICKLES else hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}

@@ -12,14 +12,17 @@ _CELL = re.compile(r"^# ?%%((?: .*)?)$", re.MULTILINE)
 _MARKDOWN = re.compile(r"\s*\[(markdown|md|raw)\]")
 #: `# %matplotlib inline` in a script is the magic itself, so that the file stays valid Python
 _MAGIC = re.compile(r"^( *)# ([%!]\S)", re.MULTILINE)
-_OURS = re.compile(r"^%%?gpu_|^%load_ext jupyter_gpu_release", re.MULTILINE)
+_OURS = re.compile(r"^%%?gpu_", re.MULTILINE)
+#: both runs have the extension from the beginning
+_LOAD = re.compile(r"^%load_ext jupyter_gpu_release$", re.MULTILINE)
 
 
 def cells_of(path: Path) -> list[str]:
     """The sources of the code cells."""
     if path.suffix == ".ipynb":
         book = nbformat.read(path, as_version=4)
-        return [cell.source for cell in book.cells if cell.cell_type == "code" and cell.source.strip()]
+        sources = [_LOAD.sub("", cell.source) for cell in book.cells if cell.cell_type == "code"]
+        return [source for source in sources if source.strip()]
     return percent_cells(path.read_text())
 
 
@@ -30,6 +33,11 @@ def percent_cells(text: str) -> list[str]:
     return [_MAGIC.sub(r"\1\2", body.strip("\n")) for body in cells if body.strip()]
 
 
+def is_ours(source: str) -> bool:
+    """Whether a cell has one of our own magics."""
+    return bool(_OURS.search(source))
+
+
 def on_a_gpu(source: str) -> str:
     """The same cell as a GPU cell; our own magics stay what they are."""
-    return source if _OURS.search(source) else f"%%gpu_train\n{source}"
+    return source if is_ours(source) else f"%%gpu_train\n{source}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,9 @@ import numpy as np
 import pytest
 
 from tests.differential.comparing import Difference, differences, documented_sentences
-from tests.differential.playing import CellPlay, Play
+from tests.differential.playing import CellPlay, Play, move_printed_traceback
 from tests.differential.reading import on_a_gpu, percent_cells
-from tests.differential.values import Walk
+from tests.differential.values import Walk, write_content
 
 
 def _play(**names: str) -> Play:
@@ -79,6 +81,50 @@ def test_scripts_are_read_cell_by_cell() -> None:
     )
     assert percent_cells(text) == ["x = 1", "%matplotlib inline\n# a remark", "%%time\nx"]
     assert on_a_gpu("%%time\nx") == "%%gpu_train\n%%time\nx"
+
+
+def _content(path: Path) -> str:
+    write_content(SimpleNamespace(user_ns={}), str(path), str(path.with_suffix(".json")))
+    return path.with_suffix(".json").read_text()
+
+
+def test_pickles_are_compared_by_what_is_in_them(tmp_path: Path) -> None:
+    word = "".join(["wo", "rd"])
+    one, other, third, fourth = (tmp_path / f"{name}.pkl" for name in ("one", "other", "third", "fourth"))
+    one.write_bytes(pickle.dumps([word, word]))
+    other.write_bytes(pickle.dumps([word, "".join(["wo", "rd"])]))
+    third.write_bytes(pickle.dumps([word, "world"]))
+    fourth.write_bytes(b"no pickle")
+    assert one.read_bytes() != other.read_bytes()
+    assert _content(one) == _content(other) != _content(third)
+    assert "no pickle" in _content(fourth)
+    torch = pytest.importorskip("torch")
+    for value in (1, 2):
+        torch.save({"w": torch.full((2,), value)}, tmp_path / f"{value}.pt")
+    assert "torch.Tensor" in _content(tmp_path / "1.pt")
+    assert _content(tmp_path / "1.pt") != _content(tmp_path / "2.pt")
+
+
+def test_an_exception_group_is_printed_in_a_plain_cell_and_raised_in_a_gpu_cell() -> None:
+    def failed(*members: Exception) -> str:
+        try:
+            raise ExceptionGroup("many", members)
+        except ExceptionGroup:
+            return traceback.format_exc()
+
+    def group(printed: str, raised: str) -> Play:
+        cell = CellPlay("x", "error", "ExceptionGroup", "many", traceback=raised)
+        cell.shown = [("stderr", f"before\n{printed}")] if printed else [("stderr", "before\n")]
+        if printed:
+            move_printed_traceback(cell)
+        return Play([cell], {}, {})
+
+    plain = group(failed(ValueError("a"), KeyError("b")), "")
+    assert plain.cells[0].text("stderr") == "before\n"
+    assert _found(plain, group("", failed(ValueError("a"), KeyError("b")))) == []
+    assert [each.what for each in _found(plain, group("", failed(ValueError("a"), KeyError("c"))))] == [
+        "exception group"
+    ]
 
 
 class _Point:

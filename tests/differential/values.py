@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
 import sys
 import types
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
+from operator import length_hint
+from pathlib import Path, PurePath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _HIDDEN = {"In", "Out", "exit", "quit", "get_ipython", "open"}
 _ATOMS = (type(None), bool, int, float, complex, type(Ellipsis), range, slice)
+_ITERATORS = {type(iter(each)) for each in ([], (), "", "ä", range(0))}
 #: what a class of a library leaves out of its own pickles (sklearn's Bunch)
 _NOT_PICKLED = {"_deprecated_key_to_warnings"}
 #: they know the whole kernel
-_WIDGETS = {"ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
+_WIDGETS = {"asyncio", "ipywidgets", "ipykernel", "traitlets", "comm", "IPython"}
 #: ours, on a tensor that is on a GPU again in the next GPU cell
 _MARK = "_gpu_release_device"
 _ROWS_AT_MOST = 20_000
@@ -38,6 +42,27 @@ def write(shell: Any, path: str) -> None:
     found = {name: walk.rows(name, space[name]) for name in names}
     found["_"] = walk.rows("_", space.get("_", ""))
     Path(path).write_text(json.dumps(found))
+
+
+def write_content(shell: Any, file: str, path: str) -> None:
+    """Describe what is in a pickle, a joblib file or one of ``torch.save``."""
+    try:
+        rows = Walk(shell.user_ns).rows("content", _unpickled(Path(file)))
+    except Exception as error:  # a file of another kind
+        rows = [("content", f"{digest(Path(file).read_bytes())}, no pickle: {type(error).__name__}")]
+    Path(path).write_text(json.dumps(rows))
+
+
+def _unpickled(file: Path) -> Any:
+    if file.suffix == ".joblib":
+        import joblib
+
+        return joblib.load(file)
+    if file.read_bytes()[:2] == b"PK":
+        import torch
+
+        return torch.load(file, weights_only=False)
+    return pickle.loads(file.read_bytes())
 
 
 def digest(data: Any) -> str:
@@ -77,6 +102,10 @@ class Walk:
         kind = type(value)
         if kind in _ATOMS:
             yield place, f"{kind.__name__} {value!r}"
+        elif isinstance(value, PurePath):
+            yield place, f"{kind.__name__} {value}"
+        elif kind.__name__ == "UnavailableVariable":
+            yield place, f"words in its place: {value!r}"
         elif kind in (str, bytes, bytearray):
             yield (
                 place,
@@ -127,6 +156,10 @@ class Walk:
             yield from self._items(place, (value.func, value.args, value.keywords))
         elif library in _WIDGETS:
             yield place, f"instance of {class_name(kind)}"
+        elif kind in _ITERATORS and not length_hint(value):
+            yield place, f"{kind.__name__} at its end"
+        elif kind is WeakKeyDictionary:
+            yield place, f"{kind.__name__} of {len(value)}"
         elif library == "numpy":
             yield from self._numpy(place, value, kind)
         elif library == "pandas":
@@ -135,6 +168,9 @@ class Walk:
             yield place, f"{class_name(kind)} {value.explain() if hasattr(value, 'explain') else value.to_dicts()}"
         elif library == "torch" and hasattr(value, "untyped_storage"):
             yield from self._tensor(place, value, kind)
+        elif library == "torch" and hasattr(value, "_c") and hasattr(value, "state_dict"):  # of torch.jit
+            yield place, f"a module of torch.jit {digest(value.code.encode())}"
+            yield from self._of(f"{place}.state_dict()", value.state_dict())
         elif library == "matplotlib":
             yield from self._drawn(place, value, kind)
         elif isinstance(value, BaseException):

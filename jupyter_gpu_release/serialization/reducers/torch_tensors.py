@@ -276,10 +276,22 @@ def make_seeded_generator(seed: int) -> Any:
 
 
 def reduce_script_module(_pickler: Any, module: Any) -> Any:
-    """TorchScript has its own format."""
+    """TorchScript has its own format. Its tensors travel beside it: others may look at their memory (``jit.trace``)."""
     file = io.BytesIO()
     torch.jit.save(module, file)
-    return load_script_module, (pickle.PickleBuffer(file.getvalue()),)
+    tensors = {name: tensor.detach() for name, tensor in _tensors_of(module)}
+    return load_script_module, (pickle.PickleBuffer(file.getvalue()),), tensors, None, None, share_tensors
+
+
+def share_tensors(module: Any, tensors: dict[str, Any]) -> None:
+    """Let the module's tensors have the memory of ``tensors``."""
+    for name, own in _tensors_of(module):
+        if name in tensors:
+            own.data = tensors[name]
+
+
+def _tensors_of(module: Any) -> list[tuple[str, Any]]:
+    return [*module.named_parameters(), *module.named_buffers()]
 
 
 @streams.named

@@ -352,3 +352,19 @@ def test_names_that_rebuilding_reads_are_bound_no_longer_than_it_takes(nb: Noteb
     assert loaded.values["a"].y == 8
     assert names["SCALE"] == 1
     assert "CALLS" not in names
+
+
+def test_an_enum_keeps_the_aliases_of_its_members(nb: Notebook) -> None:
+    nb.cell(
+        "import enum\nclass Colour(enum.Enum):\n    RED = 1\n    CRIMSON = 1\n    GREEN = 2\n"
+        "class Rights(enum.Flag):\n    NONE = 0\n    READ = 1\n    WRITE = 2\n    BOTH = 3\n"
+    )
+    asked = (
+        "(list(Colour.__members__), Colour['CRIMSON'] is Colour.CRIMSON is Colour.RED, list(Colour),"
+        " list(Rights.__members__), Rights['BOTH'] is Rights.BOTH, repr(Rights.READ | Rights.WRITE), Rights.NONE)"
+    )
+    nb.ok(f"there = {asked}")
+    assert nb.ns["there"] == nb.cell(asked)
+    source = "import enum\nclass Made(str, enum.Enum):\n    A = 'a'\n    B = 'a'\n    def other(self): return Made['B']"
+    nb.ok(source)
+    assert nb.cell("list(Made.__members__), Made['B'] is Made.A, Made.A.other()") == (["A", "B"], True, "a")

@@ -91,3 +91,14 @@ def test_a_name_that_cannot_be_sent_tears_no_memory_of_others(has_bad: bool) -> 
     assert (float(back["z"][0, 3]), float(back["z2"][1])) == (30, 30)
     assert (float(back["tn"][1]), float(back["again"][2, 0])) == (40, 50)
     assert back["before"].tolist() == back["small"].tolist() == base[:2].tolist()
+
+
+def test_a_traced_module_and_its_model_share_their_parameters(nb: Notebook) -> None:
+    nb.cell("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1)).eval()")
+    nb.ok("traced = torch.jit.trace(model, torch.ones(3, 2))")
+    asked = "with torch.no_grad(): model[0].weight.fill_(4); model[0].bias.zero_(); model[1].running_mean.fill_(1)\n"
+    nb.cell(asked)
+    assert nb.cell("torch.equal(traced(torch.ones(3, 2)), model(torch.ones(3, 2)))")
+    nb.ok(asked.replace("4", "5") + "same = torch.equal(traced(torch.ones(3, 2)), model(torch.ones(3, 2)))")
+    assert nb.ns["same"]
+    assert nb.cell("traced(torch.ones(1, 2)).round().item(), traced.state_dict()['0.weight'][0, 0].item()") == (9, 5)
