@@ -13,8 +13,8 @@ from .connection import GatewayConnection
 from .namespace.detached import DetachedResults
 from .namespace.namespace import Namespace
 from .namespace.published import PublishedValues
-from .namespace.unreadable import UnreadableValues
-from .output.short_cells import ShortCells
+from .namespace.values import UnreadableValues
+from .output.receipt import ShortCells
 from .runs.background import BackgroundRuns
 
 if TYPE_CHECKING:

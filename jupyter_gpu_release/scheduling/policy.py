@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from ..protocol.runs import ResourceAsk
 from ..units import format_seconds
-from .claims import Claims
-from .constraints import cpus_needed, gpus_per_node, suits
+from .constraints import cpus_needed, gpus_per_node, impossible, suits
 from .snapshot import Decision, Expire, Grant, NodeState, QueuedRun, Release, Slot, Snapshot, Wait, WarmLease
 from .warm_leases import Recall, own_lease, recall, split_ended
 
@@ -214,3 +213,62 @@ def _runs(count: int) -> str:
 def _ordinal(place: int) -> str:
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{'th' if place % 100 in (11, 12, 13) else suffix}"
+
+
+class Claims:
+    """The nodes that runs wait for, of one decision: whoever is behind them cannot take these away, but all others.
+
+    GPUs and cores are claimed apart: a run without GPUs takes nothing that others wait for.
+    """
+
+    def __init__(self, nodes: tuple[NodeState, ...]) -> None:
+        self._nodes = nodes
+        self._suited: dict[bytes, frozenset[str]] = {}
+        self._asides: dict[bytes, str] = {}
+        self._claimed: dict[bool, set[str]] = {True: set(), False: set()}
+        #: what those ahead ask for: others of the kind wait behind them
+        self._behind: set[bytes] = set()
+
+    def suited(self, queued: QueuedRun) -> frozenset[str]:
+        """The nodes that could take the run, were they empty."""
+        found = self._suited.get(queued.shape)
+        if found is None:
+            found = frozenset(node.node for node in self._nodes if suits(queued.ask, node))
+            self._suited[queued.shape] = found
+        return found
+
+    def may_go(self, queued: QueuedRun) -> bool:
+        """Whether there may be a node for the run that nobody ahead of it waits for."""
+        return queued.shape not in self._behind and not self.aside(queued)
+
+    def left_to(self, queued: QueuedRun) -> frozenset[str]:
+        """The nodes that could take the run, and that nobody ahead of it waits for."""
+        return self.suited(queued) - self._claimed[queued.ask.gpus > 0]
+
+    def add(self, queued: QueuedRun) -> None:
+        """The run waits for any of the nodes that suit it."""
+        self._claimed[queued.ask.gpus > 0] |= self.suited(queued)
+        self._behind.add(queued.shape)
+
+    def aside(self, queued: QueuedRun) -> str:
+        """The reason why the run waits for no node that is here, in words; empty when it does wait.
+
+        It holds nobody up, and is in its old place again as soon as there are nodes for it.
+        """
+        found = self._asides.get(queued.shape)
+        if found is None:
+            found = self._asides[queued.shape] = self._lack(queued)
+        return found
+
+    def split(self, queue: list[QueuedRun]) -> tuple[list[QueuedRun], list[QueuedRun]]:
+        """Those that wait for nodes which are here, and those that stand aside."""
+        inside = [queued for queued in queue if not self.aside(queued)]
+        return inside, [queued for queued in queue if self.aside(queued)] if len(inside) < len(queue) else []
+
+    def _lack(self, queued: QueuedRun) -> str:
+        suited = [node for node in self._nodes if node.node in self.suited(queued)]
+        if sum(node.expected for node in suited) >= queued.ask.nodes:
+            return ""
+        if len(suited) >= queued.ask.nodes:
+            return "; ".join(dict.fromkeys(node.reason for node in suited if not node.expected))
+        return impossible(queued.ask, self._nodes) or "no node that fits is up"

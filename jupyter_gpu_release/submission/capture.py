@@ -11,10 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..analysis.cell_facts import CellFacts
+from ..analysis.cell_facts import CellFacts, is_last_output, is_machinery
 from ..analysis.dataflow import JOINS_GROUP
 from ..analysis.device_choices import DeviceLedger
-from ..analysis.names import is_last_output, is_machinery
 from ..errors import CannotSendError, OptionError
 from ..protocol.lineage import UsedInput
 from ..protocol.runs import ValueInfo
@@ -24,9 +23,8 @@ from ..serialization.process_state import environment
 from ..serialization.process_state.local_modules import is_state, place_of
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
-from .away_modules import AwayModules
 from .lineage import ResultLineage, used_inputs
-from .modules import LocalModules, imported_in, loaded_submodules
+from .modules import AwayModules, LocalModules, imported_in, loaded_submodules
 from .selection import Awaits, NameChoice, Selection, placeholder
 
 

@@ -1,14 +1,18 @@
-"""The location of a cell: its notebook, its number, its line in what the user typed, its folder."""
+"""The location of a cell: its notebook, its number, its line in what the user typed, its folder, its front end."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from ..host.environment import FRONT_END
+from ..protocol.cell import FrontEnd
 
 
 @dataclass(frozen=True)
@@ -115,3 +119,19 @@ def _lines_above(raw: str, body: str, *, is_cell: bool) -> int:
         if first and first in line:
             return number
     return 0
+
+
+def find_front_end(request: str = "") -> FrontEnd:
+    """``request``: id of the message that runs the cell, where there is one."""
+    environment = {name: os.environ[name] for name in FRONT_END if name in os.environ}
+    size = shutil.get_terminal_size((0, 0))
+    if size.columns and size.lines:  # of a terminal that the other process does not have
+        environment |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
+    return FrontEnd(request, _is_terminal(), environment, list(FRONT_END))
+
+
+def _is_terminal() -> bool:
+    try:
+        return bool(sys.stdout.isatty())
+    except (AttributeError, ValueError, OSError):  # none, closed, or the user's own
+        return False

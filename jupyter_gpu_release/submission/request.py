@@ -21,9 +21,8 @@ from ..protocol.runs import RunRequest
 from ..protocol.states import new_run_id
 from ..protocol.wire import encode
 from .capture import CapturedInputs
-from .front_end import find_front_end
 from .lineage import with_large_digests
-from .location import CellLocation, find_workdir
+from .location import CellLocation, find_front_end, find_workdir
 from .selection import NameChoice
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..analysis.cell_facts import CellFacts
+from ..analysis.cell_facts import HISTORY, CellFacts, is_last_output, is_machinery
 from ..analysis.device_choices import Assignment, DeviceLedger
-from ..analysis.names import HISTORY, is_last_output, is_machinery
 from ..analysis.reflection import Reflection, reflection_in_query, reflection_in_text, reflection_of
 from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.analysis.names import is_last_output, is_machinery
+from jupyter_gpu_release.analysis.cell_facts import is_last_output, is_machinery
 from jupyter_gpu_release.host.secrets import looks_secret
 
 

@@ -11,7 +11,7 @@ from hostile import MESSAGES, SENT, example, fields_of, hostile, written
 from msgspec import inspect
 
 from jupyter_gpu_release.errors import RequestError
-from jupyter_gpu_release.gateway.api.route import RefusedMessageError, message_of
+from jupyter_gpu_release.gateway.api.session import RefusedMessageError, message_of
 from jupyter_gpu_release.protocol.limits import LARGEST_NUMBER
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.session import Submit, Subscribe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,22 +12,12 @@ from starlette.websockets import WebSocket
 
 from ...errors import RequestError
 from ...protocol.limits import LARGEST_NUMBER
-from ...protocol.session import ClientMessage
-from ...protocol.wire import decode
 from ..auth.permissions import Caller
 from ..service import GatewayService
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 #: also text that is no UTF-8 and a nesting without end
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-class RefusedMessageError(RequestError):
-    """A message that was understood but for a value that cannot be; it is about ``run``."""
-
-    def __init__(self, message: str, run: str) -> None:
-        super().__init__(message, hint="see /openapi.json for what is allowed")
-        self.run = run
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def flag(request: Request, name: str) -> bool:
@@ -51,36 +40,8 @@ async def body_of(request: Request, kind: type[_Body]) -> _Body:
     body = await request.body()
     try:
         return msgspec.json.decode(body, type=kind)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise RequestError(f"the body is no {kind.__name__}: {error}", hint="see /openapi.json") from error
-
-
-def message_of(data: bytes) -> ClientMessage:
-    """A session's message.
-
-    Raises :class:`RequestError`; as :class:`RefusedMessageError` where only a value of a run's message is at fault.
-    """
-    try:
-        parsed: ClientMessage = decode(data, ClientMessage)
-    except _MALFORMED as error:
-        if run := _run_of(data):
-            raise RefusedMessageError(f"refused: {error}", run) from error
-        raise RequestError(f"not a message of this protocol: {error}") from error
-    return parsed
-
-
-class _Named(msgspec.Struct):
-    """A message as far as it says what run it is about."""
-
-    run: str = ""
-    request: _Named | None = None
-
-
-def _run_of(data: bytes) -> str:
-    with contextlib.suppress(*_MALFORMED):
-        named = decode(data, _Named)
-        return named.run or (named.request.run if named.request is not None else "")
-    return ""
 
 
 Handler = Callable[[GatewayService, Caller, Request], Awaitable[Any]]

@@ -27,7 +27,7 @@ from ...protocol.session import (
     Subscribe,
     Supply,
 )
-from ...protocol.wire import encode
+from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
 from ..dispatch.lifecycle import INTERRUPTED
 from ..dispatch.tasks import BackgroundWork
@@ -35,7 +35,7 @@ from ..runs.record import RunRecord
 from ..runs.sessions import Session
 from ..service import GatewayService
 from .follower import Subscription
-from .route import RefusedMessageError, message_of
+from .route import MALFORMED
 
 log = logging.getLogger(__name__)
 _HELLO_S = 10.0
@@ -274,3 +274,39 @@ class SessionConnection:
     async def _close_socket(self, code: int) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
             await asyncio.wait_for(self._socket.close(code), 1.0)
+
+
+class RefusedMessageError(RequestError):
+    """A message that was understood but for a value that cannot be; it is about ``run``."""
+
+    def __init__(self, message: str, run: str) -> None:
+        super().__init__(message, hint="see /openapi.json for what is allowed")
+        self.run = run
+
+
+def message_of(data: bytes) -> ClientMessage:
+    """A session's message.
+
+    Raises :class:`RequestError`; as :class:`RefusedMessageError` where only a value of a run's message is at fault.
+    """
+    try:
+        parsed: ClientMessage = decode(data, ClientMessage)
+    except MALFORMED as error:
+        if run := _run_of(data):
+            raise RefusedMessageError(f"refused: {error}", run) from error
+        raise RequestError(f"not a message of this protocol: {error}") from error
+    return parsed
+
+
+class _Named(msgspec.Struct):
+    """A message as far as it says what run it is about."""
+
+    run: str = ""
+    request: _Named | None = None
+
+
+def _run_of(data: bytes) -> str:
+    with contextlib.suppress(*MALFORMED):
+        named = decode(data, _Named)
+        return named.run or (named.request.run if named.request is not None else "")
+    return ""

@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ...analysis.cell_facts import CellFacts, parse_cell, postpones_annotations
+from ...analysis.cell_facts import CellFacts, is_last_output, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
-from ...analysis.names import is_last_output, is_machinery
 from ...client.results import say_lacking
 from ...protocol.cell import FailedFrames, LastOutput
 from ...protocol.runs import Outcome, ValueInfo
@@ -285,6 +284,8 @@ class SentObjects:
 
 
 def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
+    if not arrival.olds:
+        return []
     try:
         names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
     except Exception:  # noqa: BLE001 - it looks at all objects of the process; the names are bound, a note may be missing

@@ -30,7 +30,8 @@ class Relay:
         self._output = output
         self._before_output = before_output
         #: in a notebook ranks above 0 are folded; a terminal has their lines marked
-        self._folds = RankFolds(output) if folds and output.is_in_notebook else None
+        self._folds_ranks = folds and output.is_in_notebook
+        self._folds: RankFolds | None = None
         #: by stream: the rank whose line is not ended yet
         self._mid_line: dict[str, int] = {}
         self._clear_next = False
@@ -49,7 +50,7 @@ class Relay:
                 continue
             if kind in ("published", FETCH):  # for programs, not for eyes
                 continue
-            if data.get("rank") and (kind in _OF_ITS_OWN or self._folds is not None):
+            if data.get("rank") and (kind in _OF_ITS_OWN or self._folds_ranks):
                 self._fold(kind, data)
                 continue
             if kind == "clear_output" and data.get("wait"):
@@ -76,10 +77,14 @@ class Relay:
             text = f"{(data.get('data') or {}).get('text/plain', '(a display)')}\n"
         if kind == "traceback":
             text = "\n".join([*data["traceback"], ""])
-        if text and self._folds is not None:
+        if text and self._folds_ranks:
             self._before_output()
             self.has_shown = True
-            self._folds.write(data["rank"], _name(data), text)
+            self._write_folded(data, text)
+
+    def _write_folded(self, data: dict[str, Any], text: str) -> None:
+        self._folds = self._folds or RankFolds(self._output)
+        self._folds.write(data["rank"], _name(data), text)
 
     def _show_one(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "stream":
@@ -132,8 +137,8 @@ class Relay:
             if error.get("ename") == "KeyboardInterrupt":  # ended because of the first one
                 continue
             lines = "\n".join(error.get("traceback") or [f"{error.get('ename')}: {error.get('evalue')}"]) + "\n"
-            if self._folds is not None:
-                self._folds.write(error["rank"], _name(error), lines)
+            if self._folds_ranks:
+                self._write_folded(error, lines)
             else:
                 self._output.write("stderr", self._prefixed(lines, error["rank"], "stderr", _name(error)))
         self.show_held_back()

@@ -117,9 +117,7 @@ _FILES = FileDigests()
 
 
 def key_of(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> CacheKey | None:
-    """The cell's key, where it asks for one and has one; a note says why not."""
-    if not cell.options.cache:
-        return None
+    """The key of a cell that asks for one (``--cache``); a note says why it has none."""
     try:
         return cache_key(notebook, cell, prepared)
     except NoKeyError as reason:
@@ -127,14 +125,13 @@ def key_of(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> Cac
         return None
 
 
-def with_key(submission: Submission, key: CacheKey | None) -> Submission:
+def with_key(submission: Submission, key: CacheKey) -> Submission:
     """The submission under its key, so that its results can be found again."""
-    if key is not None:
-        digests = key.graph.names
-        used = [msgspec.structs.replace(each, digest=f"graph:{digests[each.name]}") for each in key.prepared.used]
-        submission.request = msgspec.structs.replace(
-            submission.request, cache_key=key.key, cache_marks=key.marks(), packages=key.packages, used=used
-        )
+    digests = key.graph.names
+    used = [msgspec.structs.replace(each, digest=f"graph:{digests[each.name]}") for each in key.prepared.used]
+    submission.request = msgspec.structs.replace(
+        submission.request, cache_key=key.key, cache_marks=key.marks(), packages=key.packages, used=used
+    )
     return submission
 
 

@@ -119,5 +119,6 @@ class ResultBinder:
             stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
         )
         notes += names.notes
-        self._notebook.detached.add_notes(outcome.notes)
+        if outcome.notes:
+            self._notebook.detached.add_notes(outcome.notes)
         return bound

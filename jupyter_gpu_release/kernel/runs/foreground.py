@@ -37,7 +37,7 @@ _ALONE = (
 if TYPE_CHECKING:
     from ...client.feed import RunFeed
     from ...client.session import GatewaySession
-    from ..output.short_cells import ShortCells
+    from ..output.receipt import ShortCells
     from .background import BackgroundRuns
 
 
@@ -95,11 +95,13 @@ def train(notebook: CellContext, cell: Cell) -> None:
     session = notebook.connection.open(notebook.settings)
     welcome = session.welcome
     prepared.notes += note_on_hashes(cell.body, prepared.originals, welcome.hash_seed if welcome is not None else "")
-    key = key_of(notebook, cell, prepared)
+    key = key_of(notebook, cell, prepared) if cell.options.cache else None
     if key is not None and reuse(notebook, session, cell, key):
         return
     with Interrupts() as interrupts:
-        submission = with_key(_write_inputs(notebook, cell, prepared, session), key)
+        submission = _write_inputs(notebook, cell, prepared, session)
+        if key is not None:
+            submission = with_key(submission, key)
         if cell.options.in_background:
             if interrupts.count:
                 submission.withdraw()
@@ -136,13 +138,14 @@ class _Run:
             self._submission.withdraw()
             return interrupted("interrupted before anything was sent")
         feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep_inputs)
-        held = HeldBack(self._notebook, self._session, self._submission)
+        held = HeldBack(self._notebook, self._session, self._submission) if self._submission.prepared.held else None
         following = self._following_of(feed, held)
         try:
             try:
                 view = following.until_usable()
             finally:
-                held.close(goes_on=following.view.gone_at is None)
+                if held is not None:
+                    held.close(goes_on=following.view.gone_at is None)
         except GpuReleaseError as error:
             if not following.is_accepted:
                 self._submission.withdraw()
@@ -157,10 +160,11 @@ class _Run:
             self._submission.withdraw()
         return self._end(following, view)
 
-    def _following_of(self, feed: RunFeed, held: HeldBack) -> RunFollower:
+    def _following_of(self, feed: RunFeed, held: HeldBack | None) -> RunFollower:
         def on_events(events: Iterable[Event]) -> None:
             self._notebook.published.note_published(self._session, feed.run, events)
-            held.answer_questions(events)
+            if held is not None:
+                held.answer_questions(events)
 
         output = CellOutput(self._notebook.shell)
         return RunFollower(output, self._session, feed, self._interrupts, on_events=on_events)

@@ -16,7 +16,7 @@ from multiprocessing import AuthenticationError, current_process, process, spawn
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
-from ...analysis.names import is_machinery
+from ...analysis.cell_facts import is_machinery
 from ...errors import CannotSendError, GpuReleaseError
 from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...analysis.names import is_last_output, is_machinery
+from ...analysis.cell_facts import is_last_output, is_machinery
 from ...cell_api.ranks import ranks
 from ...errors import LoadError
 from ...protocol.cell import FRAMES_LIMIT_BYTES, OTHERS_LIMIT_BYTES, CellPayload, FailedFrames, Graph, LastOutput

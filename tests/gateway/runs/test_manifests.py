@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.protocol.lineage import Environment
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.layout import RunPaths
-from jupyter_gpu_release.store.run_folders import create_run_folder, make_store, read_manifest
+from jupyter_gpu_release.store.run_folders import make_store, read_manifest
 from jupyter_gpu_release.store.threads import StoreThreads
 
 
@@ -74,25 +72,3 @@ async def _until_tried(manifests: Manifests, run: str) -> None:
     loop = asyncio.get_running_loop()
     manifests._write_now = write  # type: ignore[method-assign]
     await asyncio.wait_for(refused.wait(), 60)
-
-
-def test_a_mark_says_that_a_call_may_have_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As does a store that gives no answer."""
-    over = threading.Event()
-    store, run = tmp_path / "store", run_id(1)
-    make_store(store)
-    create_run_folder(store, run)
-    mark = RunPaths.of(store, run).begun
-
-    async def look() -> list[bool]:
-        manifests = Manifests(store, StoreThreads())
-        found = [await manifests.may_have_begun(run)]
-        mark.touch()
-        found.append(await manifests.may_have_begun(run))
-        monkeypatch.setattr(Path, "exists", lambda _: over.wait(60) and False)
-        monkeypatch.setattr(manifests.threads, "run", partial(manifests.threads.run, limit_s=0.05))
-        found.append(await manifests.may_have_begun(run))
-        over.set()
-        return found
-
-    assert asyncio.run(look()) == [False, True, True]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from round_trip import Notebook, RankServer
 
-from jupyter_gpu_release.submission.away_modules import AwayModules
+from jupyter_gpu_release.submission.modules import AwayModules
 
 _SOURCE = """
 import math
