@@ -157,10 +157,10 @@ class RunEvents(msgspec.Struct, frozen=True, tag="events"):
 
 
 class RunPhase(msgspec.Struct, frozen=True, tag="phase"):
-    """``running``: the cell begins. ``ended``: last statement done. ``leaving`` (not always): the process ends now and
-    has no device open, so that Ray can be asked to free its GPUs meanwhile. ``released``: all descendants gone, the
-    lease may end; carries the outcome (values inline when small). ``final``: results durable; carries the
-    complete outcome. A run that cannot start goes straight to ``released`` and ``final``.
+    """``running``: the cell begins. ``ended``: last statement done. ``released``: all descendants gone (or nothing
+    but a process that has closed its files, holds no device and ends), the lease may end; carries the outcome (values
+    inline when small). ``final``: results durable; carries the complete outcome. A run that cannot start goes straight
+    to ``released`` and ``final``.
     """
 
     run: str

@@ -46,8 +46,6 @@ class Lease:
         self.kept: WarmLeaseRow | None = None
         #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
         self.making: asyncio.Future[list[Any]] | None = None
-        #: Ray frees the GPUs while the run's process ends: it is nobody else's before that is gone, too
-        self.returning: asyncio.Task[None] | None = None
 
     def stored(self) -> StoredLease:
         """The lease for the ledger."""
@@ -60,14 +58,14 @@ class Lease:
         return StoredLease(self.name, self.run, encode(placement))
 
     @classmethod
-    def restored(cls, stored: StoredLease, group: PlacementGroup | None) -> Lease:
-        """The lease that the ledger remembers, with its group found alive (None: Ray has freed the GPUs already)."""
+    def restored(cls, stored: StoredLease, group: PlacementGroup) -> Lease:
+        """The lease that the ledger remembers, with its group found alive."""
         placement = decode(stored.placement, Placement)
         lease = cls(stored.lease, stored.run, tuple(Slot(*slot) for slot in placement.slots))
         lease.gpu_ids = tuple(tuple(ids) for ids in placement.gpu_ids)
         lease.group = group
         lease.incarnation = placement.incarnation
-        lease.state = LeaseState.BUSY if group is not None else LeaseState.RELEASING
+        lease.state = LeaseState.BUSY
         return lease
 
     def handed_to(self, run: str) -> Lease:

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import ClusterError, GpuReleaseError, RunCancelledError, RunFailedError, StoreSilentError
 from ...protocol.node import RunPhase
 from ...protocol.runs import Outcome, PersistWait
-from ...protocol.states import LeaseState, RunState
+from ...protocol.states import RunState
 from ...scheduling.snapshot import Grant
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
@@ -238,21 +238,10 @@ class Lifecycle:
                 self.runs.change(record, RunState.RUNNING, running_at=message.at_s)
         elif phase == PHASES["ended"]:
             self._to_releasing(record)
-        elif phase == PHASES["leaving"]:
-            self._to_releasing(record)
-            self._return_early(record)
         else:
             record.outcome = merged(record.outcome, message.outcome)
             return self._on_outcome(record)
         return None
-
-    def _return_early(self, record: RunRecord) -> None:
-        """Have Ray free the GPUs while the run's process ends, unless the next run gets them as they are."""
-        lease = record.lease
-        if lease is None or lease.state is not LeaseState.BUSY or len(lease.slots) > 1 or self.warm.is_possible(record):
-            return
-        if self.queue.successor(lease) is None:
-            lease.returning = self.spawn(self._ray_leases.release(lease, self.nodes.totals()))
 
     def on_waits(self, record: RunRecord, wait: PersistWait) -> None:
         """Take in why a run's results are not durable yet."""
@@ -308,8 +297,6 @@ class Lifecycle:
 
     async def _hand_over(self, record: RunRecord, lease: Lease) -> bool:
         """Hand the group over as it is, with no word to Ray, when the next run wants exactly these slots."""
-        if lease.returning is not None or lease.state is LeaseState.RELEASING:  # Ray has freed it, or is about to
-            return False
         starting = record.starting
         if not lease.gpu_ids and starting not in (None, asyncio.current_task()):
             await asyncio.wait({starting})  # it ended before Ray's word of them came here
@@ -324,10 +311,7 @@ class Lifecycle:
         """Give a lease back; returns when its GPUs are free, and goes on trying until they are."""
         self.freeing.add(lease)
         try:
-            if lease.returning is not None:
-                await asyncio.wait({lease.returning})
-            else:
-                await self._ray_leases.release(lease, self.nodes.totals(), silent)
+            await self._ray_leases.release(lease, self.nodes.totals(), silent)
         finally:
             self.freeing.discard(lease)
         if self.leases.forget(lease):  # else a newer lease has the name, and its place in the ledger

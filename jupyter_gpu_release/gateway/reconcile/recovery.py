@@ -108,7 +108,7 @@ async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
     for record in remembered.runs:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
-        lease = _lease_of(service, stored, groups, is_leaving=known is not None and known.phase == "leaving")
+        lease = _lease_of(service, stored, groups)
         if known is None and record.state is RunState.PERSISTING:
             await_node(service, record)
         elif remembered.fresh:
@@ -156,13 +156,10 @@ async def _ask_agent(service: GatewayService, node: str) -> list[NodeRun] | None
             return runs
 
 
-def _lease_of(
-    service: GatewayService, stored: StoredLease | None, groups: dict[str, PlacementGroup], *, is_leaving: bool
-) -> Lease | None:
-    """One whose GPUs Ray has freed counts for as long as the run's process is there."""
-    if stored is None or (stored.lease not in groups and not is_leaving):
+def _lease_of(service: GatewayService, stored: StoredLease | None, groups: dict[str, PlacementGroup]) -> Lease | None:
+    if stored is None or stored.lease not in groups:
         return None
-    return service.leases.add(Lease.restored(stored, groups.get(stored.lease)))
+    return service.leases.add(Lease.restored(stored, groups[stored.lease]))
 
 
 def _adopt_warm(
@@ -194,7 +191,7 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
         began_s = max(_began_s(known), record.view.submitted_at)
         service.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
     service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
-    if lease is None and PHASES.get(known.phase, 0) < PHASES["leaving"]:
+    if lease is None and PHASES.get(known.phase, 0) < PHASES["released"]:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         with contextlib.suppress(ClusterError):
             service.nodes.agent(node.node).abandon(record.run)

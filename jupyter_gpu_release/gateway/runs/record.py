@@ -56,7 +56,7 @@ class ChangeNotifier:
 #: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
 SEQ_STEP = 1000
 #: phases of a run on its node, in order
-PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "leaving": 3, "released": 4, "final": 5}
+PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
 
 
 class NotifyWhen(Enum):

@@ -71,9 +71,6 @@ class Watcher(Protocol):
     def on_ended(self, at_s: float) -> None:
         """Rank 0's last statement has ended."""
 
-    def on_leaving(self, at_s: float) -> None:
-        """The only process is about to end, and holds no device any more."""
-
     def on_persister(self, pid: int) -> None:
         """The process that writes rank 0's values."""
 
@@ -283,8 +280,6 @@ class GangRun:
             self._on_call(spec, decode(body, CollectiveCall))
         elif kind is Kind.STUCK:
             self._watcher.on_stuck(body.decode())
-        elif kind is Kind.LEAVING:
-            self._watcher.on_leaving(decode(body, float))
         elif kind is Kind.PERSISTER:
             self._watcher.on_persister(decode(body, int))
         elif kind is Kind.RELEASED:

@@ -147,6 +147,8 @@ _Record = TypeVar("_Record")
 _RETRY_S = 0.1
 #: so long after a report the next one is due: of output, and of what nobody waits for
 _OUTPUT_S, _PATIENT_S = 0.03, 0.05
+#: what nobody waits for waits so long for others: of a quick cell all is one report
+_TOGETHER_S = 0.02
 _BATCH_MESSAGES = 256
 
 
@@ -167,7 +169,7 @@ class Reporter:
         """Queue one message; never blocks."""
         self._queue.append(message)
         loop = asyncio.get_running_loop()
-        due_s = self._sent_s + _apart_s(message)
+        due_s = max(self._sent_s + _apart_s(message), loop.time() + _delay_s(message))
         if due_s <= loop.time():
             self._wake.set()
         elif self._due is None or due_s < self._due.when():
@@ -213,6 +215,15 @@ class Reporter:
 
 
 def _apart_s(message: NodeMessage) -> float:
-    if isinstance(message, RunPhase):  # the next run waits for these GPUs, and a person for what the cell left
-        return 0.0 if message.phase in ("leaving", "released") else _PATIENT_S
+    if isinstance(message, RunPhase):
+        return 0.0 if _is_urgent(message) else _PATIENT_S
     return _OUTPUT_S
+
+
+def _delay_s(message: NodeMessage) -> float:
+    return _TOGETHER_S if isinstance(message, RunPhase) and not _is_urgent(message) else 0.0
+
+
+def _is_urgent(message: RunPhase) -> bool:
+    """The next run waits for these GPUs, and a person for what the cell left."""
+    return message.phase == "released"

@@ -188,11 +188,6 @@ class RunOnNode:
         """The cell's last statement has ended."""
         self._phase("ended", at_s)
 
-    def on_leaving(self, at_s: float) -> None:
-        """Its GPUs can be asked back while its process ends; they are free when that is gone."""
-        if self.phase == "ended":
-            self._phase("leaving", at_s)
-
     def on_persister(self, pid: int) -> None:
         """Look after the process that writes the results."""
         self._keeping.begin(self.order.run, self.order.folder, pid)

@@ -48,7 +48,7 @@ class Kind(IntEnum):
     ENDED = 7  #: rank → supervisor → agent: float, the last statement ended
     OUTCOME = 8  #: rank → supervisor: Outcome
     FILES = 20  #: rank → supervisor: written_files.WrittenPaths
-    LEAVING = 21  #: rank → supervisor → agent: float, the process is about to end and holds no device
+    LEAVING = 21  #: rank → supervisor: the process ends now; it has closed its files and holds no device
     PERSISTER = 9  #: rank → supervisor → agent: pid of the process that keeps and writes the values
     RELEASED = 11  #: supervisor → agent: Outcome; rank and descendants are gone
     MEET = 14  #: rank → supervisor → agent: meeting.Call

@@ -60,6 +60,11 @@ class OutputSender:
         self._sender.start()
 
     @property
+    def descriptors(self) -> frozenset[int]:
+        """The open files that it needs."""
+        return frozenset((self._sock.fileno(), self._synced, self._bell, self._urgent))
+
+    @property
     def is_ours(self) -> bool:
         """False in a process that the cell forked: it must write to its descriptors instead."""
         return os.getpid() == self._pid

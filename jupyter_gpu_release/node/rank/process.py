@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -28,8 +27,10 @@ from .output import OutputSender, OutStream, keep_order_with_subprocesses
 from .shell import RankShell, connect, use_inline_figures
 from .warmup import warm_up
 
-#: a process of more memory takes a while to end: its GPUs are asked back when it is gone
+#: a process of more memory takes a while to end: its GPUs are given back when it is gone
 _SOON_GONE_BYTES = 1 << 30
+#: added to the priority of a process that only gives its memory back: nobody waits for it
+_LAST = 10
 
 
 def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoReturn:
@@ -78,10 +79,16 @@ def _leave(outlet: OutputSender, order: RankOrder) -> None:
     _end_idle_workers()
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()
-    is_small = process_control.anonymous_bytes(os.getpid()) < _SOON_GONE_BYTES
-    if order.tells_leaving and is_small and (order.simulated or not may_hold_gpu()):
-        outlet.frame(Kind.LEAVING, encode(time.time()), wait=False)
+    if order.tells_leaving and _is_soon_gone() and not may_hold_gpu():
+        outlet.flush()
+        process_control.close_files(but=outlet.descriptors)
+        outlet.frame(Kind.LEAVING, wait=False)
+        os.nice(_LAST)
     outlet.flush()
+
+
+def _is_soon_gone() -> bool:
+    return process_control.anonymous_bytes(os.getpid()) < _SOON_GONE_BYTES
 
 
 def _end_idle_workers() -> None:

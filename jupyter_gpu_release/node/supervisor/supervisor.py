@@ -75,12 +75,16 @@ class Supervisor:
         self._memory = MemoryLimit(order.memory_bytes, order.sharers)
         self._stall = StallWatch(rank, order.stall_s)
         self._state = ""  # of a stalled rank
+        self._is_leaving = False  # the rank holds nothing any more but memory, and nobody else is left
         self._agent_speaks = self._rank_speaks = True
         self._heard: dict[int, int] = {}  # what the selector waits for, by descriptor
 
     # ------------------------------------------------------------------------------ main loop
     def run(self, wake: int) -> None:
         """Until the rank's end, then the release. The persister stays; it is no longer ours to look after.
+
+        A rank that has let go of everything and is about to end counts as gone: the system takes another 10 ms to get
+        its memory back.
 
         ``wake`` can be read when a signal came.
         """
@@ -97,10 +101,12 @@ class Supervisor:
             self._tell_last_words()
         self._release(status)
         self._agent.flush(wait_s=math.inf)  # an agent that is busy hears it later; one that is gone ends this
+        if self._is_leaving:
+            self._kill_descendants()
 
     def _until_rank_ends(self, selector: selectors.BaseSelector, wake: int) -> int:
-        """Wait for the rank to end; returns its ``waitpid`` status."""
-        while True:
+        """Wait for the rank to end, or to be about to; returns its ``waitpid`` status."""
+        while not self._is_leaving:
             self._listen(selector)
             ready = {key.fd for key, events in selector.select(_SWEEP_S) if events & selectors.EVENT_READ}
             if wake in ready:
@@ -119,6 +125,10 @@ class Supervisor:
             pid, status = os.waitpid(self._rank, os.WNOHANG)
             if pid:
                 return status
+        return 0
+
+    def _is_alone(self) -> bool:
+        return {*process_control.descendants_of(os.getpid())} <= {self._rank, self._persister}
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""
@@ -190,8 +200,7 @@ class Supervisor:
             self._persister = decode(body, int)
             self._agent.tell(kind, body)
         elif kind is Kind.LEAVING:
-            if not self._status and {*process_control.descendants_of(os.getpid())} <= {self._rank, self._persister}:
-                self._agent.tell(kind, body)
+            self._is_leaving = not self._status and self._is_alone()
         else:
             if kind is Kind.RUNNING:
                 self._running = True
@@ -266,7 +275,7 @@ class Supervisor:
 
     # -------------------------------------------------------------------------------- release
     def _release(self, wait_status: int) -> None:
-        left = self._kill_descendants()
+        left = 0 if self._is_leaving else self._kill_descendants()
         outcome = self._outcome or self._died(wait_status)
         if self._outcome is not None:
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))

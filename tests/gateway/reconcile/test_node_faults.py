@@ -265,19 +265,3 @@ async def test_a_gateway_that_comes_back_knows_how_far_a_run_was(bed: BrokerBed)
     async with bed.life() as second:
         again = second.runs.get(record.run)
         assert (again.state, again.phase) == (RunState.PERSISTING, PHASES["released"])
-
-
-@pytest.mark.asyncio
-async def test_gpus_that_ray_has_freed_already_are_granted_anew_to_the_next(bed: BrokerBed) -> None:
-    """The gateway died after it had asked Ray for them back, and before the process had ended."""
-    async with bed.life() as first:
-        record = await bed.running(first, 4)
-        for phase in ("ended", "leaving"):
-            bed.say(first, record, phase)
-        await until(lambda: not bed.ray.groups)
-        waiting = await bed.submitted(first, 4)
-    async with bed.life() as second:
-        following = second.runs.get(waiting.run)
-        bed.say(second, second.runs.get(record.run), "released")
-        await until(lambda: following.run in bed.agents["b"].phases)
-        assert len(bed.ray.groups) == 1

@@ -1,39 +1,85 @@
-"""A process that ends says so when it holds no GPU: Ray can free it meanwhile."""
+"""A process that has let go of everything counts as gone: its memory takes the system another 10 ms."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from node_bed import Node, Run
 
+from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.rank import open_devices
-from jupyter_gpu_release.protocol.node import RunPhase
+from jupyter_gpu_release.protocol.node import NodeMessage, RunPhase
+
+#: a cell's process that does not end by itself; it holds a lock
+_STAYS = """
+import fcntl, os, time
+os._exit = lambda code: time.sleep(1000)
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
+if os.environ.get("RANK", "0") == "0":
+    fcntl.flock(_held := os.open({lock!r}, os.O_RDWR), fcntl.LOCK_EX)
+    print(os.getpid())
+"""
 
 
-def _phases(run: Run) -> list[str]:
-    return [message.phase for message in run.messages if isinstance(message, RunPhase)]
+Until = Callable[[Callable[[], object], str], None]
 
 
-def test_a_cells_process_tells_that_it_is_about_to_end(node: Node) -> None:
-    assert _phases(node.run("x = 1")) == ["running", "ended", "leaving", "released", "final"]
+class _AtRelease:
+    """What was so when the node said that the GPUs are free."""
+
+    def __init__(self, run: Run, lock: Path) -> None:
+        self.lives = self.is_locked = True
+        self._run = run
+        self._lock = lock
+        self._tell = run.on_node._tell_gateway
+        run.on_node._tell_gateway = self._look
+
+    def _look(self, message: NodeMessage) -> None:
+        if isinstance(message, RunPhase) and message.phase == "released":
+            self.lives = not process_control.is_gone(int(self._run.text()))
+            with self._lock.open() as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.is_locked = False
+        self._tell(message)
+
+
+def _ended(node: Node, until: Until, more: str, **options: object) -> _AtRelease:
+    lock, go = node.store / "lock", node.store / "go"
+    lock.touch()
+    go.unlink(missing_ok=True)
+    run = node.start(_STAYS.format(lock=str(lock), go=str(go)) + more, **options)
+    seen = _AtRelease(run, lock)
+    go.touch()
+    assert run.wait().status == "ok"
+    assert not seen.is_locked
+    pid = int(run.text())
+    until(lambda: process_control.is_gone(pid), "its supervisor has ended it")
+    return seen
+
+
+def test_a_process_that_holds_nothing_but_memory_counts_as_gone(node: Node, until: Until) -> None:
+    assert _ended(node, until, "x = 1").lives
 
 
 @pytest.mark.parametrize(
-    ("source", "options"),
+    ("more", "options"),
     [
-        ("import subprocess; left = subprocess.Popen(['sleep', '1000'])", {}),
+        ("import subprocess; _left = subprocess.Popen(['sleep', '1000'])", {}),
         ("x = 1", {"ranks": 2, "gpu_ids": ["0", "1"]}),
-        ("import os, threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
-         {"simulated": False}),
+        ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", {}),
     ],
     ids=["a child is left", "a gang", "a thread could take the GPU"],
-)  # fmt: skip
+)
 def test_where_something_may_hold_the_gpus_only_the_end_counts(
-    node: Node, source: str, options: dict[str, object]
+    node: Node, until: Until, more: str, options: dict[str, object]
 ) -> None:
-    assert _phases(node.run(source, **options)) == ["running", "ended", "released", "final"]
+    assert not _ended(node, until, more, **options).lives
 
 
 def test_an_open_device_may_hold_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
