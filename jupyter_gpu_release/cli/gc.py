@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _age(text: str) -> int:
-    """To the gateway 0 means no limit, to who types it the opposite."""
+    """Age limit for the gateway, where 0 means no limit; to who types it 0 means the opposite."""
     older_than_s = round(parse_seconds(text, option="--older-than"))
     if older_than_s < 1:
         raise OptionError(f"--older-than {text}: must be at least 1s", hint="without it no age is too old")

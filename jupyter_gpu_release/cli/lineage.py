@@ -175,7 +175,7 @@ def _print_reuse(console: Console, lineage: Lineage) -> None:
         times = f"used again {lineage.reused} times" if lineage.reused != 1 else "used again once"
         console.print(Text(f"\n--cache: {times if lineage.reused else 'its results may be used again'}", style="dim"))
     if lineage.cut:
-        console.print(Text("There are more runs than are told here.", style="dim"))
+        console.print(Text("There are more runs than are shown here.", style="dim"))
 
 
 def _grow(

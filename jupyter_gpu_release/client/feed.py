@@ -169,7 +169,7 @@ class FeedTable:
             self._feeds = [each for each in self._feeds if each is not feed]
 
     def keep_unsent(self) -> None:
-        """There is no connection: look after what the gateway does not have yet."""
+        """Look after, while there is no connection, what the gateway does not have yet."""
         for feed in self.all():
             if feed.request is not None and feed.while_unsent is not None:
                 feed.while_unsent()
@@ -180,7 +180,7 @@ class FeedTable:
             return list(self._feeds)
 
     def feeds_of(self, run: str) -> list[RunFeed]:
-        """Those of one run."""
+        """Feeds of one run."""
         return [feed for feed in self.all() if feed.run == run]
 
     def resume(self) -> dict[str, int]:

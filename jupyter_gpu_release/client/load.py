@@ -155,7 +155,7 @@ def _without_gateway(run: str, around: ExecutionContext, error: GatewayUnavailab
 
 
 def _from_store(run: str, store: Path, around: ExecutionContext) -> Results:
-    """Only what nobody but this user can have written: results are unpickled, and that runs code."""
+    """Values that nobody but this user can have written: results are unpickled, and that runs code."""
     if run == "last":
         raise NoSuchRunError("only the gateway knows which run is the last, and it is not asked here", hint=_BY_ID)
     paths = RunPaths.of(store, run)

@@ -275,6 +275,6 @@ class AsyncGatewayClient:
 
 
 def _waited_s(server_timing: str) -> float:
-    """From ``wait;dur=12.3`` (milliseconds); 0 where the gateway does not tell."""
+    """Waiting time, from ``wait;dur=12.3`` (milliseconds); 0 where the gateway does not tell."""
     found = re.search(r"\bwait;dur=(\d+(?:\.\d+)?)", server_timing)
     return float(found[1]) / 1000 if found is not None else 0.0

@@ -103,6 +103,6 @@ def is_usable(view: RunView) -> bool:
 
 
 def say_lacking(run: str, names: Sequence[str], *, in_run: bool = False) -> str:
-    """That the code of what a run made will not find these names here."""
+    """Say that the code of what a run made will not find these names here."""
     hint = f"--in +{names[0]} sends one along" if in_run else "run the cells of its notebook that define them"
     return f"code from run {run} reads names that are not defined here: {', '.join(f'`{n}`' for n in names)} ({hint})"

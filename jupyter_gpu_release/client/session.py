@@ -101,7 +101,7 @@ class GatewaySession:
 
     @property
     def silent_s(self) -> float:
-        """For how long the gateway has not answered; 0 while there is contact."""
+        """Time for which the gateway has not answered; 0 while there is contact."""
         lost_at = self._lost_at
         return 0.0 if lost_at is None else time.monotonic() - lost_at
 
@@ -286,7 +286,7 @@ class GatewaySession:
         self._send_queue.put_message(Subscribe(run, after))
 
     def forget_in_fork(self) -> None:
-        """In a forked child: the threads are gone, and the socket must not outlive the kernel through this copy."""
+        """Clear up in a fork: the threads are gone, and the socket must not outlive the kernel by this copy."""
         self._closed = True
         link, self._link = self._link, None
         if link is not None:

@@ -171,7 +171,7 @@ class UnackedMessages:
         self._messages: deque[tuple[float | None, Signal | Detach | Supply]] = deque()
 
     def keep_message(self, message: Signal | Detach | Supply) -> None:
-        """It is to be sent."""
+        """Keep a message that is to be sent."""
         with self._lock:
             self._messages.append((None, message))
 
@@ -240,7 +240,7 @@ class ExitHook(Protocol):
         """The process ends."""
 
     def forget_in_fork(self) -> None:
-        """This is a forked child: let go of everything without a word."""
+        """Let go of everything, in a forked child, without a message."""
 
 
 _open: weakref.WeakSet[ExitHook] = weakref.WeakSet()

@@ -182,7 +182,7 @@ _of_script: tuple[int, FunctionExecutor] | None = None
 
 
 def _launcher() -> FunctionExecutor:
-    """This process's; a child that it forked has its own."""
+    """The executor of this process; a child that it forked has its own."""
     global _of_script
     around = context.current()
     if around is not None and around.in_run:

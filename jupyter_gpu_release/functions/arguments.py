@@ -97,7 +97,7 @@ class Call:
             )
 
     def _check_arguments(self) -> None:
-        """As the call itself would: a wrong call is wrong here, not after queueing."""
+        """Refuse a wrong call as the call itself would: here, not after queueing."""
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):  # a function of an extension module need not have one

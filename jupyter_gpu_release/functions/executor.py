@@ -47,7 +47,7 @@ Show = Callable[[Sequence[Event]], None]
 
 
 class RunEventHandler:
-    """Called with each item; nothing it does may stop the session's thread."""
+    """Callback for each item of a run; nothing it does may stop the session's thread."""
 
     def __init__(self, launched: RunFuture[Any], show: Show, on_lost: Callable[[], None]) -> None:
         self._launched = launched
@@ -73,7 +73,7 @@ class RunEventHandler:
             self.settled.set()
 
     def _refused(self, error: GpuReleaseError) -> None:
-        """Before the run was committed it did not happen; after that the gateway does not know it any more."""
+        """Error of a refused run: before the commit it never happened, after it the gateway has forgotten the run."""
         if not self.settled.is_set():
             self.refusal = error
         elif isinstance(error, RunLostError) or error.code == "no_such_run":
@@ -94,7 +94,7 @@ _WORTH_SAYING_S = 10.0
 
 
 def silence(session: GatewaySession) -> str:
-    """For how long nothing was heard of any run, in words; empty while there is contact."""
+    """Time without news of any run, in words; empty while there is contact."""
     silent_s = session.silent_s
     return (
         "" if silent_s < _WORTH_SAYING_S else f"the gateway {session.target.url} has not answered for {silent_s:.0f} s"
@@ -152,7 +152,11 @@ class RemoteTracebackError(Exception):
 
 
 class FunctionExecutor(ABC):
-    """One per process. All methods may be called from any thread."""
+    """Sends calls and follows their runs; one per process.
+
+    Any thread may call its methods, but none of the session's own: :meth:`start` blocks until the gateway has committed
+    the run. :class:`.NotebookExecutor` and :class:`.ScriptExecutor` say what differs between a kernel and a script.
+    """
 
     def __init__(self, realm: NamespaceInfo, collector: InputCapture, history: DeviceHistory) -> None:
         self.realm = realm
@@ -173,7 +177,7 @@ class FunctionExecutor(ABC):
 
     @abstractmethod
     def place(self) -> CellLocation:
-        """From where a function is launched now."""
+        """Location from which a function is launched now."""
 
     @abstractmethod
     def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:

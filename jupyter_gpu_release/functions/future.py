@@ -89,7 +89,10 @@ _LOOK_S = 5.0
 
 
 class Executor(Protocol):
-    """The executor that sent a future's call, as far as the future needs it."""
+    """The executor that sent a future's call, as far as the future needs it.
+
+    Called on the thread that asks the future. ``value_of`` and ``logs`` ask store and gateway, so they block.
+    """
 
     def value_of(self, view: RunView, name: str) -> Any:
         """The value that a run's function returned."""
@@ -137,7 +140,7 @@ class RunFuture(Future[T], Generic[T]):
     # ------------------------------------------------------------------------------------- look at it
     @property
     def status(self) -> str:
-        """Its state: ``queued``, ``starting``, ``running``, … ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
+        """State: ``queued``, ``starting``, ``running``, … ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
         view = self._view
         if isinstance(self._trouble, RunLostError):
             return RunState.LOST.word
@@ -269,7 +272,7 @@ class RunFuture(Future[T], Generic[T]):
             super().add_done_callback(lambda _: CALLBACKS.call(call))
 
     def remove_done_callback(self, fn: Callable[[Future[T]], object]) -> int:
-        """For ``asyncio.wait``, which takes back what it has added; returns how many that were (others stay)."""
+        """Remove a callback, as ``asyncio.wait`` does with its own; returns how many were removed."""
         return 0 if self._waiting.pop(fn, None) is None else 1
 
     def _wake(self, fn: Callable[[Future[T]], object]) -> None:
@@ -279,7 +282,7 @@ class RunFuture(Future[T], Generic[T]):
                 loop.call_soon_threadsafe(fn, self)
 
     def when_done(self, fn: Callable[[Future[T]], object]) -> None:
-        """As :meth:`add_done_callback`, on the session's own thread: for what neither waits nor takes long."""
+        """Like :meth:`add_done_callback`, on the session's own thread: for what neither waits nor takes long."""
         super().add_done_callback(fn)
 
     # ------------------------------------------------------------------------------------------ end it

@@ -138,4 +138,4 @@ def _print(events: Sequence[Event]) -> None:
 
 
 def _keep_quiet(_events: Sequence[Event]) -> None:
-    """It is recorded; ``logs()`` has it."""
+    """Show nothing; output is recorded, and ``logs()`` has it."""

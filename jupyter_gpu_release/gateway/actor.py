@@ -179,7 +179,7 @@ class Gateway(GatewayApi):
             self._service.journal.put(self._strip_old_values)
 
     def _strip_old_values(self, connection: Connection) -> None:
-        """Called on the ledger's thread."""
+        """Drop old values from the ledger, on the ledger's thread."""
         before_s = time.time() - _VALUES_KEPT_S
         self._stripped_to = database.strip_old_values(connection, self._stripped_to, before_s)
 
@@ -192,7 +192,7 @@ class Gateway(GatewayApi):
             self._service.board.note()
 
     def _collect_when_due(self) -> None:
-        """Only where the operator has set limits; what a crash interrupted is finished in any case."""
+        """Collect where the operator has set limits; what a crash interrupted is finished in any case."""
         now_s = time.monotonic()
         if now_s < self._collect_at:
             return
@@ -201,7 +201,7 @@ class Gateway(GatewayApi):
         self._service.lifecycle.spawn(self._service.collector.tidy(self._config.retention))
 
     def _warm_workers(self) -> None:
-        """Of each node once, while its agent is still starting, and whenever the agent has none."""
+        """Warm one worker of each node, while its agent is still starting, and whenever the agent has none."""
         for node in self._service.nodes.alive():
             if node.node not in self._warmed or (node.info is not None and not node.info.has_lease_worker):
                 self._warmed.add(node.node)

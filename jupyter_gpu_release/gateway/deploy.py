@@ -133,7 +133,7 @@ def _head_node() -> str:
 
 
 def _wait_for(gateway: Any) -> Deployed:
-    """Until the gateway serves; its own reason when it cannot."""
+    """Wait until the gateway serves; raises with its own reason when it cannot."""
     deadline = time.monotonic() + _ANSWER_S
     while time.monotonic() < deadline:
         try:
@@ -154,7 +154,7 @@ def _wait_for(gateway: Any) -> Deployed:
 
 
 def _wait_for_http(config: GatewayConfig, url: str) -> None:
-    """Until it answers to its token over HTTP and can take runs."""
+    """Wait until it answers to its token over HTTP and can take runs."""
     from ..client.rest import GatewayClient
 
     token = read_secret(Path(config.token_file))

@@ -58,7 +58,7 @@ class StatusFeed:
                 await asyncio.wait_for(self._next.wait(), min(wait_s, LONGEST_WAIT_S))
 
     async def after_for(self, caller: Caller, tokens: TokenBook, serial: str, wait_s: float) -> None:
-        """As :meth:`after`, and raises :class:`AuthenticationError` when the caller's token is over meanwhile."""
+        """Like :meth:`after`, and raises :class:`AuthenticationError` when the caller's token is over meanwhile."""
         waiting = asyncio.ensure_future(self.after(serial, wait_s))
         ending = asyncio.ensure_future(tokens.until_over(caller))
         try:

@@ -46,7 +46,7 @@ class GpuReader:
 
     @property
     def silent_s(self) -> float:
-        """For how long the driver has owed an answer."""
+        """Time for which the driver has owed an answer."""
         asked_s = self._asked_s
         return 0.0 if asked_s is None else time.monotonic() - asked_s
 

@@ -137,7 +137,7 @@ class Nvml:
             return Gpu(index, problem=str(error), lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def _fixed_of(self, index: int) -> _Fixed:
-        """Asked rarely: another GPU can take this index only when the driver starts anew, which ends the library."""
+        """Facts, asked for rarely: another GPU takes this index only when the driver starts anew."""
         now_s = time.monotonic()
         known = self._fixed.get(index)
         if known is None or now_s - known.asked_s > _ASKED_ANEW_S:

@@ -50,7 +50,7 @@ def name_of_this() -> str:
 
 
 def yield_to_others() -> None:
-    """From now on everybody else gets the cores and the disk first."""
+    """Let everybody else have the cores and the disk first, from now on."""
     with contextlib.suppress(OSError):
         os.nice(10)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

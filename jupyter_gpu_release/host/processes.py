@@ -107,7 +107,7 @@ def cpu_s_of(pids: Iterable[int]) -> float:
 
 
 def _cpu_s(pid: int) -> float:
-    """By the clock that Linux has for each process: 1 µs, where reading its ``stat`` takes 20."""
+    """CPU time by the clock that Linux has for each process: 1 µs, where reading its ``stat`` takes 20."""
     with contextlib.suppress(OSError, AttributeError):
         # linux/posix-timers_types.h: a process clock's number is its complemented id above CPUCLOCK_SCHED (2)
         return time.clock_gettime(~pid << 3 | 2)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class KernelContext(Protocol):
-    """The notebook as its parts see it: :class:`.Notebook` is one."""
+    """The notebook as its parts see it: :class:`.Notebook` is one.
+
+    Used on the kernel's main thread, except where a member says otherwise.
+    """
 
     shell: Any
     connection: GatewayConnection

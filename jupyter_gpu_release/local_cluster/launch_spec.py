@@ -51,7 +51,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def stand_in_folder(self) -> Path:
-        """On the ``PYTHONPATH`` of Ray's processes, see ``ray_head``."""
+        """Folder on the ``PYTHONPATH`` of Ray's processes, see ``ray_head``."""
         return Path(self.runtime) / "path"
 
     def write(self) -> None:

@@ -115,7 +115,7 @@ class _Server:
             os.set_blocking(fd, False)
 
     def run(self) -> None:
-        """Until retired and the last pair has ended (or the agent dies, which kills this process)."""
+        """Serve until retired and the last pair has ended (or the agent dies, which kills this process)."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGUSR1, self._on_retire)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)

@@ -22,7 +22,7 @@ def _possible_folders() -> list[str]:
 
 
 def package_folders() -> list[str]:
-    """Those of them that are there."""
+    """Folders of them that are there."""
     return [folder for folder in _possible_folders() if os.path.isdir(folder)]
 
 

@@ -264,7 +264,7 @@ def _state_of(event: Event) -> dict[str, Any] | None:
 
 
 def _joined(earlier: Event, later: Event) -> Event:
-    """Of a widget's updates each names only what changed."""
+    """Join a widget's updates, each of which names only what changed."""
     before, after = _state_of(earlier), _state_of(later)
     if before is None or after is None:
         return later

@@ -29,7 +29,7 @@ def gpu_state(gpu: GpuRow, now_s: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """As :func:`format_seconds`, but ``30 s`` where a time was chosen rather than measured."""
+    """Like :func:`format_seconds`, but ``30 s`` where a time was chosen rather than measured."""
     return f"{seconds:g} s" if 1 <= seconds < 60 else format_seconds(seconds)
 
 

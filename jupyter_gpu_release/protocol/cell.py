@@ -150,7 +150,7 @@ class FailedFrames:
 
     @property
     def frames(self) -> list[Frame]:
-        """Those of all errors, by their numbers."""
+        """Frames of all errors, by their numbers."""
         return [frame for error in self.errors for frame in error.frames]
 
 

@@ -113,7 +113,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class UsageFacts(msgspec.Struct, frozen=True):
-    """Of who asks and of all, since midnight (of the gateway) and in the last seven days; ``users``: for admins."""
+    """GPU-hours of who asks and of all, since midnight and in the last seven days; ``users``: for admins."""
 
     today: Usage
     week: Usage

@@ -150,7 +150,7 @@ def _place(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> tuple[Slot, ...] |
 
 
 def _best_nodes(ask: ResourceAsk, nodes: tuple[NodeState, ...]) -> list[NodeState]:
-    """As many nodes as asked for, all with room for their share; none when there are too few."""
+    """The best nodes, as many as asked for, all with room for their share; none when there are too few."""
     fitting = [node for node in nodes if node.schedulable and suits(ask, node) and _has_room(ask, node)]
     best = sorted(fitting, key=lambda node: pack(ask, node), reverse=True)[: ask.nodes]
     return best if len(best) == ask.nodes else []

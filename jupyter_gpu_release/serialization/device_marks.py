@@ -38,7 +38,7 @@ def mark_tensor(tensor: Any, device: str) -> None:
 
 
 def unmark_tensor(tensor: Any) -> None:
-    """It is a CPU tensor on purpose now."""
+    """Forget the mark: it is a CPU tensor on purpose now."""
     for owner in (tensor, tensor.untyped_storage()):
         if hasattr(owner, ATTRIBUTE):
             delattr(owner, ATTRIBUTE)

@@ -46,7 +46,7 @@ class LatestMemo(Generic[K, V]):
 
 
 def encoded(document: V) -> V:
-    """Its JSON, to be put into a larger document in its place: encoding that copies it as it is."""
+    """JSON of it, to be put into a larger document in its place: encoding that copies it as it is."""
     return cast(V, msgspec.Raw(msgspec.json.encode(cast(Any, document))))
 
 

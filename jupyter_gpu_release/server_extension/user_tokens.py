@@ -53,7 +53,7 @@ class UserConnections(LoggingConfigurable):
         return used.line
 
     async def seen_by(self, username: str) -> GatewayConnection:
-        """As :meth:`line_of`, for somebody who wants its last status: a new line gets a moment for its first look."""
+        """Like :meth:`line_of`, for somebody who wants its last status: a new line gets a moment for its first look."""
         line = self.line_of(username)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(line.looked.wait(), _FIRST_LOOK_S)

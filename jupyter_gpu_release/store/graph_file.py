@@ -216,7 +216,7 @@ def blobs_of(path: Path) -> list[tuple[str, int]]:
 
 
 def blobs_of_buffers(path: Path) -> list[str]:
-    """As :func:`blobs_of`, for each buffer in order; empty for one that lies in the file."""
+    """Like :func:`blobs_of`, for each buffer in order; empty for one that lies in the file."""
     return [place.blob for place in _peek(path)[0].buffers]
 
 

@@ -85,7 +85,7 @@ def identify(store: Path) -> str:
 
 
 def expect_store(store: Path, ident: str) -> None:
-    """From now on this process means the store ``ident`` by this path (empty: whichever is there)."""
+    """Let this process mean, from now on, the store ``ident`` by this path (empty: whichever is there)."""
     if ident:
         _expected[str(store)] = ident
     else:

@@ -32,7 +32,7 @@ class ResultLineage:
         self._by_name: dict[str, tuple[tuple[Any, ...], str]] = {}
 
     def note_results(self, run: str, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
-        """These names were bound to results of ``run``."""
+        """Note that these names were bound to results of ``run``."""
         for name in names:
             if name not in namespace:
                 continue
@@ -98,7 +98,7 @@ def _by_blobs(used: UsedInput, dump: SentGraph, blobs: Sequence[str]) -> str:
 
 
 def _digest(info: ValueInfo, dump: Dump) -> str:
-    """Of the bytes as they are sent."""
+    """Digest of the bytes as they are sent."""
     if info.bytes > _MOST_DIGESTED_BYTES:
         return ""
     start, end, first, last = dump.spans[info.name]

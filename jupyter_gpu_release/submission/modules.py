@@ -89,7 +89,7 @@ class LocalModules:
         return files, local, []
 
     def local(self, names: Iterable[str], added: Iterable[str]) -> LoadedHere:
-        """Those of ``names`` and what they import that are local, and what of them is loaded here."""
+        """Modules of ``names`` and of what they import that are local, and what of them is loaded here."""
         _, local, _ = self.ship(names, added)
         here: dict[bool, list[str]] = {False: [], True: []}
         for name in loaded_below(local) if local else ():
@@ -97,7 +97,7 @@ class LocalModules:
         return LoadedHere(sorted(local), here[False], here[True])
 
     def version(self, top: str) -> object:
-        """Of the files of a local module, to compare with; None: it is none."""
+        """Version of the files of a local module, to compare with; None: it is none."""
         found = self._find(top, [Path(folder) for folder in (_current_folder(), *self.added_paths()) if folder])
         return None if found is None else [(str(path), _stamp(path)) for path in found[1]]
 

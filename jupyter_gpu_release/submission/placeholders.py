@@ -36,7 +36,7 @@ class AwaitedRun:
 
     @property
     def run(self) -> str:
-        """Its id."""
+        """Id of the run."""
         return self._view_of().run
 
     def describe(self, name: str) -> str:
@@ -160,7 +160,7 @@ class PendingNames:
             self._namespace[name] = self._placed[name] = value
 
     def rebound(self, names: Iterable[str], originals: dict[str, Any]) -> set[str]:
-        """Those of ``names`` that the user has bound (or deleted) since the run was sent.
+        """Names of ``names`` that the user has bound (or deleted) since the run was sent.
 
         ``originals``: name → object that was sent for it.
         """

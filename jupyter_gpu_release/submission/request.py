@@ -50,7 +50,7 @@ class Cell:
 
     @property
     def source(self) -> CellSource:
-        """Its text for tracebacks; the magic's own lines are blank, so that lines are numbered as in the notebook."""
+        """Its text, for tracebacks; the magic's own lines are blank, so that lines are numbered as in the notebook."""
         count, offset = self.place.count, self.place.line_offset
         name = self.filename or gpu_cell_name(self.body, offset, count)
         return CellSource(name, count, "\n" * offset + self.body)

@@ -102,7 +102,7 @@ class NameChoice:
     def from_options(
         cls, send: Iterable[str] | None = None, out: Iterable[str] | None = None, skip: Iterable[str] = ()
     ) -> NameChoice:
-        """From the options' words; a ``+`` before a name of ``--in`` means *in addition*."""
+        """Read the options; a ``+`` before a name of ``--in`` means *in addition*."""
         words = list(send) if send is not None else []
         exact = [word for word in words if not word.startswith("+")]
         more = [word[1:] for word in words if word.startswith("+")]
@@ -232,7 +232,7 @@ class Selection:
                 self._reflection.any_name |= name in asked.texts or "pandas" in sys.modules
 
     def _classes(self) -> list[str]:
-        """In the order in which the notebook defined them."""
+        """Classes in the order in which the notebook defined them."""
         return [name for name, value in self._namespace.items() if isinstance(value, type) and _is_own(value)]
 
     def rest(self) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _on_fault(request: Request, error: Exception) -> Response:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process belongs to Ray."""
+    """Server of uvicorn without its signal handlers: the process belongs to Ray."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

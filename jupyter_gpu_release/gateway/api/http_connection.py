@@ -18,7 +18,7 @@ MOST_WAITING = 256
 
 
 class WaitingConnections:
-    """Those of which nobody knows yet whose they are, oldest first."""
+    """Connections that have not said yet whose they are, oldest first."""
 
     def __init__(self, request_s: float = REQUEST_S, most: int = MOST_WAITING) -> None:
         self.request_s = request_s
@@ -36,13 +36,13 @@ class WaitingConnections:
                 next(iter(self._timers)).give_up()
 
     def remove(self, connection: HttpConnection) -> None:
-        """It has said what it wants, or is gone."""
+        """Remove a connection that has said what it wants, or is gone."""
         if (timer := self._timers.pop(connection, None)) is not None:
             timer.cancel()
 
 
 class HttpConnection(H11Protocol):
-    """uvicorn's, which waits for a first request, and for the rest of one, as long as the other side likes."""
+    """Connection of uvicorn, which by itself waits without limit for a first request and for the rest of one."""
 
     def __init__(self, waiting: WaitingConnections, **settings: Any) -> None:
         super().__init__(**settings)

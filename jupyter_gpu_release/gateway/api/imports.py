@@ -146,7 +146,7 @@ def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
 
 
 def _insert(connection: Connection, view: RunView, facts: RunFacts, ordinal: int) -> None:
-    """With code, inputs and environment, so that it can be shown and its lineage followed."""
+    """Insert a run with code, inputs and environment, so that it can be shown and its lineage followed."""
     request = RunRequest(view.run, "", ResourceAsk(view.gpus, view.ranks), b"", code=facts.code)
     request = msgspec.structs.replace(request, versions=facts.versions, used=facts.used)
     database.insert_run(connection, view, ordinal, request)

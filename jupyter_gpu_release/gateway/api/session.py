@@ -64,7 +64,7 @@ class SessionConnection:
         self._fault: GpuReleaseError | None = None
 
     async def serve(self) -> None:
-        """From the accepted upgrade to the end of the connection; never raises."""
+        """Serve one connection, from the accepted upgrade to its end; never raises."""
         await self._socket.accept()
         try:
             await self._greet()

@@ -205,7 +205,7 @@ class TokenBook:
         return [named]
 
     def revoke(self, tokens: Iterable[StoredToken], now_s: float) -> list[TokenFacts]:
-        """From now on these are refused and their sockets closed; returns what is to be stored."""
+        """Refuse these from now on and close their sockets; returns what is to be stored."""
         changed = []
         for token in tokens:
             before = self._facts[token.digest]

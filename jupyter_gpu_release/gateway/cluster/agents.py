@@ -43,7 +43,7 @@ class AgentFactory:
                     log.error("%s", node.problem)
 
     def _find_or_create(self, node: Node) -> Any:
-        """In a thread."""
+        """Find the agent or create it, in a thread."""
         name = f"agent-{node.node}"
         namespace = self._config.ray_namespace
         with contextlib.suppress(ValueError):

@@ -103,7 +103,7 @@ class LeaseTable:
         return lease
 
     def forget(self, lease: Lease) -> bool:
-        """Its resources are free (or its node is gone). False: a newer lease has its name by now."""
+        """Forget a lease whose resources are free (or whose node is gone). False: a newer lease has its name by now."""
         lease.state = LeaseState.GONE
         newest = self._leases.get(lease.name, lease) is lease
         if newest and self._leases.pop(lease.name, None) is not None:

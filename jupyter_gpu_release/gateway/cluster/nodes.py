@@ -150,11 +150,11 @@ class NodeTable:
         return info.incarnation if info is not None else ""
 
     def on_agent_died(self, node: str) -> None:
-        """Its agent is made anew at the next look."""
+        """Have the agent made anew at the next look."""
         self._nodes[node].agent = None
 
     def on_agent_unreachable(self, node: str, life: str, problem: str) -> None:
-        """It takes no runs, unless a newer life of its agent was heard of meanwhile."""
+        """Give the node no runs, unless a newer life of its agent was heard of meanwhile."""
         if self.life_of(node) == life:
             self.note_silent(node, problem)
 

@@ -181,7 +181,7 @@ class RayLeases:
 
 
 def _make(lease: Lease, runtime: str) -> list[Any]:
-    """In a thread. Each task is a reference to the ids of one bundle."""
+    """Make a group, in a thread. Each task is a reference to the ids of one bundle."""
     bundles = [{"GPU": float(slot.gpus)} if slot.gpus else {"CPU": float(slot.cpus)} for slot in lease.slots]
     pins = [{"ray.io/node-id": slot.node} for slot in lease.slots]
     group = placement_group(bundles, strategy="PACK", name=lease.name, lifetime="detached", bundle_label_selector=pins)
@@ -211,7 +211,7 @@ def group_name(run: str) -> str:
 
 
 def living_groups() -> dict[str, PlacementGroup]:
-    """As :meth:`RayLeases.groups`, for a process without an event loop."""
+    """Like :meth:`RayLeases.groups`, for a process without an event loop."""
     found = {}
     for facts in placement_group_table().values():
         if (facts["name"] or "").startswith(group_name("")) and facts["state"] != "REMOVED":

@@ -36,7 +36,7 @@ class ListedRun:
 
 
 def newest_views(connection: Connection, count: int, user: str | None) -> Iterator[ListedRun]:
-    """As :func:`newest_runs`, without what came out of them: no outcome is read."""
+    """Like :func:`newest_runs`, without what came out of them: no outcome is read."""
     values = {"count": count} if user is None else {"count": count, "user": user}
     decoder = msgspec.msgpack.Decoder(RunView)
     for (view,) in connection.execute(_BRIEF if user is None else _BRIEF_OF_USER, values):

@@ -46,7 +46,7 @@ def meant_store(connection: Connection, config: GatewayConfig) -> str:
 
 
 def _adopted(store: Path) -> str:
-    """Of a store from before there were ids; empty when it is away (then the gateway's next start asks again)."""
+    """Id of a store from before there were ids; empty when it is away (then the gateway's next start asks again)."""
     try:
         return identify(store) if (store / "runs").is_dir() else ""
     except StoreError as error:

@@ -37,7 +37,7 @@ def end_warm_lease(
 
 
 def warm_spans(connection: Connection, since_s: float) -> list[WarmSpan]:
-    """For how long GPUs were kept warm after ``since_s``, those that are kept now included."""
+    """Times for which GPUs were kept warm after ``since_s``, those that are kept now included."""
     columns = (warm_times.c.user, warm_times.c.gpus, warm_times.c.since, warm_times.c.until)
     past = connection.execute(select(*columns).where(warm_times.c.until > since_s))
     now = [WarmSpan(kept.user, kept.ask.gpus, kept.since_s, None) for kept in all_warm_leases(connection).values()]

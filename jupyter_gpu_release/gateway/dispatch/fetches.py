@@ -61,7 +61,7 @@ class Fetches:
             self._journal.put(partial(lineage.put_fetched, request=request))
 
     async def pass_on(self, record: RunRecord, rank: int, body: bytes) -> None:
-        """To the node that leads the run; a rank that hears nothing gives up by itself."""
+        """Pass it on to the node that leads the run; a rank that hears nothing gives up by itself."""
         lease = record.lease
         if lease is None or record.state.is_terminal:
             return

@@ -318,7 +318,7 @@ class Lifecycle:
             self._journal.later(lease.name, partial(database.drop_lease, lease=lease.name))
 
     async def _free_in_time(self, record: RunRecord, lease: Lease, silent: frozenset[str] = frozenset()) -> bool:
-        """As :meth:`free`, but a Ray that is silent or fails keeps nobody's cell: False, and it goes on behind it."""
+        """Like :meth:`free`, but a Ray that is silent or fails keeps nobody's cell: False, and it goes on behind it."""
         freed = self.spawn(self.free(lease, silent))
         if (await asyncio.wait({freed}, timeout=FREE_S))[0]:
             return True
@@ -380,7 +380,7 @@ class Lifecycle:
             record.signal = record.signal or name  # for when its node answers again
 
     def signal_again(self, record: RunRecord) -> None:
-        """Its node answers again: what it was not told is told now."""
+        """Send the signals that the node, which answers again, has not had."""
         if record.signal and record.accepted:
             self.spawn(self._signal(record))
 

@@ -103,7 +103,7 @@ class RunQueue:
         self._set_timer(now_s)
 
     def serve_soon(self) -> None:
-        """As :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
+        """Like :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(_SOON_S, self.serve)
 

@@ -52,7 +52,7 @@ class LeaseRecorder:
         )
 
     def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
-        """In the ledger and in the view; a quick cell may have ended before its gateway knows them."""
+        """Note them in ledger and view; a quick cell may have ended before its gateway knows them."""
         if record.lease is lease:
             self._journal.later(lease.name, partial(database.put_lease, lease=lease.stored()))
             self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))

@@ -47,7 +47,7 @@ async def save_inline(service: GatewayService, record: RunRecord, node: str) -> 
 
 
 def await_node(service: GatewayService, record: RunRecord) -> None:
-    """Its node keeps the results; whether it still does is known when its agent introduces itself."""
+    """Wait for the node that keeps the results; its agent says whether it still does when it introduces itself."""
     view = record.view
     record.accepted = True
     values = record.outcome.results if record.outcome is not None else []

@@ -84,7 +84,7 @@ def restore(service: GatewayService) -> RecoveredState:
 
 
 def restore_sessions(service: GatewayService, remembered: RecoveredState) -> None:
-    """From now on clients can come back: their grace begins (on a new cluster nobody is waited for)."""
+    """Let clients come back from now on: their grace begins (on a new cluster nobody is waited for)."""
     if remembered.fresh:
         _close_sessions(service, remembered.sessions)
     else:
@@ -202,7 +202,7 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
 
 
 def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
-    """Its node does not answer just now: it is waited for as at any other time
+    """Wait for a node that does not answer just now, as at any other time
     (``gateway/reconcile/node_liveness.py``)."""
     log.warning("run %s may go on: its node does not answer", record.run)
     record.lease = lease

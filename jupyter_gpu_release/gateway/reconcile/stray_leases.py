@@ -33,7 +33,7 @@ Repair = Callable[[], object]
 
 
 class Reconciliation:
-    """Called between two looks around; one at a time."""
+    """Compares what the gateway believes with Ray and nodes; one look at a time."""
 
     def __init__(self, service: GatewayService) -> None:
         self._service = service

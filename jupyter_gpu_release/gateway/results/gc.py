@@ -177,7 +177,7 @@ class ResultCollector:
             work.note(note)
 
     def _saving_elsewhere(self, work: _Collection) -> float:
-        """As :meth:`_saving_since`, for runs of other clusters on this store: their manifests say it."""
+        """Like :meth:`_saving_since`, for runs of other clusters on this store: their manifests say it."""
         saving = {found.folder.name: saving_since(RunPaths(found.folder)) for found in work.unknown}
         since = {run: at_s for run, at_s in saving.items() if at_s is not None}
         if not since:

@@ -96,7 +96,7 @@ def all_uses(connection: Connection) -> dict[str, LastUse]:
 
 
 def begin_removal(connection: Connection, run: str, reason: str, size: int, at_s: float) -> None:
-    """From now on the results of ``run`` are gone, whatever is still on the store."""
+    """Treat the results of ``run`` as gone from now on, whatever is still on the store."""
     _execute(connection, _REMOVE, run=run, reason=reason, bytes=size, at=at_s, done=0)
 
 

@@ -72,7 +72,7 @@ class Manifests:
         return str(RunPaths.of(self._store, run).folder)
 
     async def may_have_values(self, run: str, outcome: Outcome | None) -> bool:
-        """As :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
+        """Like :meth:`has_values`, from an event loop; a store that does not say has what was once durable."""
         try:
             return await self.threads.run(self.has_values, run, outcome)
         except StoreSilentError:
@@ -118,7 +118,7 @@ class Manifests:
         self._writing[run] = asyncio.get_running_loop().create_task(self._write(run))
 
     async def _write(self, run: str) -> None:
-        """Until the newest is on the store: with a stale one, or none, a run is not what it says to anybody else."""
+        """Write until the newest is on the store: with a stale one, or none, a run looks wrong to everybody else."""
         paths, pause_s = RunPaths.of(self._store, run), _FIRST_PAUSE_S
         try:
             await asyncio.sleep(0)  # what is told of a run's end in the same moment goes along

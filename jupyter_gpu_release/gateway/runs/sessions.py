@@ -38,7 +38,7 @@ def judge_closing(heartbeat_age_s: float, *, said_bye: bool, is_direct: bool) ->
 
 
 class SessionSocket(Protocol):
-    """The session's socket, as far as sessions care."""
+    """The session's socket, as far as sessions care. Used on the gateway's event loop."""
 
     #: nothing (a proxy, a tunnel) lies between the client's end and ours
     is_direct: bool

@@ -45,7 +45,7 @@ class DetachedResults:
     def _show(
         self, shell: Any, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: Any = None
     ) -> None:
-        """As IPython shows any error, with our sentence below it."""
+        """Show it as IPython shows any error, with our sentence below it."""
         hint = self.hint(str(value))
         if hint and sys.version_info >= (3, 11):
             value.add_note(hint)

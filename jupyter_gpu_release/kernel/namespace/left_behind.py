@@ -79,7 +79,7 @@ def _locals_of_other_threads() -> Iterator[Any]:
 
 
 def sentences(names: Iterable[str]) -> list[str]:
-    """For the receipt."""
+    """Sentences for the receipt."""
     return [
         f"`{name}` is another object now; something that the notebook's names do not lead to (a thread, a generator, "
         "Out) still holds the old one"

@@ -106,7 +106,7 @@ class Namespace:
         )
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
-        """These objects are results of ``run``."""
+        """Note that these objects are results of ``run``."""
         self.outward.lineage.note_results(run, values, values)
 
     # ----------------------------------------------------------------------------- keys for --cache

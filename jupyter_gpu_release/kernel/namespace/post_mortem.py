@@ -71,7 +71,7 @@ def _at(names: dict[str, Any], place: str) -> Any:
 
 
 class _Variables:
-    """Those of all frames; rebuilt when the first one is looked at (that may import what the kernel has not)."""
+    """Variables of all frames; rebuilt when the first one is looked at (that may import what the kernel has not)."""
 
     def __init__(self, failed: FailedFrames, names: dict[str, Any], realm: NamespaceInfo) -> None:
         self._failed, self._names, self._realm = failed, names, realm

@@ -132,7 +132,7 @@ class BackgroundRun:
             following.output.show_error(returned.failure)
 
     def _give_up(self, others: Iterable[PendingNames]) -> None:
-        """It cannot be followed any more; what was before comes back."""
+        """Give up a run that cannot be followed any more; what was before comes back."""
         self.pending.bind_results({}, others)
         error = self._trouble or GpuReleaseError(f"run {self.run} could not be followed")
         self.failure = in_our_words(error)
@@ -222,7 +222,7 @@ class BackgroundRuns:
         return self._runs.get(run)
 
     def under_way(self) -> list[BackgroundRun]:
-        """Those whose names are not bound yet, oldest first."""
+        """Runs whose names are not bound yet, oldest first."""
         return [run for run in self._runs.values() if not run.is_bound]
 
     # ------------------------------------------------------------------------------------------ wait

@@ -49,4 +49,4 @@ class NotebookExecutor(FunctionExecutor):
 
 
 def _keep_quiet(_events: Sequence[Event]) -> None:
-    """It is recorded; ``logs()`` and ``%gpu_logs`` have it."""
+    """Show nothing; output is recorded, ``logs()`` and ``%gpu_logs`` have it."""

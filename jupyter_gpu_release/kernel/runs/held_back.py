@@ -119,7 +119,7 @@ class HeldBack:
         return _Given(Answer(graph=graph, first=first), info, tuple(used), memo)
 
     def _placed(self, dump: codec.Dump, used: list[UsedInput]) -> tuple[Graph, list[UsedInput]]:
-        """In the message, or beside the run's inputs."""
+        """Place it in the message, or beside the run's inputs."""
         if dump.total_bytes <= INLINE_LIMIT_BYTES:
             return Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers]), used
         from ...store.graph_file import blobs_of_buffers, write_graph

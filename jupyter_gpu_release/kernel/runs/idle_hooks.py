@@ -42,7 +42,7 @@ class BetweenCells:
             self._shell.events.unregister("post_run_cell", self._after)
 
     def nudge(self) -> None:
-        """There is something to do; called from any thread."""
+        """Say that there is something to do; called from any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is ending
                 self._loop.call_soon_threadsafe(self._while_idle)

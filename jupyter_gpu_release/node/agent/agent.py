@@ -155,7 +155,7 @@ class LeaseWorker:
             asyncio.get_event_loop().add_reader(line, self._on_gone)
 
     def _on_gone(self) -> None:
-        """It never says anything: it has ended."""
+        """Note the end of a process that never says anything else."""
         if self._line is not None:
             asyncio.get_event_loop().remove_reader(self._line)
             self._line.close()

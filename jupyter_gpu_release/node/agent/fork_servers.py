@@ -199,7 +199,7 @@ class ForkServer:
             self._popen.send_signal(signal.SIGUSR1)
 
     def discard(self) -> None:
-        """It is dead: nothing of it is left on the disk."""
+        """Remove from the disk what the dead one left."""
         while self._spares:
             self._spares.pop().close()
         for path in (self.path, self.path.with_suffix(".log")):

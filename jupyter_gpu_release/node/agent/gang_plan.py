@@ -115,7 +115,7 @@ def first_to_fail(outcomes: Mapping[int, Outcome]) -> int | None:
 
 
 def _frames(outcomes: Mapping[int, Outcome]) -> dict[int, Graph]:
-    """Those of the first ranks to fail, as far as there is room."""
+    """Frames of the first ranks to fail, as far as there is room."""
     kept: dict[int, Graph] = {}
     left = OTHERS_TOGETHER_BYTES
     for outcome in sorted(outcomes.values(), key=_seniority):

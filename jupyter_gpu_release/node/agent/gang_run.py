@@ -60,7 +60,7 @@ class UnbegunError(Exception):
 
 
 class Watcher(Protocol):
-    """Listener that is told of what the processes do."""
+    """Listener to what the processes do. Called on the agent's event loop; nothing here may wait or raise."""
 
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
         """Something to record."""
@@ -78,7 +78,7 @@ class Watcher(Protocol):
         """Processes cannot be ended, and keep the GPUs."""
 
     def unreported(self, rank: int) -> Outcome:
-        """A supervisor on this node ended without a word, and nothing is left of its rank: say what that means."""
+        """A supervisor on this node ended without a report, and nothing is left of its rank: say what that means."""
 
 
 class GangRun:
@@ -106,7 +106,7 @@ class GangRun:
 
     # ------------------------------------------------------------------------------------- start
     async def carry_out(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
-        """From the order to the end of all processes; None when the lease was not granted, or is given back.
+        """Run from the order to the end of all processes; None when the lease was not granted, or is given back.
 
         Raises :class:`UnbegunError`.
         """
@@ -333,7 +333,7 @@ class GangRun:
             line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
 
     def _dismiss(self, ended: RankConnection) -> None:
-        """With parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
+        """Dismiss parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
         if all(line.spec.role != RANK for line in self._running()):
             self._send_home()
         elif ended.spec.index == 0:

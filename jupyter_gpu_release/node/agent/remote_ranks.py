@@ -134,7 +134,7 @@ class RankForwarder:
         await self._ended.wait()
 
     async def carry_out(self) -> None:
-        """Until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
+        """Run until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
         try:
             with contextlib.suppress(GpuReleaseError, OSError, TimeoutError, asyncio.CancelledError):
                 await self._lend()
@@ -258,7 +258,7 @@ class RankForwarders:
             raise ClusterError(f"the ranks lent to an earlier try of run {run} have not ended yet") from None
 
     async def carry_out(self, run: str, forwarder: RankForwarder) -> None:
-        """Until its last rank has ended."""
+        """Run until its last rank has ended."""
         await forwarder.carry_out()
         if self._forwarders.get(run) is forwarder:
             del self._forwarders[run]

@@ -88,7 +88,7 @@ class RunOnNode:
             self._granted.set_result(False)
 
     def withdraw(self) -> bool:
-        """As :meth:`abandon`, also when it is granted; False: it may have begun, and goes on."""
+        """Like :meth:`abandon`, also when it is granted; False: it may have begun, and goes on."""
         if self.phase != "starting" or self._has_outcome or not self.gang.withdraw():
             return False
         self._is_withdrawn = True
@@ -99,7 +99,7 @@ class RunOnNode:
         self.gang.signal(Command(name, status))
 
     async def carry_out(self) -> None:
-        """From the order to the durable end; never raises."""
+        """Run from the order to the durable end; never raises."""
         recording = asyncio.create_task(self._recorder.run_forever())
         try:
             if await self._until_released():

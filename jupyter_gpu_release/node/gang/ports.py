@@ -37,7 +37,7 @@ class HeldPorts:
         return number
 
     def taken(self) -> set[int]:
-        """Those at which something listens; to be asked once their owners have ended, since it means to listen, too."""
+        """Ports at which something listens; to be asked once their owners have ended, since it means to listen, too."""
         return {number for number, held in zip(self.numbers, self._sockets, strict=True) if not _may_listen(held)}
 
     def close(self) -> None:

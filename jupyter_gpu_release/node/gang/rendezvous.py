@@ -77,7 +77,7 @@ class Rendezvous:
         return (one.op, one.src) == (other.op, other.src) and (one.turn == other.turn or not self._in_step)
 
     def _on_leave(self, rank: int, call: CollectiveCall) -> CollectiveReplies:
-        """It has waited long enough; a round that was completed meanwhile counts."""
+        """End its waiting, which was long enough; a round that was completed meanwhile counts."""
         if rank not in self._here:
             return {}
         missing = sorted(set(range(self._ranks)) - set(self._here))

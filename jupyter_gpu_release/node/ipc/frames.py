@@ -28,7 +28,7 @@ class SpoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     store_id: str = ""
 
     def expect_store(self) -> None:
-        """This process writes to that store only."""
+        """Let this process write to that store only."""
         expect_store(Path(self.store), self.store_id)
 
 

@@ -75,7 +75,7 @@ class _SupervisorsEnd:
         self._outgoing = SendBuffer(sock)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor, for selectors."""
         return self._sock.fileno()
 
     @property
@@ -143,7 +143,7 @@ class AgentLine:
         self._early: list[tuple[Kind, bytes]] = []
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor, for selectors."""
         return self._sock.fileno()
 
     @property

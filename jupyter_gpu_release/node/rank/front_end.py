@@ -50,7 +50,7 @@ class RankKernel:
 
 
 def look_like_a_notebook(shell: InteractiveShell) -> None:
-    """Before any library is imported: most cells come from a notebook."""
+    """Pretend to be a notebook, before any library is imported: most cells come from one."""
     cls = type(shell)
     cls.__name__ = cls.__qualname__ = "ZMQInteractiveShell"
     cls.__module__ = _MODULE

@@ -250,7 +250,7 @@ class RankShell(InteractiveShell):
             super().show_usage_error(exc)
 
     def _show_unshown(self) -> None:
-        """Of several such errors the last one ends the cell."""
+        """Show such errors; of several the last one ends the cell."""
         if self.unshown is not None:
             self._show_aside(self.unshown, self.traceback_lines)
             self.unshown = None

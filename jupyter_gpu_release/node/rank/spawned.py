@@ -27,7 +27,7 @@ _address = ""
 
 
 def serve_names(realm: Callable[[], rebuild.NamespaceInfo]) -> None:
-    """From now on processes that this one spawns find the names of ``realm``."""
+    """Let processes that this one spawns from now on find the names of ``realm``."""
     global _realm
     _realm = realm
     # what "" in `sys.path` becomes there; it was the fork server's folder

@@ -73,7 +73,7 @@ def _travel() -> None:
 
 @functools.cache
 def _notebooks_state() -> bytes:
-    """Made once, in the fork server: a rank never looks at all settings, which touches a thousand pages."""
+    """State of a notebook, made once, in the fork server: a rank that looked at all settings touches 1,000 pages."""
     return pickle.dumps(
         {"rng": random_states.capture_rng(), "settings": library_settings.capture_settings()}, protocol=5
     )

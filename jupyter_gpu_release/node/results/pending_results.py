@@ -110,7 +110,7 @@ class PendingResult:
         self.trying: asyncio.Future[str] | None = None
 
     def settle(self, settlement: Settlement) -> None:
-        """It is over, one way or the other; later ways do not count."""
+        """End it, one way or the other; later ways do not count."""
         if not self.settled.done():
             self.settled.set_result(settlement)
 
@@ -187,7 +187,7 @@ class PendingResults:
     async def _waits(
         self, folder: Path, size: int, problem: StoreError | str, back_off: BackOff
     ) -> tuple[PersistWait, float]:
-        """As :func:`.waits`; a store that hangs is not asked how full it is."""
+        """Like :func:`.waits`; a store that hangs is not asked how full it is."""
         if not isinstance(problem, str):
             with contextlib.suppress(StoreSilentError):
                 return await self.threads.run(waits, folder, size, problem, "memory", back_off, limit_s=_SMALL_S)

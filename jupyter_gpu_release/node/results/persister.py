@@ -151,7 +151,7 @@ class Persister:
         self._must_leave = False
 
     def run(self, rank: int) -> None:
-        """From the rank's end until the bytes are elsewhere."""
+        """Keep the results, from the rank's end until the bytes are elsewhere."""
         self._tell()
         while os.getppid() == rank:
             time.sleep(0.001)

@@ -35,7 +35,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
 def default_spool() -> str:
-    """For nodes whose operator named none: a folder that survives restarts of cluster and machine."""
+    """Spool for nodes whose operator named none: a folder that survives restarts of cluster and machine."""
     return f"/var/tmp/jupyter-gpu-{os.getuid()}"
 
 

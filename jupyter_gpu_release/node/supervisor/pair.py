@@ -133,7 +133,7 @@ def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[str], None], text: st
 
 
 async def _in_thread(work: Callable[[], object]) -> None:
-    """In one of its own: it may wait for a process that does not end, and looks at files of ``/proc`` that may hang."""
+    """Do it in a thread of its own: a process may not end, and files of ``/proc`` may hang."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 

@@ -81,7 +81,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------ main loop
     def run(self, wake: int) -> None:
-        """Until the rank's end, then the release. The persister stays; it is no longer ours to look after.
+        """Serve until the rank's end, then release. The persister stays; it is no longer ours to look after.
 
         A rank that has let go of everything and is about to end counts as gone: the system takes another 10 ms to get
         its memory back.

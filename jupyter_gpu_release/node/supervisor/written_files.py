@@ -73,7 +73,7 @@ class WrittenPaths(msgspec.Struct, frozen=True):
 
 
 def written_to(opened: Iterable[str], since_s: float, run_dir: Path) -> WrittenPaths:
-    """As the rank knows it."""
+    """Path as the rank knows it."""
     return WrittenPaths([os.fsencode(path) for path in opened], since_s, os.fsencode(run_dir), os.getcwdb())
 
 

@@ -63,7 +63,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _users_links(
     trace: types.TracebackType | None, namespace: dict[str, Any], *, is_last: bool
 ) -> list[types.TracebackType]:
-    """From the cell's own frame on; of a deep recursion its ends.
+    """Frames from the cell's own on; of a deep recursion its ends.
 
     The traceback of an error that was handled (not ``is_last``) begins where that was done, perhaps in a library.
     """
@@ -111,7 +111,7 @@ def _by_importance(counts: list[int]) -> list[int]:
 def _variables(
     frames: list[types.FrameType], order: list[int], namespace: Mapping[str, Any], limit_bytes: int, withheld: str
 ) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
-    """By ``"<frame> <name>"``: what a name of the notebook holds, too; what is to be sent; words about the rest."""
+    """Variables by ``"<frame> <name>"``: what a name of the notebook holds, too; what is to be sent, or text."""
     own = {id(value): name for name, value in namespace.items() if not name.startswith("_")}
     refs: dict[str, str] = {}
     values: dict[str, Any] = {}

@@ -191,7 +191,7 @@ def pack_part(
     address: str,
     held: contextlib.ExitStack,
 ) -> Part:
-    """This rank's values. Large ones stay in its memory, for as long as ``held`` does.
+    """Pack this rank's values. Large ones stay in its memory, for as long as ``held`` does.
 
     ``address``: of this node, for rank 0 on another one; "" on rank 0's own.
     """

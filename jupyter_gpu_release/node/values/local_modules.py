@@ -17,7 +17,7 @@ from ...serialization.rebuild import NamespaceInfo
 
 
 class ModulesOfNotebook:
-    """Those of them that lie beside the notebook, or on folders that it added."""
+    """Modules that lie beside the notebook, or on folders that it added."""
 
     def __init__(self) -> None:
         self._modules: list[str] = []

@@ -120,7 +120,7 @@ class RankValues:
         return notes
 
     def _look_at_modules(self) -> list[str]:
-        """For a moment what is in the notebook's own modules counts as names."""
+        """Count what is in the notebook's own modules as names, for a moment."""
         state = self._modules.state() if not self._payload.function else {}
         self._namespace.update(state)
         return [name for name, value in state.items() if self._modules.is_small(value)]
@@ -158,7 +158,7 @@ class RankValues:
         frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def begin_environment(self) -> None:
-        """From here on environment variables and the working folder are set by the cell."""
+        """Begin to watch environment variables and working folder: from here on the cell sets them."""
         self._settings.look_at_environment()
 
     def take_fetched(self, name: str, stream: bytes, buffers: Sequence[Any], first: int) -> Any:
@@ -313,7 +313,7 @@ class RankValues:
             return None
 
     def frames_of_error(self) -> Graph | None:
-        """For a rank that hands no names over: the frames of its error. Does not wait for its GPU."""
+        """Frames of a rank that hands no names over: those of its error. Does not wait for its GPU."""
         withheld = "its GPU was still at work" if self._realm.has_gpu and frameworks.gpu_is_busy() else ""
         failed = self._failed_frames(OTHERS_LIMIT_BYTES, withheld)
         if failed is None:

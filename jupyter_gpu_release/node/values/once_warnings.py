@@ -21,12 +21,12 @@ class OnceWarnings:
         self.shown: list[Shown] = []
 
     def begin(self) -> None:
-        """From now on (a filter that records warnings, or the user's own way to show them, goes before)."""
+        """Begin to watch (a filter that records warnings, or the user's own way to show them, goes before)."""
         if self._show is not None:
             warnings._showwarnmsg_impl = self._on_warning  # type: ignore[attr-defined]
 
     def end(self) -> None:
-        """As it was."""
+        """Leave it as it was."""
         if self._show is not None:
             warnings._showwarnmsg_impl = self._show  # type: ignore[attr-defined]
 

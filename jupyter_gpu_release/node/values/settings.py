@@ -34,7 +34,7 @@ class CellSettings:
         self._imported = len(sys.modules)
 
     def look_at_environment(self) -> None:
-        """From here on environment variables, threads and the working folder are set by the cell."""
+        """Begin to watch environment variables, threads and working folder: from here on the cell sets them."""
         if self._before is not None:
             self._before.look_again("os", "torch")
             self._folder = WorkingFolder.now()
@@ -44,7 +44,7 @@ class CellSettings:
         return self._before.changes() if self._before is not None else ({}, [])
 
     def new_folder(self, notes: list[str]) -> WorkingFolder | None:
-        """Where the cell has gone (``os.chdir``, ``%cd``), for the notebook to follow; None: it stays."""
+        """Folder to which the cell has gone (``os.chdir``, ``%cd``), for the notebook to follow; None: it stays."""
         folder = WorkingFolder.now()
         if self._folder in (None, folder) or not folder.path:
             return None

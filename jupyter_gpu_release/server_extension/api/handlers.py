@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Application(Protocol):
-    """The extension, as its routes see it."""
+    """The extension, as its routes see it. Called on the server's event loop; only the coroutines may take long."""
 
     identities: UserConnections
 

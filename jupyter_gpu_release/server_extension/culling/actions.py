@@ -113,7 +113,7 @@ class Result:
 
 
 class Actor:
-    """Does it. Every method answers with a :class:`Result`; a refusal is one, too."""
+    """Carries out actions on kernels. Every method answers with a :class:`Result`; a refusal is one, too."""
 
     def __init__(self, culler: GpuCuller, gateway: GatewayConnection, kernel_manager: Any) -> None:
         self._culler = culler

@@ -15,8 +15,11 @@ _LIMIT_S = 300.0
 
 
 class Suspender(ABC):
-    """Called in a thread: both verbs block while gigabytes are copied. A process that is suspended goes on running; its
-    CUDA calls wait until it is restored.
+    """Suspends processes and restores them.
+
+    A process that is suspended goes on running; its CUDA calls wait until it is restored.
+
+    Called by :class:`.Actor` in a thread, since both verbs block while gigabytes are copied.
     """
 
     name: str

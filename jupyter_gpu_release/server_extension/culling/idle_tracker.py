@@ -59,7 +59,7 @@ class Track:
             self._awake(active_s)
 
     def _awake(self, now_s: float) -> None:
-        """Its idle time begins anew, and with it what was said and done about it."""
+        """Begin its idle time anew, and with it what was said and done about it."""
         self.idle_since_s = now_s
         self.warned_at_s = None
         if self.busy_since_s is None:

@@ -25,7 +25,7 @@ class Thresholds:
 
 
 def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> Signal:
-    """From the kernel's messages, and from Jupyter's word where it is about the process, not the cell.
+    """Signal from the kernel's messages, and from Jupyter's status where it is about the process, not the cell.
 
     Jupyter may listen later than we do, and believes for ever that a quiet kernel is starting which has answered us.
     """
