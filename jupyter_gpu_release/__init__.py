@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 run_dir: Path
 
-#: part of the fixed interface, built in later milestones
-_LATER = frozenset({"sweep", "checkpoint", "restore"})
-
 
 def load(run: str) -> Results:
     """Results of a run by reference: a mapping from names to values; large arrays are mapped, not copied.
@@ -113,8 +110,6 @@ def __getattr__(name: str) -> object:
         from .cell_api.ranks import ranks
 
         return ranks
-    if name in _LATER:
-        raise AttributeError(f"jupyter_gpu_release.{name} is not built yet (see CHANGELOG.md)")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

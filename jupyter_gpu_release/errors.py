@@ -32,7 +32,7 @@ def _rebuild(cls: type[GpuReleaseError], message: str, hint: str) -> GpuReleaseE
 
 
 class OptionError(GpuReleaseError):
-    """An option is unknown, misspelt, contradictory, out of range or not built yet."""
+    """An option is unknown, misspelt, contradictory or out of range."""
 
     code = "bad_option"
     http_status = 400

@@ -40,18 +40,6 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the token into this new file (0600), show nothing")
 
 
-#: commands and options whose names are fixed already and whose capability comes later
-_LATER_COMMANDS = {
-    "nodes": "draining nodes",
-    "report": "the report of GPU-hours",
-    "simulate": "simulating a trace",
-    "reindex": "rebuilding the index of runs",
-}
-_LATER_OPTIONS = {
-    "--tls-cert": "TLS",
-    "--tls-key": "TLS",
-    "--queues": "queues with weights and quotas",
-}
 _RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
 
 _EPILOG = """\
@@ -191,9 +179,7 @@ def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
     command = words[0] if words else ""
     if not command or command.startswith("-") or command in commands:
         return
-    if command in _LATER_COMMANDS:
-        raise _not_built(command, _LATER_COMMANDS[command])
-    close = difflib.get_close_matches(command, [*commands, *_LATER_COMMANDS], n=1)
+    close = difflib.get_close_matches(command, commands, n=1)
     known = ", ".join(name for name in commands if " " not in name)
     hint = f"did you mean `jupyter gpu {close[0]}`?" if close else f"commands: {known}"
     raise OptionError(f"{command}: no such command", hint=hint)
@@ -201,18 +187,12 @@ def _check_command(words: Sequence[str], commands: dict[str, _Parser]) -> None:
 
 def _refuse_rest(rest: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
     word = rest[0].split("=")[0]
-    if word in _LATER_OPTIONS:
-        raise _not_built(word, _LATER_OPTIONS[word])
     if not word.startswith("-"):
         raise OptionError(f"{word}: not expected here", hint=f"see `{parser.prog} --help`")
     known = [option for action in parser._actions for option in action.option_strings]
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"see `{parser.prog} --help`"
     raise OptionError(f"{word}: no such option of `{parser.prog}`", hint=hint)
-
-
-def _not_built(name: str, capability: str) -> OptionError:
-    return OptionError(f"{name} is not built yet ({capability})", hint="leave it out; CHANGELOG.md says what is there")
 
 
 def _count(option: str) -> Callable[[str], int]:

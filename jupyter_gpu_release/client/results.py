@@ -75,11 +75,9 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
     """
     if not graph.file:
         return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
-    from ..store.graph_file import open_graph
+    from ..store.graph_file import read_graph
     from ..store.layout import RunPaths
 
-    if Path(graph.file).name != graph.file:
-        raise StoreError(f"{graph.file!r} is no file name of a run folder")
     store = find_store()
     folder = RunPaths.of(store, run).folder
     if folder.is_symlink():
@@ -88,8 +86,7 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
         elsewhere = f"name in JUPYTER_GPU_STORE where this kernel sees {named}, the store of the cluster"
         hint = elsewhere if str(store) != named else "was it removed there? Run the cell again"
         raise StoreError(f"there is no folder of run {run} in the store {store}", hint=hint)
-    opened = open_graph(folder / graph.file, graph.digest)
-    return opened.stream, opened.buffers
+    return read_graph(graph, folder)
 
 
 def is_usable(view: RunView) -> bool:

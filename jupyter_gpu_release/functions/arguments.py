@@ -133,7 +133,7 @@ _OF_CELLS = {
 RESERVED: dict[str, Option] = {
     name.replace("-", "_"): option for name, option in OPTIONS.items() if name not in _OF_CELLS
 } | {"send": OPTIONS["in"]}
-_OFFERED = sorted(key for key, option in RESERVED.items() if option.built)
+_OFFERED = sorted(RESERVED)
 _LONGEST_VALUE = 20
 #: of a function there is one thing to gather: what it returns
 _GATHER = Option("gather", "", "the results of all ranks as a list")

@@ -142,8 +142,8 @@ class GatewayService:
         check_gang(ask)
         if request.priority != "normal" or request.queue != "default":
             raise OptionError(
-                f"priority {request.priority}, queue {request.queue}: queues and priorities are not built yet",
-                hint="leave --priority and --queue out",
+                f"priority {request.priority}, queue {request.queue}: there is one queue, and no priority",
+                hint="leave priority and queue out",
             )
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from .processes import stat_fields
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -44,9 +46,11 @@ def name_this(name: str) -> None:
     _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
-def name_of_this() -> str:
-    """The name of this process in ``/proc``."""
-    return Path("/proc/self/comm").read_text().rstrip("\n")
+def name_of(pid: int | str) -> str:
+    """The name of a process (``self``: this one) in ``/proc``; empty when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    return ""
 
 
 def yield_to_others() -> None:
@@ -69,9 +73,7 @@ def close_files(but: Iterable[int] = ()) -> None:
 
 def is_persister(pid: int) -> bool:
     """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip() == PERSISTER and not is_gone(pid)
-    return False
+    return name_of(pid) == PERSISTER and not is_gone(pid)
 
 
 def persisters() -> frozenset[int]:
@@ -164,13 +166,16 @@ def command_of(pid: int) -> bytes:
     return b""
 
 
+def state_of(pid: int) -> str:
+    """The letter that ``/proc`` has for what ``pid`` does; empty when it is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        return stat_fields(f"/proc/{pid}/stat")[0].decode()
+    return ""
+
+
 def is_gone(pid: int) -> bool:
     """Whether ``pid`` is no living process (zombies count as gone)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
-        return True
-    return state in (b"Z", b"X")
+    return state_of(pid) in ("", "Z", "X")
 
 
 def wait_until_gone(pid: int, limit_s: float) -> bool:

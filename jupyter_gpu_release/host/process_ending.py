@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from . import process_control
+
 #: a process that was killed so long ago and is still there waits in the kernel
 STUCK_S = 10.0
 _LOOK_S = 0.1
@@ -75,8 +77,7 @@ def in_words(pids: Iterable[int]) -> str:
 
 
 def _in_words(pid: int) -> str:
-    name = where = ""
+    name, where = process_control.name_of(pid), ""
     with contextlib.suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
         where = Path(f"/proc/{pid}/wchan").read_text().strip("0 \n")
     return f"process {pid} ({name or 'gone'}{', in ' + where if where else ''})"

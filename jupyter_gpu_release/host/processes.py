@@ -84,13 +84,14 @@ class ProcessTable:
 def read_stat(path: str, pid: int) -> Process | None:
     """Read ``/proc/<pid>/stat``; None when the process is gone."""
     try:
-        fields = _stat_fields(path)
+        fields = stat_fields(path)
         return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]) / _TICKS_PER_S)
     except (OSError, ValueError, IndexError):
         return None
 
 
-def _stat_fields(path: str) -> list[bytes]:
+def stat_fields(path: str) -> list[bytes]:
+    """The fields behind the name in a file like ``/proc/<pid>/stat``; raises OSError."""
     # no file object: this may be done for each process of the machine, every two seconds
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -112,7 +113,7 @@ def _cpu_s(pid: int) -> float:
         # linux/posix-timers_types.h: a process clock's number is its complemented id above CPUCLOCK_SCHED (2)
         return time.clock_gettime(~pid << 3 | 2)
     with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = _stat_fields(f"/proc/{pid}/stat")
+        fields = stat_fields(f"/proc/{pid}/stat")
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return 0.0
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..cell_api.context import ExecutionContext, set_context
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
 from .interrupts import LateInterrupts
-from .magics.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics, unbuilt
+from .magics.magics import GpuMagics
 from .output.figures import forget_figures, show_figures
 
 _loaded: dict[int, GpuMagics] = {}
@@ -23,10 +23,6 @@ def load(shell: Any) -> None:
         return
     magics = GpuMagics(shell)
     shell.register_magics(magics)
-    for name in UNBUILT_LINES:
-        shell.register_magic_function(unbuilt(name, "%"), "line", name)
-    for name in UNBUILT_CELLS:
-        shell.register_magic_function(unbuilt(name, "%%"), "cell", name)
     shell.input_transformer_manager.cleanup_transforms.insert(0, _with_body)
     _loaded[id(shell)] = magics
     end_tracebacks_at_users_line(shell)
@@ -42,7 +38,7 @@ def unload(shell: Any) -> None:
         return
     table = shell.magics_manager.magics
     for kind in ("line", "cell"):
-        ours = [*GpuMagics.magics[kind], *UNBUILT_LINES, *UNBUILT_CELLS]
+        ours = GpuMagics.magics[kind]
         for name in ours:
             table[kind].pop(name, None)
     with contextlib.suppress(ValueError):  # the user has set the list anew

@@ -7,7 +7,6 @@ subreaper, so whatever the cluster leaves behind becomes its child. It reports t
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -26,24 +25,14 @@ from .._version import __version__
 from ..client.autostart import Failed, Progress, Ready, StartLine
 from ..client.home import Connection
 from ..errors import ClusterError, GpuReleaseError, from_code
+from ..host.process_control import become_subreaper
 from ..protocol.config import Deployed, GatewayConfig
 from ..store.files import write_atomic
 from .launch_spec import LaunchSpec
 from .processes import reap_children, remove_folder, sweep
 from .ray_head import ray_command, ray_environment, read_ray_address, write_stand_in
-from .settings import (
-    collection_interval_from_environment,
-    grace_from_environment,
-    hash_seed_from_environment,
-    hosts_from_environment,
-    max_keep_from_environment,
-    node_grace_from_environment,
-    persist_from_environment,
-    preload_from_environment,
-    retention_from_environment,
-)
+from .settings import gateway_config
 
-_PR_SET_CHILD_SUBREAPER = 36
 #: without these two there is no Ray; the others are restarted by Ray or not needed
 _VITAL = ("gcs_server", "raylet")
 _RAY_START_LIMIT_S = 90.0
@@ -129,26 +118,17 @@ class ClusterDaemon:
 
     def _gateway(self, address: str) -> GatewayConfig:
         plan = self._plan
-        return GatewayConfig(
-            home=plan.home,
+        return gateway_config(
+            plan.paths,
+            spool=plan.paths.spool,
             store=plan.store,
             store_id=plan.store_id,
-            token_file=str(plan.paths.token),
             runtime=plan.runtime,
             ray_address=address,
             host=plan.host,
             port=plan.port,
             cluster=plan.cluster,
             simulated=plan.simulated,
-            preload=preload_from_environment(),
-            hash_seed=hash_seed_from_environment(),
-            reconnect_grace_s=grace_from_environment(),
-            node_grace_s=node_grace_from_environment(),
-            max_keep_s=max_keep_from_environment(),
-            retention=retention_from_environment(),
-            gc_interval_s=collection_interval_from_environment(),
-            allowed_hosts=hosts_from_environment(),
-            **persist_from_environment(plan.paths.spool),
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:
@@ -240,7 +220,7 @@ def main() -> int:
     report_fd, lock_fd = int(sys.argv[2]), int(sys.argv[3])
     os.set_inheritable(report_fd, False)
     os.set_inheritable(lock_fd, False)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    become_subreaper()
     _handle(_stop)
     daemon = ClusterDaemon(plan, report_fd)
     keep_logs = True

@@ -24,17 +24,7 @@ from .daemon import read_deployed
 from .launch_spec import runtime_root
 from .preflight import begin_store
 from .ray_head import LOOPBACK_ONLY
-from .settings import (
-    collection_interval_from_environment,
-    grace_from_environment,
-    hash_seed_from_environment,
-    hosts_from_environment,
-    max_keep_from_environment,
-    node_grace_from_environment,
-    persist_from_environment,
-    preload_from_environment,
-    retention_from_environment,
-)
+from .settings import gateway_config
 from .start import Say, StartOptions, ensure_token, running_connection, start_lock, stop_embedded
 
 _LIMIT_S = 180.0
@@ -120,10 +110,10 @@ def _in_the_way(running: Connection) -> str:
 def _config(address: str, home: HomePaths, store: Path, host: str, port: int, store_id: str) -> GatewayConfig:
     ray_host = address.rpartition(":")[0].strip("[]")
     cluster = secrets.token_hex(8)
-    return GatewayConfig(
-        home=str(home.root),
+    return gateway_config(
+        home,
+        hosts=[ray_host],
         store=str(store),
-        token_file=str(home.token),
         runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
         ray_address=address,
         host=host,
@@ -132,15 +122,6 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int, st
         public_url=_public_url(ray_host, host, port),
         cluster=cluster,
         embedded=False,
-        preload=preload_from_environment(),
-        hash_seed=hash_seed_from_environment(),
-        reconnect_grace_s=grace_from_environment(),
-        node_grace_s=node_grace_from_environment(),
-        max_keep_s=max_keep_from_environment(),
-        retention=retention_from_environment(),
-        gc_interval_s=collection_interval_from_environment(),
-        **persist_from_environment(),
-        allowed_hosts=[ray_host, *hosts_from_environment()],
     )
 
 

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import psutil
 
-CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
+from ..host.process_control import CLUSTER_MARKER, PERSISTER, command_of
+from ..host.processes import environment_of, has_open
+
 #: the daemon's orders, in its runtime folder
 PLAN_FILE = "cluster-daemon.json"
 _DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _TERM_GRACE_S = 3.0
-#: name of the processes (of node/results/persister.py) that, told to end, first write what they keep to the node's own
-#: disk
-_PERSISTER = "jgr-persister"
 #: one that writes nothing for so long cannot
 _SPILL_STALLED_S = 15.0
 _KILL_WAIT_S = 2.0
@@ -29,15 +28,7 @@ _KILL_WAIT_S = 2.0
 
 def marker_of(pid: int) -> str:
     """The cluster id in the environment of process ``pid``; empty when it has none or may not be read."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return ""
-    prefix = f"{CLUSTER_MARKER}=".encode()
-    for entry in environment.split(b"\0"):
-        if entry.startswith(prefix):
-            return entry[len(prefix) :].decode(errors="replace")
-    return ""
+    return environment_of(pid).get(CLUSTER_MARKER, "")
 
 
 def daemon_alive(pid: int, cluster: str) -> bool:
@@ -98,7 +89,7 @@ def keeps_results(cluster: str) -> bool:
 
 def _keeps_results(process: psutil.Process) -> bool:
     try:
-        return bool(process.name() == _PERSISTER) and is_alive(process.pid)
+        return bool(process.name() == PERSISTER) and is_alive(process.pid)
     except psutil.Error:
         return False
 
@@ -155,12 +146,7 @@ def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
 
 def _is_ray_process_of(pid: int, runtime: str) -> bool:
     """Whether it is a Python process of Ray (its title replaced its environment) with a log in ``runtime``."""
-    try:
-        if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
-            return False
-        return any(os.readlink(entry).startswith(runtime + "/") for entry in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return False
+    return command_of(pid).startswith(b"ray::") and has_open(pid, (runtime + "/",))
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..host.environment import for_cluster
+from ..host.process_control import CLUSTER_MARKER
 from .launch_spec import LaunchSpec
-from .processes import CLUSTER_MARKER
 
 #: We move no data through Ray's object store; this is near the least that it accepts.
 _OBJECT_STORE_BYTES = 100 << 20

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
+from ..client.home import HomePaths
 from ..errors import OptionError
 from ..protocol import config
-from ..protocol.config import RetentionPolicy
+from ..protocol.config import GatewayConfig, RetentionPolicy
 from ..units import parse_bytes, parse_seconds
 
 _OLDER_THAN, _KEEP, _QUOTA = "JUPYTER_GPU_GC_OLDER_THAN", "JUPYTER_GPU_GC_KEEP", "JUPYTER_GPU_GC_QUOTA"
@@ -31,6 +33,30 @@ class PersistSettings(TypedDict):
     spool: str
     persist_memory_bytes: int
     persist_bytes_per_s: int
+
+
+def gateway_config(
+    home: HomePaths, *, spool: Path | None = None, hosts: Iterable[str] = (), **own: Any
+) -> GatewayConfig:
+    """A gateway's configuration: its ``own``, and what the environment says of all gateways of this home.
+
+    ``spool``: where results wait for their store if the environment names no folder; ``hosts``: further names of the
+    gateway. Raises :class:`OptionError` for what the environment has wrong.
+    """
+    return GatewayConfig(
+        home=str(home.root),
+        token_file=str(home.token),
+        preload=preload_from_environment(),
+        hash_seed=hash_seed_from_environment(),
+        reconnect_grace_s=grace_from_environment(),
+        node_grace_s=node_grace_from_environment(),
+        max_keep_s=max_keep_from_environment(),
+        retention=retention_from_environment(),
+        gc_interval_s=collection_interval_from_environment(),
+        allowed_hosts=[*hosts, *hosts_from_environment()],
+        **persist_from_environment(spool),
+        **own,
+    )
 
 
 def persist_from_environment(default_spool: Path | None = None) -> PersistSettings:

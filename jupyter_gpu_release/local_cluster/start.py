@@ -27,13 +27,13 @@ from ..errors import (
     from_code,
 )
 from ..host.environment import for_cluster
+from ..host.process_control import CLUSTER_MARKER
 from ..protocol.config import GatewayConfig
 from ..units import counted
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
 from .preflight import begin_store, check_host
 from .processes import (
-    CLUSTER_MARKER,
     PLAN_FILE,
     cluster_processes,
     daemon_alive,
@@ -42,13 +42,7 @@ from .processes import (
     remove_folder,
     sweep,
 )
-from .settings import (
-    grace_from_environment,
-    hosts_from_environment,
-    node_grace_from_environment,
-    persist_from_environment,
-    preload_from_environment,
-)
+from .settings import gateway_config
 
 DEFAULT_HOST = "127.0.0.1"
 
@@ -197,13 +191,7 @@ def readable_connection(home: HomePaths) -> Connection | None:
 def _plan(
     home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
 ) -> LaunchSpec:
-    (
-        preload_from_environment(),
-        grace_from_environment(),
-        node_grace_from_environment(),
-        persist_from_environment(),
-        hosts_from_environment(),
-    )  # a mistake in these is said before anything starts
+    gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
     check_host(host)
     count, is_simulated = choose_gpus(gpus, simulated)
     folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()

@@ -24,9 +24,6 @@ class Option:
     many: bool = False
     #: usable with ``%gpu_config`` and as a default in configuration files
     configurable: bool = True
-    #: False: refused with a sentence, except for the values in ``harmless`` (what happens today anyway)
-    built: bool = True
-    harmless: tuple[str, ...] = ()
 
     @property
     def is_flag(self) -> bool:
@@ -60,17 +57,10 @@ OPTIONS: dict[str, Option] = {
         Option("fresh", "", "a new interpreter instead of a fork of the warm one"),
         Option("estimate", "", "show what would be sent, what is free, the place in the queue; run nothing",
                configurable=False),
-        Option("min-gpus", "M", "elastic: start with at least M", built=False),
-        Option("queue", "NAME", "queue to wait in", built=False, harmless=("default",)),
-        Option("priority", "low|normal|high", "place in the queue", built=False, harmless=("normal",)),
         Option("keep", "TIME|auto", "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)"),
         Option("async", "", "the cell returns at once; its names bind when the run is done (%gpu_wait)"),
         Option("detach", "", "as --async, and the run goes on without this kernel (%gpu_attach brings it back)"),
-        Option("restartable", "", "may be preempted and run again", built=False),
-        Option("retries", "N", "run again when the infrastructure failed", built=False, harmless=("0",)),
         Option("cache", "", "same code, same inputs, same environment: reuse the stored results, no GPU taken"),
-        Option("pip", "PACKAGES", "packages for the cell", built=False),
-        Option("environment", "NAME", "a named environment", built=False),
         Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
         Option("gather", "NAMES", "names that come back as a list of every rank's value", many=True,
                configurable=False),
@@ -139,8 +129,7 @@ def find_option(name: str) -> Option:
 
 def suggest(name: str) -> str:
     """``did you mean --gpus?`` for a misspelt option, or where to read about them all."""
-    known = [option.name for option in OPTIONS.values() if option.built]
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), list(OPTIONS), n=1, cutoff=0.5)
     return f"did you mean --{close[0]}?" if close else "the options are listed by %gpu_train?"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
-from .definitions import OPTIONS, Option, Written
+from .definitions import OPTIONS, Written
 
 if TYPE_CHECKING:
     from ..protocol.runs import ResourceAsk
@@ -128,8 +128,7 @@ class RunOptions:
 
 
 def build_options(written: Written) -> RunOptions:
-    """Check ``written`` as a whole; raises :class:`OptionError` for what is unbuilt, out of range or contradictory."""
-    _refuse_unbuilt(written)
+    """Check ``written`` as a whole; raises :class:`OptionError` for what is out of range or contradictory."""
     send, send_more = _send(written)
     out, skip = _names(written, "out"), _names(written, "skip") or ()
     for chosen, option in ((send, "in"), (send_more, "in"), (out, "out")):
@@ -180,18 +179,6 @@ def _check_gather(gather: tuple[str, ...], out: tuple[str, ...] | None, skip: tu
             raise OptionError(
                 f"--gather {name}: --out does not return it", hint=f"add it: --out {','.join((*out, name))}"
             )
-
-
-def _refuse_unbuilt(written: Written) -> None:
-    for name, values in written.items():
-        option = OPTIONS[name]
-        if not option.built and not all(value in option.harmless for value in values):
-            given = f"--{name} {values[0]}".rstrip()
-            raise OptionError(f"{given}: this version cannot do that yet ({option.help})", hint=_without(option))
-
-
-def _without(option: Option) -> str:
-    return f"leave --{option.name} out" + (f" (it is {option.harmless[0]} now)" if option.harmless else "")
 
 
 def _ask(written: Written) -> ResourceAsk:

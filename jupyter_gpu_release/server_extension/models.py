@@ -107,9 +107,9 @@ class PolicyFacts(msgspec.Struct, frozen=True):
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """Things a cell can ask for here. ``unavailable``: options of ``%%gpu_train`` that this version does not have."""
+    """Things a cell can ask for here. ``options``: those of ``%%gpu_train``, by name."""
 
-    unavailable: list[str]
+    options: list[str]
     #: None: no cluster answers
     gpu_types: list[str] | None = None
     max_gpus: int | None = None
@@ -164,10 +164,9 @@ class KeepReply(msgspec.Struct, frozen=True):
 
 def choices_of(cluster: StatusDocument | None) -> Choices:
     """Things a cell may ask for: GPUs and their number, as the nodes that are up tell, and the options that exist."""
-    unavailable = sorted(option.name for option in OPTIONS.values() if not option.built)
     if cluster is None:
-        return Choices(unavailable)
+        return Choices(sorted(OPTIONS))
     gpus = [gpu for node in cluster.nodes if node.up for gpu in node.gpus if gpu.state != "drained"]
     # simulated GPUs have no type that a filter could match
     names = set() if cluster.simulated else {gpu.name for gpu in gpus if gpu.name}
-    return Choices(unavailable, sorted(names), len(gpus))
+    return Choices(sorted(OPTIONS), sorted(names), len(gpus))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import StoreError
+from ..protocol.cell import Graph
 from .blobs import BlobStore
 from .digests import digest_of
 from .files import Chunk, open_plain, write_atomic
@@ -183,6 +184,15 @@ class _Layout:
 
 
 # ------------------------------------------------------------------------------------------- reading
+def read_graph(graph: Graph, folder: Path) -> OpenGraph:
+    """Open a graph that is in its message, or in a file of a run's ``folder``; raises as :func:`open_graph` does."""
+    if not graph.file:
+        return OpenGraph(graph.stream, [memoryview(bytearray(buffer)) for buffer in graph.buffers])
+    if Path(graph.file).name != graph.file:
+        raise StoreError(f"{graph.file!r} is no file name of a run folder")
+    return open_graph(folder / graph.file, graph.digest)
+
+
 def open_graph(path: Path, digest: str, *, verify: bool | None = None, blobs: BlobStore | None = None) -> OpenGraph:
     """Open a graph whose ``digest`` is known from its writer.
 

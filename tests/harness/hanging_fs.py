@@ -36,6 +36,11 @@ class HangingStore:
             assert time.monotonic() < deadline, "not mounted within 60 s"
             time.sleep(0.01)
 
+    @property
+    def server_pid(self) -> int:
+        """The process that answers."""
+        return self._server.pid
+
     def hang(self) -> None:
         """No call returns from now on."""
         self._gate.touch()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_release.host.process_control import CLUSTER_MARKER
 from jupyter_gpu_release.local_cluster.processes import (
-    CLUSTER_MARKER,
     cluster_processes,
     daemon_alive,
     is_alive,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.options.definitions import OPTIONS, split_line
+from jupyter_gpu_release.options.definitions import split_line
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
 
 
@@ -108,15 +108,3 @@ def test_how_long_gpus_cannot_be_kept(value: str):
     with pytest.raises(OptionError, match="not a duration") as refused:
         read(f"--keep {value}")
     assert "--keep auto" in refused.value.hint
-
-
-@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.built])
-def test_what_is_not_built_is_refused_by_a_sentence(name: str):
-    value = "" if OPTIONS[name].is_flag else "7"
-    with pytest.raises(OptionError, match="cannot do that yet"):
-        read(f"--{name} {value}")
-
-
-@pytest.mark.parametrize("line", ["--queue default", "--priority normal", "--nodes 1", "--ps 0", "--retries 0"])
-def test_what_happens_anyway_may_be_asked_for(line: str):
-    assert read(line).ask.gpus == 1

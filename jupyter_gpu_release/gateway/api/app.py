@@ -126,7 +126,7 @@ def _on_http_error(request: Request, error: HTTPException) -> Response:
     """Starlette's own refusals (unknown path, wrong method) in our form."""
     text = f"{request.method} {request.url.path[:200]}: {error.detail}"
     kinds: dict[int, type[GpuReleaseError]] = {404: NoSuchRunError, 405: ConflictError}
-    response = error_response(kinds.get(error.status_code, RequestError)(text, hint="see /docs"))
+    response = error_response(kinds.get(error.status_code, RequestError)(text, hint="see /openapi.json"))
     response.status_code = error.status_code
     return response
 

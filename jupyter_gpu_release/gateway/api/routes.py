@@ -56,13 +56,6 @@ async def show_openapi(service: GatewayService, caller: Caller, request: Request
     return Response(msgspec.json.encode(openapi_document(ROUTES)), media_type="application/json")
 
 
-async def show_docs(service: GatewayService, caller: Caller, request: Request) -> Response:
-    """GET /docs."""
-    from .openapi import docs_page, openapi_document
-
-    return Response(docs_page(openapi_document(ROUTES)), media_type="text/html; charset=utf-8")
-
-
 async def session_socket(service: GatewayService, caller: Caller, socket: WebSocket) -> None:
     """WS /v1/session."""
     await SessionConnection(service, socket, caller).serve()
@@ -112,5 +105,4 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/tokens/revoke", revoke_tokens, "Revoke a token, or all of a user: at once, open sockets too",
           TokensDocument, TokenRevocation, admin=True),
     Route("GET", "/openapi.json", show_openapi, "This interface as an OpenAPI document"),
-    Route("GET", "/docs", show_docs, "This interface as a page to read"),
 )  # fmt: skip

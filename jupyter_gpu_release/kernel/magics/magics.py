@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
-from ...errors import GpuReleaseError, OptionError
+from ...errors import GpuReleaseError
 from ...options.definitions import OPTIONS
 from ..interrupts import held
 
 if TYPE_CHECKING:
     from ..notebook import Notebook
 
-#: promised names whose capability is not built yet
-UNBUILT_LINES = ("gpu_queue",)
-UNBUILT_CELLS = ("gpu_sweep",)
 _Magic = TypeVar("_Magic", bound=Callable[..., Any])
 
 
@@ -182,7 +179,7 @@ def _manual() -> str:
     rows = []
     for option in OPTIONS.values():
         head = f"--{option.name} {option.metavar}".rstrip()
-        rows.append(f"  {head:<28} {option.help}{'' if option.built else ' [not built yet]'}")
+        rows.append(f"  {head:<28} {option.help}")
     return (
         "Run the cell (or one line) on the team's GPU cluster; its results come back as ordinary objects.\n\n"
         "  %%gpu_train [options]            the cell below\n"
@@ -191,14 +188,3 @@ def _manual() -> str:
 
 
 GpuMagics.gpu_train.__doc__ = _manual()
-
-
-def unbuilt(name: str, sign: str) -> Callable[..., None]:
-    """A magic that says that it is not built yet."""
-
-    @_in_our_words
-    def refuse(line: str, cell: str = "") -> None:
-        raise OptionError(f"{sign}{name}: this version cannot do that yet", hint="%gpu_train? lists what it can")
-
-    refuse.__doc__ = "Not built yet."
-    return refuse

@@ -15,13 +15,13 @@ import msgspec
 from ...cell_api import tracked_files
 from ...cell_api.context import ExecutionContext, set_context
 from ...cell_api.ranks import set_rank_context
-from ...errors import GpuReleaseError, RankError, StoreError
+from ...errors import GpuReleaseError, RankError
 from ...protocol.cell import INLINE_LIMIT_BYTES, CellPayload, Graph
 from ...protocol.fetch import Answer
 from ...protocol.runs import ErrorInfo, Outcome
 from ...protocol.wire import decode, encode
 from ...serialization import exceptions
-from ...store.graph_file import open_graph
+from ...store.graph_file import read_graph
 from ...store.layout import VALUES_FILE, RunPaths
 from ..gang.channel import RankChannel, place_of
 from ..ipc import frames as ipc_frames
@@ -103,7 +103,7 @@ class Rank:
             take_front_end(self._shell, payload)
             self._notes += environment.enter(self._order, payload)
             self._shell.execution_count = payload.count
-            self._inputs = _open_graph(payload.inputs, RunPaths(Path(self._order.folder)))
+            self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             self._settings = CellSettings(payload)
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
@@ -146,7 +146,7 @@ class Rank:
         paths = RunPaths(Path(self._order.folder))
 
         def take(name: str, answer: Answer) -> Any:
-            stream, buffers = _open_graph(answer.graph, paths)
+            stream, buffers = read_graph(answer.graph, paths.folder)
             return self._values.take_fetched(name, stream, buffers, answer.first)
 
         return Fetcher(self._outlet, self._sock, payload.held, take)
@@ -283,15 +283,6 @@ def _sendable(outcome: Outcome) -> Outcome:
     except (TypeError, ValueError):
         return plain_outcome(outcome)
     return outcome
-
-
-def _open_graph(graph: Graph, paths: RunPaths) -> tuple[bytes, list[Any]]:
-    if not graph.file:
-        return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
-    if Path(graph.file).name != graph.file:
-        raise StoreError(f"{graph.file!r} is no file name of a run folder")
-    opened = open_graph(paths.folder / graph.file, graph.digest)
-    return opened.stream, list(opened.buffers)
 
 
 def _flush_open_files() -> None:

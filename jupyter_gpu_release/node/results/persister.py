@@ -52,7 +52,7 @@ def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: S
 
     It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
     """
-    rank, name = os.getpid(), process_control.name_of_this()
+    rank, name = os.getpid(), process_control.name_of("self")
     process_control.name_this(
         process_control.PERSISTER
     )  # ahead of the fork: whoever sweeps knows it from its first moment

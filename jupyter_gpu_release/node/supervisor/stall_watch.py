@@ -10,6 +10,7 @@ import contextlib
 import re
 from pathlib import Path
 
+from ...host.processes import stat_fields
 from ...protocol.runs import Outcome
 from ...units import format_seconds
 from ..ipc.frames import died_outcome
@@ -65,16 +66,9 @@ class StallWatch:
         return died_outcome("lost", "CellNotBegun", text, code="lost", hint=hint)
 
 
-def state_of(pid: int) -> str:
-    """The letter that ``/proc`` has for what ``pid`` does; empty when it is gone."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
-    return ""
-
-
 def _progress(pid: int) -> list[bytes]:
     """Processor time of the process, and how often its main thread was scheduled."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    with contextlib.suppress(OSError, ValueError):
+        fields = stat_fields(f"/proc/{pid}/stat")
         return [*fields[11:13], *_SWITCHES.findall(Path(f"/proc/{pid}/status").read_bytes())]
     return []

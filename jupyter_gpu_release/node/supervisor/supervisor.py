@@ -28,7 +28,7 @@ from ..ipc.stack_dump import where_it_stands
 from ..ipc.text_journal import TextJournal
 from . import exit_reason
 from .memory_limit import MemoryLimit
-from .stall_watch import StallWatch, state_of
+from .stall_watch import StallWatch
 from .written_files import FileListing, WrittenPaths
 
 _SWEEP_S = 0.1
@@ -268,7 +268,7 @@ class Supervisor:
             process_control.kill_each([self._rank])
         if self._stall.is_stalled(now):
             self._stall.stop()
-            self._state = state_of(self._rank)
+            self._state = process_control.state_of(self._rank)
             self._kill("stalled")
         if not self._ended and self._memory.is_exceeded(now):
             self._kill("memory")

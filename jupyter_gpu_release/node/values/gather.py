@@ -20,7 +20,6 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -31,7 +30,7 @@ from ...protocol.cell import INLINE_LIMIT_BYTES, Graph
 from ...protocol.wire import decode, encode
 from ...serialization import codec, rebuild
 from ...serialization.pickler import global_reads
-from ...store.graph_file import open_graph, write_graph
+from ...store.graph_file import read_graph, write_graph
 from ...store.layout import RunPaths
 from ..gang.channel import RankChannel
 
@@ -301,10 +300,7 @@ def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]
         text = f"rank {rank}'s values cannot be read from its memory: {error}"
         raise ClusterError(text, hint=hint if part.offered is not None else "") from error
     graph = part.graph
-    if not graph.file:
-        return graph.stream, [bytearray(buffer) for buffer in graph.buffers]
-    if Path(graph.file).name != graph.file:
-        raise RankError(f"{graph.file!r} is no file name of a run folder")
-    opened = open_graph(paths.folder / graph.file, graph.digest)
-    (paths.folder / graph.file).unlink()  # it is mapped, and nobody else's
+    opened = read_graph(graph, paths.folder)
+    if graph.file:
+        (paths.folder / graph.file).unlink()  # it is mapped, and nobody else's
     return opened

@@ -12,12 +12,12 @@ from enum import Enum
 import msgspec
 
 from ...host.gpus import Gpu, GpuProcess
+from ...host.process_control import CLUSTER_MARKER
 from ...host.processes import Process, ProcessTable
 
 #: put into the environment of every kernel of this server; its value is the kernel's id
 KERNEL_MARKER = "JUPYTER_GPU_KERNEL"
 #: in the environment of all processes of a cluster of ours (they belong to leases, never to a kernel)
-CLUSTER_MARKER = "JUPYTER_GPU_CLUSTER"
 #: clock ticks and the moment of the look make the two clocks differ by this at most
 _SLACK_S = 1.0
 

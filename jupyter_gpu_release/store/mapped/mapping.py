@@ -37,8 +37,8 @@ class GraphMap(mmap.mmap):
     path: Path
     digest: str = ""
     used_by: Path
-    #: addresses that could not be read and are zeros now, by where they begin
-    torn: dict[int, range]
+    #: addresses where reading failed: from there on are zeros
+    torn: list[int]
     _file: tuple[int, int] = (0, 0)
 
     @classmethod
@@ -50,7 +50,7 @@ class GraphMap(mmap.mmap):
         mapping.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
         map_file(mapping.address, facts.st_size, descriptor)
         mapping.path, mapping.digest, mapping.used_by = path, digest, used_by or path
-        mapping.torn = {}
+        mapping.torn = []
         mapping._file = (facts.st_dev, facts.st_ino)
         _LIVE.add(mapping)
         sigbus.watch(_LIVE.at)
@@ -80,14 +80,6 @@ class GraphMap(mmap.mmap):
     def equals(self, address: int, other: memoryview) -> bool:
         """Whether ``other`` holds what the file has for the memory at ``address``."""
         return self._is_in_file([(address - self.address, other)])
-
-    def current_size(self) -> int | None:
-        """Bytes that the file has now; None when it cannot be found under its name any more."""
-        try:
-            facts = os.stat(self.path)
-        except OSError:
-            return None
-        return facts.st_size if (facts.st_dev, facts.st_ino) == self._file else None
 
     def _is_in_file(self, parts: list[tuple[int, memoryview]]) -> bool:
         """Whether each part stands in the file at its offset. Read, not mapped: the file may be cut short meanwhile."""

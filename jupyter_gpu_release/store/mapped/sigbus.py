@@ -8,7 +8,7 @@ read, so that the read (by numpy, by memcpy, by a thread of OpenMP) goes on, and
 :class:`StoreError` soon after. A SIGBUS at any other address finds the handler that was there before (faulthandler's,
 or none), so that real bugs die as they would.
 
-What has become zeros is told once: threads that strike the same pages at the same moment are one misfortune.
+What cannot be read of a file is told once: threads that strike at the same moment are one misfortune.
 
 The handler is Python code, called through ctypes on the thread that read. That is sound because the signal is the
 answer to one instruction of that thread, which touches memory of a file: it holds no lock of the memory allocator.
@@ -140,8 +140,6 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 _MEMORY_ERRORS = (4, 5)  # BUS_MCEERR_AR, BUS_MCEERR_AO: broken memory, not a broken file
 _SA_SIGINFO = 4
 _SA_RESTART = 0x10000000
-#: single pages that are given up before all others that are not in memory are
-_MOST_SINGLE = 16
 _IN_MEMORY = 0xC0  # present or swapped
 
 
@@ -151,10 +149,9 @@ class Mapping(Protocol):
     address: int
     path: Path
     used_by: Path
-    torn: dict[int, range]
+    torn: list[int]
 
     def __len__(self) -> int: ...
-    def current_size(self) -> int | None: ...  # noqa: D102
 
 
 class _Info(ctypes.Structure):
@@ -182,7 +179,6 @@ class SigbusHandler:
     def __init__(self, find: Callable[[int], Mapping | None]) -> None:
         self._find = find
         self._alarm = MainThreadRaiser(signal.SIGBUS, SigbusHandler._on_signal.__code__)
-        self._faults: dict[int, int] = {}
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._callback = _Handler(self._on_signal)
         self._mine = _Action(ctypes.cast(self._callback, ctypes.c_void_p), flags=_SA_SIGINFO | _SA_RESTART)
@@ -215,40 +211,26 @@ class SigbusHandler:
         if mapping is None:
             return False
         page = address // _PAGE * _PAGE
-        lost = self._lost(mapping, page)
-        is_news = not _is_torn(mapping, page) and mapping.torn.setdefault(lost.start, lost) is lost
-        if not is_news:  # another thread struck at the same moment: it is told once, and only this page may be missing
-            lost = range(page, page + _PAGE)
         try:
-            map_zeros(lost.start, len(lost))
+            map_zeros(page, self._lost_bytes(mapping, page))
         except OSError:
             return False
-        if is_news:
+        mapping.torn.append(page)
+        if mapping.torn[0] is page:  # other threads may strike at the same moment
             self._alarm.note(mapping.used_by, mapping.path)
         return True
 
-    def _lost(self, mapping: Mapping, page: int) -> range:
-        """The pages that cannot be read: behind the end of a file that was cut short, else that one."""
+    def _lost_bytes(self, mapping: Mapping, page: int) -> int:
+        """From this page to the next one that is in memory: reading each of the others would fail, or wait, as well."""
         end = (mapping.address + len(mapping) + _PAGE - 1) // _PAGE * _PAGE
-        size = mapping.current_size()
-        if size is not None and mapping.address + size <= page:
-            return range(mapping.address + (size + _PAGE - 1) // _PAGE * _PAGE, end)
-        count = self._faults[mapping.address] = self._faults.get(mapping.address, 0) + 1
-        if count < _MOST_SINGLE:
-            return range(page, page + _PAGE)
         flags = page_flags(page, end - page) or b"\0"
-        lost = next((number for number, flag in enumerate(flags) if number and flag & _IN_MEMORY), len(flags))
-        return range(page, page + lost * _PAGE)
+        return next((number for number, flag in enumerate(flags) if number and flag & _IN_MEMORY), len(flags)) * _PAGE
 
     def _pass_on(self, code: int) -> None:
         """Let the previous handler have it: the instruction is tried again, and fails again."""
         self._sigaction(self._previous, None)
         if code <= 0:  # sent by somebody: nothing would come again by itself
             os.kill(os.getpid(), signal.SIGBUS)
-
-
-def _is_torn(mapping: Mapping, page: int) -> bool:
-    return any(page in torn for torn in tuple(mapping.torn.values()))
 
 
 _guard: SigbusHandler | None = None

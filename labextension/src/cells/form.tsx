@@ -12,7 +12,8 @@ export interface IOffer {
   freeGpus: number;
   types: string[];
   queues: string[];
-  hidden: readonly string[];
+  /** options of `%%gpu_train`; null: not known */
+  options: readonly string[] | null;
 }
 
 /** The choices from what the server tells, or from the nodes that are seen. */
@@ -26,7 +27,7 @@ export function offerOf(snapshot: ISnapshot): IOffer {
     freeGpus: counts.free,
     types: known.gpu_types ?? seen,
     queues: known.queues ?? [],
-    hidden: known.unavailable ?? []
+    options: known.options ?? null
   };
 }
 
@@ -63,7 +64,7 @@ export function MagicForm(props: IFormProps): React.ReactElement {
     setOptions(changed);
     props.onChange(changed);
   };
-  const offers = (name: keyof IMagicOptions) => !offer.hidden.includes(name);
+  const offers = (name: keyof IMagicOptions) => offer.options?.includes(name) ?? true;
   const select = (
     name: keyof IMagicOptions,
     first: string,

@@ -136,8 +136,8 @@ export interface IChoices {
   queues?: string[];
   gpu_types?: string[] | null;
   max_gpus?: number | null;
-  /** options of `%%gpu_train` that this version does not have yet */
-  unavailable?: string[];
+  /** options of `%%gpu_train` */
+  options?: string[];
 }
 
 export interface IServerStatus {

@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpu_release import errors
 from jupyter_gpu_release.cli import parser
 from jupyter_gpu_release.client.config import GpuRelease
-from jupyter_gpu_release.kernel.magics.magics import UNBUILT_CELLS, UNBUILT_LINES, GpuMagics
+from jupyter_gpu_release.kernel.magics.magics import GpuMagics
 from jupyter_gpu_release.options.definitions import OPTIONS
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference.md").read_text()
@@ -31,7 +31,7 @@ def test_no_option_is_invented():
 
 def test_commands_and_their_options_are_in_the_reference_and_none_is_invented():
     _, commands = parser._build()
-    known = set(parser._LATER_OPTIONS) | {"--version", "--help"}
+    known = {"--version", "--help"}
     for name, command in commands.items():
         assert re.search(rf"`{name}\b", COMMANDS), name
         options = {each for action in command._actions for each in action.option_strings if action.help != SUPPRESS}
@@ -40,13 +40,11 @@ def test_commands_and_their_options_are_in_the_reference_and_none_is_invented():
             assert re.search(rf"{option}\b", COMMANDS), f"{name} {option}"
     for action in parser._RUNS_ACTIONS:
         assert f"`runs {action} " in COMMANDS
-    for name in parser._LATER_COMMANDS:
-        assert f"`{name}`" in COMMANDS
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", COMMANDS)) <= known
 
 
 def test_magics_settings_and_errors_are_in_the_reference():
-    for name in [*GpuMagics.magics["line"], *UNBUILT_LINES, *UNBUILT_CELLS]:
+    for name in GpuMagics.magics["line"]:
         assert f"%{name}" in REFERENCE, name
     for name in GpuRelease.class_own_traits(config=True):
         assert f"`c.GpuRelease.{name}`" in REFERENCE, name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jupyter_gpu_release.host.gpus import Gpu, GpuProcess
+from jupyter_gpu_release.host.process_control import CLUSTER_MARKER
 from jupyter_gpu_release.host.processes import Process, ProcessTable
 from jupyter_gpu_release.server_extension.monitoring.attribution import (
-    CLUSTER_MARKER,
     KERNEL_MARKER,
     Evidence,
     FirstSeen,
