@@ -82,7 +82,17 @@ def _plain(pickler: Any, owner: Any) -> Any:
 def reduce_array(pickler: Any, array: Any) -> Any:
     """An array that stands for one on a device, a view on another array, or a plain one."""
     reduced = _reduce_plain(pickler, array)
-    return _reduce_times(array) if reduced is NotImplemented and array.dtype.kind in "mM" else reduced
+    if reduced is not NotImplemented:
+        return reduced
+    if array.dtype.kind in "mM":
+        return _reduce_times(array)
+    flags = array.flags
+    if flags.writeable or flags.c_contiguous or flags.f_contiguous or array.dtype.hasobject:
+        return NotImplemented
+    copy = np.array(array)  # numpy would forget that it is read-only
+    copy.flags.writeable = False
+    pickler.keep.append(copy)
+    return copy.__reduce_ex__(5)
 
 
 def _reduce_plain(pickler: Any, array: Any) -> Any:
@@ -146,15 +156,31 @@ def rebuild_times(numbers: Any, dtype: Any, shape: Any, order: str, writeable: b
 
 def memory_root(array: Any) -> Any:
     """The array that owns a view's memory (or sees all of a foreign buffer), if it is a plain contiguous one."""
-    base = array.base
+    base = _base_of(array)
     if not isinstance(base, np.ndarray):
         return None
-    while isinstance(base.base, np.ndarray):
-        base = base.base
+    while isinstance(further := _base_of(base), np.ndarray):
+        base = further
     flags = base.flags
     if not (flags.c_contiguous or flags.f_contiguous) or base.dtype.hasobject:
         return None
-    return base
+    (low, high), (first, last) = map(_extent, (array, base))
+    return base if first <= low and high <= last else None
+
+
+def _extent(array: Any) -> tuple[int, int]:
+    """Addresses of the first and the last byte that may be looked at, the latter exclusive."""
+    low = high = array.__array_interface__["data"][0]
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        low += min(0, (size - 1) * stride)
+        high += max(0, (size - 1) * stride)
+    return low, high + array.itemsize
+
+
+def _base_of(array: Any) -> Any:
+    """Also of a sliding window, between which and its array there is an object of numpy's own."""
+    base = array.base
+    return base.base if type(base).__name__ == "DummyArray" else base
 
 
 def tensor_below(array: Any) -> Any:

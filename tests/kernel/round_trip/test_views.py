@@ -102,3 +102,15 @@ def test_a_traced_module_and_its_model_share_their_parameters(nb: Notebook) -> N
     nb.ok(asked.replace("4", "5") + "same = torch.equal(traced(torch.ones(3, 2)), model(torch.ones(3, 2)))")
     assert nb.ns["same"]
     assert nb.cell("traced(torch.ones(1, 2)).round().item(), traced.state_dict()['0.weight'][0, 0].item()") == (9, 5)
+
+
+def test_a_sliding_window_looks_at_its_array_and_read_only_arrays_stay_so(nb: Notebook) -> None:
+    nb.cell("import numpy as np")
+    nb.ok(
+        "a = np.arange(6.)\nwindow = np.lib.stride_tricks.sliding_window_view(a, 3)\n"
+        "grid = np.arange(90000.).reshape(300, 300)\nlarge, part = grid[:3, :3].copy(), grid[:3, :3]\ndel grid\n"
+        "part.flags.writeable = False\nwide = np.broadcast_to(large[:, :1], (3, 4))"
+    )
+    assert nb.cell("[x.flags.writeable for x in (window, part, wide)], window.shape") == ([False] * 3, (4, 3))
+    assert nb.cell("a[2] = 7; window[0, 2], part[2, 2]") == (7, 602)
+    assert nb.cell("large[0, 0] = -1; wide[0]").tolist() == [-1] * 4
