@@ -35,9 +35,6 @@ _RUNTIME = Path(tempfile.mkdtemp(prefix="jt-", dir="/tmp"))
 os.environ["JUPYTER_GPU_RUNTIME"] = str(_RUNTIME)
 
 _GONE_WITHIN_S = 90.0
-#: folders of tests whose ResourceWarnings are no errors yet
-_MAY_LEAVE_OPEN = ("cli", "differential", "faults", "gangs", "ui")
-
 
 # how long an example takes says more of the machine than of the code
 hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -96,14 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(OutcomesPlugin(outcomes))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, for all that tests start too
     signal.signal(signal.SIGTERM, lambda number, frame: pytest.exit("SIGTERM", returncode=143))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where it is not known yet whether all is closed, what is not is no error."""
-    for item in items:
-        if {folder.name for folder in item.path.parents} & set(_MAY_LEAVE_OPEN):
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
 def pytest_unconfigure() -> None:

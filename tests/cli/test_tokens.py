@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -222,7 +223,7 @@ def test_after_real_work_the_token_is_nowhere_but_in_the_kernel(
         patch.setenv("JUPYTER_GPU_URL", connection.url)
         patch.setenv("JUPYTER_GPU_TOKEN", secret)
         client = NotebookClient(written, allow_errors=True, resources={"metadata": {"path": str(work)}}, timeout=200)
-        working = threading.Thread(target=client.execute)
+        working = threading.Thread(target=lambda: asyncio.run(client.async_execute()))  # closes its loop
         working.start()
         try:
             until(lambda: flag.exists() or not working.is_alive(), "the cell that waits")
