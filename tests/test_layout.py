@@ -104,6 +104,17 @@ def _imports_the_root(name: str, path: Path) -> bool:
     )  # fmt: skip
 
 
+def test_sql_is_spoken_in_the_folder_for_it_only() -> None:
+    """Other files pass connections on, and name their type."""
+    made = re.compile(r"^(?:from|import) sqlalchemy(?!\.engine import).*|exec_driver_sql", re.MULTILINE)
+    found = {
+        name: made.findall(path.read_text())
+        for name, path in _modules().items()
+        if not name.startswith("gateway.db") and made.search(path.read_text())
+    }
+    assert found == {}
+
+
 def test_every_folder_says_what_it_is_for() -> None:
     for path in PACKAGE.rglob("__init__.py"):
         if path.parent != PACKAGE:

@@ -51,8 +51,7 @@ class Gateway(GatewayApi):
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
         sys.setswitchinterval(_SWITCH_S)
-        self._service = GatewayService(self._config)
-        self._service.journal.on_death = end_process
+        self._service = GatewayService(self._config, end_process)
         self._reconciliation = Reconciliation(self._service)
         self._serving: asyncio.Task[None] | None = None
         self._failure: GpuReleaseError | None = None

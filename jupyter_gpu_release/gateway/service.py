@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -39,8 +39,8 @@ from .auth.audit import AuditLog
 from .auth.permissions import Act, Caller, may, shown_view
 from .auth.tokens import TokenBook
 from .cluster.agents import AgentFactory, missing_imports
-from .cluster.lease import LeaseTable
-from .cluster.nodes import NodeTable
+from .cluster.lease import LeaseListener, LeaseTable
+from .cluster.nodes import NodeListener, NodeTable
 from .cluster.placement_groups import RayLeases
 from .cluster.ray_calls import RayCalls
 from .db.database import open_ledger
@@ -48,15 +48,18 @@ from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
+from .dispatch.release import LeaseReleaser
+from .dispatch.start import LeaseRecorder
 from .dispatch.warm import WarmLeases
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
 from .runs.events import Batch, batches_of
-from .runs.live_runs import RunTable
+from .runs.live_runs import RunListener, RunTable
 from .runs.manifests import Manifests
-from .runs.record import NotifyWhen, RunRecord
-from .runs.sessions import SessionTable
+from .runs.notifier import NotifyWhen
+from .runs.record import RunRecord
+from .runs.sessions import SessionListener, SessionTable
 from .status_feed import GpuReadings, StatusFeed
 
 log = logging.getLogger(__name__)
@@ -66,32 +69,40 @@ _AGENT_WAIT_S = 20.0
 _EVENTS_AT_ONCE = 5000
 
 
-class GatewayService:
-    """State and operations of the gateway, apart from HTTP and from Ray's actor interface."""
+class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
+    """State and operations of the gateway, apart from HTTP and from Ray's actor interface.
 
-    def __init__(self, config: GatewayConfig) -> None:
+    It builds the parts from the bottom up, each with what it needs, and is what they tell of changes: the ``on_…``
+    methods say what follows from each. ``on_ledger_death`` is called when nothing can be committed any more.
+    """
+
+    def __init__(self, config: GatewayConfig, on_ledger_death: Callable[[], None] = lambda: None) -> None:
         self.config = config
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
-        self.journal = LedgerWriter(self.engine)
+        self.journal = LedgerWriter(self.engine, on_ledger_death)
         self.store_threads = StoreThreads()
+        self.board = StatusFeed()
         self.manifests = Manifests(Path(config.store), self.store_threads)
-        self.runs = RunTable(self.engine, self.journal, self.manifests)
+        self.runs = RunTable(self.engine, self.journal, self.manifests, self)
+        self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self)
+        # the cluster
         calls = RayCalls()
-        self.nodes = NodeTable(config.runtime)
+        self.nodes = NodeTable(config.runtime, self)
         self.agents = AgentFactory(config, calls, self.nodes)
-        self.leases = LeaseTable()
-        self.warm = WarmLeases(self.leases, self.nodes, self.journal, config.max_keep_s)
+        self.gpus = GpuReadings(self.nodes)
+        self.leases = LeaseTable(self)
         self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
+        # runs on it
+        releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.journal)
+        self.warm = WarmLeases(self.leases, self.nodes, self.journal, self.sessions, releaser, self, config.max_keep_s)
         self.lifecycle = Lifecycle(
-            self.runs, self.nodes, self.leases, self.journal, self.manifests, self.warm, self.ray_leases
-        )
-        self.lineage = LineageService(self.engine, self.journal, self.nodes, self.manifests)
-        self.runs.on_end = self.lineage.finished
-        self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self.runs_of, self.lifecycle.cancel)
+            self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
+            LeaseRecorder(self.runs, self.nodes, self.journal),
+        )  # fmt: skip
         self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
-        self.sessions.on_alone = self.fetches.give_up
-        self.sessions.on_end, self.warm.has_kernel = self.warm.end_of, self.sessions.is_open
+        # what is left of them
+        self.lineage = LineageService(self.engine, self.journal, self.nodes, self.manifests)
         self.keeping = ResultHolds(self.engine, self.journal, self.sessions)
         self.collector = ResultCollector(
             Path(config.store), self.engine, self.journal, self.runs, self.keeping, self.store_threads
@@ -99,13 +110,47 @@ class GatewayService:
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.account = UsageAccount(self.engine)
-        self.board = StatusFeed()
-        self.gpus = GpuReadings(self.nodes)
-        for table in (self.runs, self.leases, self.nodes):
-            table.on_change = self.board.note
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
+
+    # ------------------------------------------------------------------------- what follows from what
+    def on_runs_changed(self) -> None:
+        """The status is another."""
+        self.board.note()
+
+    def on_run_over(self, record: RunRecord) -> None:
+        """It is noted where it ran, and whether its results may be used again."""
+        self.lineage.finished(record)
+
+    def on_leases_changed(self) -> None:
+        """The status is another."""
+        self.board.note()
+
+    def on_gpus_free(self) -> None:
+        """They may be those of a run that waits."""
+        self.lifecycle.queue.serve()
+
+    def on_nodes_changed(self) -> None:
+        """The status is another."""
+        self.board.note()
+
+    def on_session_ended(self, session: str) -> None:
+        """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
+        self._leave_alone(session, "the notebook's kernel ended", ends_all=True)
+        self.warm.end_of(session)
+
+    def on_session_lost(self, session: str) -> None:
+        """Runs go on, unless the user has asked for another thing; nobody answers them any more."""
+        reason = "contact with the notebook's kernel was lost (--on-disconnect cancel)"
+        self._leave_alone(session, reason, ends_all=False)
+
+    def _leave_alone(self, session: str, reason: str, *, ends_all: bool) -> None:
+        for record in self.runs_of(session):
+            self.fetches.give_up(record)
+            if ends_all or record.request.on_disconnect == "cancel":
+                log.info("run %s: %s", record.run, reason)
+                self.lifecycle.spawn(self.lifecycle.cancel(record, reason))
 
     # -------------------------------------------------------------------------------------- submit
     async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:

@@ -22,8 +22,7 @@ from ...store.files import sync
 from ...store.layout import RunPaths
 from ...store.run_folders import read_manifest, write_manifest
 from ..auth.permissions import Caller
-from ..db import database, lineage
-from ..results import holds
+from ..db import database, lineage, retention
 from ..runs.record import RunRecord
 from ..service import GatewayService
 
@@ -86,9 +85,9 @@ async def _restore(service: GatewayService, caller: Caller, folder: Path, known:
     """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
     async with service.collector.paused():
         await service.store_threads.begin(_move_back, folder, RunPaths.of(Path(service.config.store), view.run))
-        await service.journal.put(partial(holds.forget_removal, run=view.run))
+        await service.journal.put(partial(retention.forget_removal, run=view.run))
         if known.outcome is not None and view.outcome is not None:
-            known.outcome = msgspec.structs.replace(known.outcome, values=view.outcome.values)
+            known.amend_outcome(msgspec.structs.replace(known.outcome, values=view.outcome.values))
         done = service.runs.change(known, at_once=True, collected_at=None, collected_because="", outcome=known.outcome)
         if done is not None:
             await asyncio.shield(done)

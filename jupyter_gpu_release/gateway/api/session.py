@@ -189,9 +189,9 @@ class SessionConnection:
 
     def _signal(self, message: Signal) -> None:
         record = self._service.run_for(self._caller, message.run, Act.CHANGE)
-        if message.id in record.signals:
+        if message.id in record.cancellation.signals:
             return
-        record.signals |= {message.id} - {""}
+        record.cancellation.signals |= {message.id} - {""}
         reason = INTERRUPTED if message.signal == "interrupt" else "killed"
         # a node that is slow to answer must not keep this session from being heard
         self._spawn(self._service.lifecycle.cancel(record, reason, kill=message.signal == "kill"))

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from ...errors import GpuReleaseError, RequestError
 from ...protocol.admin import TokenIssued, TokenRequest, TokenRevocation, TokensDocument
 from ...protocol.rest import DOCUMENT_VERSION
-from ..auth import tokens
 from ..auth.permissions import Caller
 from ..auth.tokens import id_of, new_token
+from ..db import tokens
 from ..service import GatewayService
 from .route import body_of
 

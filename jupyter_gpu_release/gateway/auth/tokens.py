@@ -15,18 +15,16 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import delete, insert, select
-from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
 from ...errors import AuthenticationError, ConflictError, NoSuchTokenError, OptionError
 from ...protocol.admin import TokenRequest, TokenRow
 from ..db import database
 from ..db.rows import StoredToken
-from ..db.schema import token_facts, tokens
+from ..db.tokens import TokenFacts, all_facts, forget_old_tokens, put_facts
 from ..db.writer import LedgerWriter
 from .permissions import ADMIN, ROLES, Caller
 
@@ -48,16 +46,6 @@ _LOOK_AGAIN_S = 60.0
 
 class UnknownTokenError(AuthenticationError):
     """A token that the gateway never gave out (or has forgotten): perhaps a guess."""
-
-
-@dataclass(frozen=True)
-class TokenFacts:
-    """The history of a token. Unix seconds; ``last_used_at`` in steps of :data:`USE_STEP_S`."""
-
-    digest: str
-    created_by: str = ""
-    revoked_at: float | None = None
-    last_used_at: float | None = None
 
 
 def digest_of(token: str) -> str:
@@ -246,38 +234,14 @@ def _day(at_s: float) -> str:
 
 #: tokens that are over for so long are no longer listed, and then refused as unknown
 _KEPT_S = 90 * 86400.0
-_insert = upsert(token_facts)
-_PUT = _insert.on_conflict_do_update(
-    index_elements=["digest"],
-    set_={name: _insert.excluded[name] for name in ("created_by", "revoked_at", "last_used_at")},
-)
 
 
 def read_book(connection: Connection, journal: LedgerWriter, now_s: float) -> TokenBook:
     """All tokens, those long over forgotten; their use is written down from time to time."""
-    _forget(connection, now_s - _KEPT_S)
-    facts = [TokenFacts(*row) for row in connection.execute(select(*token_facts.c))]
+    forget_old_tokens(connection, now_s - _KEPT_S)
+    facts = all_facts(connection)
 
     def keep(used: TokenFacts) -> None:
         journal.later(f"token {used.digest}", partial(put_facts, facts=used))
 
     return TokenBook(database.all_tokens(connection), facts, keep)
-
-
-def add_token(connection: Connection, token: StoredToken, facts: TokenFacts) -> None:
-    """Record a new token beside all others of its user."""
-    values = {"digest": token.digest, "label": token.label, "user": token.user, "role": token.role}
-    connection.execute(insert(tokens), values | {"expires_at": token.expires_at, "created_at": token.created_at})
-    put_facts(connection, facts)
-
-
-def put_facts(connection: Connection, facts: TokenFacts) -> None:
-    """Record what became of a token."""
-    values = {"digest": facts.digest, "created_by": facts.created_by}
-    connection.execute(_PUT, values | {"revoked_at": facts.revoked_at, "last_used_at": facts.last_used_at})
-
-
-def _forget(connection: Connection, before_s: float) -> None:
-    revoked = select(token_facts.c.digest).where(token_facts.c.revoked_at < before_s)
-    connection.execute(delete(tokens).where((tokens.c.expires_at < before_s) | tokens.c.digest.in_(revoked)))
-    connection.execute(delete(token_facts).where(token_facts.c.digest.not_in(select(tokens.c.digest))))

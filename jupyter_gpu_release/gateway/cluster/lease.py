@@ -6,8 +6,7 @@ Our own table says what is free: Ray's report lags. How Ray is asked for them: `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from ray.util.placement_group import PlacementGroup
@@ -46,6 +45,8 @@ class Lease:
         self.kept: WarmLeaseRow | None = None
         #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
         self.making: asyncio.Future[list[Any]] | None = None
+        #: the start of its run, which waits for Ray's word of the ids; None for a lease of an earlier life
+        self.granting: asyncio.Task[None] | None = None
 
     def stored(self) -> StoredLease:
         """The lease for the ledger."""
@@ -79,15 +80,24 @@ class Lease:
         return [i for slot, ids in zip(self.slots, self.gpu_ids, strict=False) if slot.node == node for i in ids]
 
 
+class LeaseListener(Protocol):
+    """Hears of leases, on the gateway's event loop, in the middle of a change: it must neither wait nor raise."""
+
+    def on_leases_changed(self) -> None:
+        """Leases came, went, or are kept for another time: what the status shows of GPUs is another."""
+
+    def on_gpus_free(self) -> None:
+        """GPUs that were kept for a kernel, or are kept on other terms, may be somebody else's: decide anew."""
+
+
 class LeaseTable:
     """All leases, by name. The table is changed on the event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: LeaseListener) -> None:
+        self._listener = listener
         self._leases: dict[str, Lease] = {}
         #: counts the leases that came and went
         self.changes = 0
-        #: called when leases come or go
-        self.on_change: Callable[[], None] = lambda: None
         #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
         self.external: dict[str, int] = {}
 
@@ -99,7 +109,7 @@ class LeaseTable:
         """Count ``lease`` from now on."""
         self._leases[lease.name] = lease
         self.changes += 1
-        self.on_change()
+        self._listener.on_leases_changed()
         return lease
 
     def forget(self, lease: Lease) -> bool:
@@ -108,7 +118,7 @@ class LeaseTable:
         newest = self._leases.get(lease.name, lease) is lease
         if newest and self._leases.pop(lease.name, None) is not None:
             self.changes += 1
-            self.on_change()
+            self._listener.on_leases_changed()
         return newest
 
     def of_run(self, run: str) -> Lease | None:

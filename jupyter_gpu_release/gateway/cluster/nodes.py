@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...errors import ClusterError
 from ...protocol.node import NodeInfo
@@ -82,17 +81,23 @@ def state_of(node: Node, leases: LeaseTable) -> NodeState:
     )  # fmt: skip
 
 
+class NodeListener(Protocol):
+    """Hears of nodes, on the gateway's event loop, in the middle of a change: it must neither wait nor raise."""
+
+    def on_nodes_changed(self) -> None:
+        """Nodes are gone, as far as Ray knows."""
+
+
 class NodeTable:
     """All nodes that were ever alive in this gateway's life, by Ray's node id."""
 
-    def __init__(self, runtime: str) -> None:
+    def __init__(self, runtime: str, listener: NodeListener) -> None:
+        self._listener = listener
         #: the folder of the agents' sockets, on each node
         self.runtime = runtime
         #: of the store that is meant, for agents that are made
         self.store_id = ""
         self._nodes: dict[str, Node] = {}
-        #: called when nodes come or go
-        self.on_change: Callable[[], None] = lambda: None
 
     def alive(self) -> list[Node]:
         """The nodes that Ray reports alive."""
@@ -126,7 +131,7 @@ class NodeTable:
                 known.alive = False
                 died.append(known)
         if died:
-            self.on_change()
+            self._listener.on_nodes_changed()
         return died
 
     def states(self, leases: LeaseTable) -> tuple[NodeState, ...]:

@@ -54,7 +54,8 @@ class LedgerWriter:
     wrong with the disk, while something is.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, on_death: Callable[[], None] = lambda: None) -> None:
+        self._on_death = on_death
         self._loop = asyncio.get_running_loop()
         self._link = _WriterConnection(engine)
         self._waiting: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
@@ -64,7 +65,6 @@ class LedgerWriter:
         self._flushing: asyncio.TimerHandle | None = None
         self.is_alive = True
         self.trouble = ""
-        self.on_death: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
@@ -125,7 +125,7 @@ class LedgerWriter:
         for entry in lost:
             if not entry.done.done():
                 entry.done.set_exception(LedgerError("its thread has ended"))
-        self.on_death()
+        self._on_death()
 
     def look(self) -> None:
         """Find out whether the disk's trouble is over (called every few seconds)."""

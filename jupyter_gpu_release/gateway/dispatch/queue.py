@@ -14,7 +14,7 @@ from ...scheduling.snapshot import Expire, Grant, NodeState, Release, Slot, Snap
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..runs.live_runs import RunTable
-from ..runs.record import RunRecord
+from ..runs.record import Queued, RunRecord
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05
@@ -135,7 +135,7 @@ class RunQueue:
         view = record.view
         if (view.position, view.reason, record.state) != (wait.position, wait.reason, RunState.QUEUED):
             if view.position is None:
-                self._runs.change(record, RunState.QUEUED, position=wait.position, reason=wait.reason)
+                self._runs.change(record, Queued(), position=wait.position, reason=wait.reason)
             else:
                 self._runs.move(record, wait.position, wait.reason)
 

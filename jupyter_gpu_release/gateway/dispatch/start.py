@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from ...errors import GpuReleaseError, RunCancelledError
-from ...protocol.states import RunState
 from ...store.threads import ANSWER_S
 from ..cluster.lease import Lease
 from ..cluster.nodes import NodeTable
@@ -16,7 +15,8 @@ from ..db import database
 from ..db.writer import LedgerWriter
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
-from ..runs.record import NotifyWhen, RunRecord
+from ..runs.notifier import NotifyWhen
+from ..runs.record import RunRecord, Starting
 from . import gangs
 
 
@@ -28,20 +28,21 @@ class LeaseRecorder:
         self._nodes = nodes
         self._journal = journal
 
-    def hold(self, record: RunRecord, lease: Lease) -> asyncio.Future[None]:
-        """The run holds the lease from now on; the future is done once that is committed."""
-        record.lease = lease
+    def write(self, lease: Lease) -> asyncio.Future[None]:
+        """A run is about to hold the lease; the future is done once that is committed."""
         first = self._nodes.find(lease.slots[0].node)
         lease.incarnation = first.info.incarnation if first is not None and first.info is not None else ""
         return self._journal.put(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
 
-    def to_starting(self, record: RunRecord, lease: Lease, granted_at: float, *, on_kept: bool = False) -> None:
-        """The run was granted its lease at ``granted_at`` (seconds since the epoch, perhaps of the node's clock)."""
+    def to_starting(
+        self, record: RunRecord, lease: Lease, stage: Starting, granted_at: float, *, on_kept: bool = False
+    ) -> None:
+        """The run was granted its lease at ``granted_at`` (seconds since the epoch)."""
         granted_at = max(granted_at, record.view.submitted_at)
         hosts = [found.host for slot in lease.slots if (found := self._nodes.find(slot.node)) is not None]
         self._runs.change(
             record,
-            RunState.STARTING,
+            stage,
             told=NotifyWhen.SOON,
             granted_at=granted_at,
             position=None,
@@ -84,17 +85,17 @@ class RunStarter:
         """
         folder, committed = written[0], [*written[1:], *([record.committed] if record.committed else [])]
         threads, tries = self._manifests.threads, 1 if self._manifests.threads.is_late else _LOOKS
-        while tries and not folder.done() and not record.cancelled:
+        while tries and not folder.done() and not record.cancellation.reason:
             await asyncio.wait([folder], timeout=ANSWER_S / _LOOKS)
             tries -= 1
-        if record.cancelled:
+        if record.cancellation.reason:
             threads.forget(folder)
-            raise RunCancelledError(record.cancelled)
+            raise RunCancelledError(record.cancellation.reason)
         await threads.answer(folder, 0.0)
         for done in committed:
             await done
-        if record.cancelled:
-            raise RunCancelledError(record.cancelled)
+        if record.cancellation.reason:
+            raise RunCancelledError(record.cancellation.reason)
 
     async def carry_out(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -14,12 +14,14 @@ from ...errors import ConflictError
 from ...protocol.runs import KeptLease
 from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
-from ..cluster.lease import Lease, LeaseTable
+from ..cluster.lease import Lease, LeaseListener, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..db.rows import WarmLeaseRow
 from ..db.warm_leases import end_warm_lease, put_warm_lease
 from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
+from ..runs.sessions import SessionTable
+from .release import LeaseReleaser
 from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
@@ -28,27 +30,25 @@ log = logging.getLogger(__name__)
 class WarmLeases:
     """Leases without a run. ``most_s``: nothing is kept for longer than this after a cell (0: nothing is kept)."""
 
-    def __init__(self, leases: LeaseTable, nodes: NodeTable, journal: LedgerWriter, most_s: float) -> None:
+    def __init__(
+        self, leases: LeaseTable, nodes: NodeTable, journal: LedgerWriter, sessions: SessionTable,
+        releaser: LeaseReleaser, listener: LeaseListener, most_s: float,
+    ) -> None:  # fmt: skip
         self.most_s = most_s
         self._leases = leases
         self._nodes = nodes
         self._journal = journal
+        self._sessions = sessions
+        self._releaser = releaser
+        self._listener = listener
         self._spawn = BackgroundWork().spawn
-        #: whether a kernel's session has not ended
-        self.has_kernel: Callable[[str], bool] = lambda session: bool(session)
-        #: gives a lease back and returns when its GPUs are free
-        self.free: Callable[[Lease], Awaitable[None]]
-        #: whether nobody who waits takes this lease away at once
-        self.is_left: Callable[[Lease], bool] = lambda lease: True
-        #: decides anew about the queue
-        self.serve: Callable[[], None] = lambda: None
 
     # --------------------------------------------------------------------------------- begin and end
     async def until_granted(self, record: RunRecord) -> None:
         """A cell that is to keep its GPUs may have ended before their ids were known here."""
-        starting, lease = record.starting, record.lease
-        if lease is not None and starting is not None and not lease.gpu_ids and self._is_asked_for(record):
-            await asyncio.wait({starting})
+        granting = record.lease.granting if record.lease is not None and not record.lease.gpu_ids else None
+        if granting is not None and self._is_asked_for(record):
+            await asyncio.wait({granting})
 
     def is_possible(self, record: RunRecord) -> bool:
         """Whether it was asked that the lease be kept after the run."""
@@ -60,13 +60,16 @@ class WarmLeases:
             self.is_possible(record)
             and outcome is not None
             and is_worth_keeping(outcome)
-            and not record.is_given_up
+            and not record.cancellation.is_given_up
             and not record.view.detached
-            and self.has_kernel(record.view.session)
+            and self._sessions.is_open(record.view.session)
         )
 
-    def keep(self, record: RunRecord, lease: Lease) -> KeptLease | None:
-        """Keep the lease of a run that has ended, where that was asked for and nobody else is to have it."""
+    def keep(self, record: RunRecord, lease: Lease, is_left: Callable[[Lease], bool]) -> KeptLease | None:
+        """Keep the lease of a run that has ended, where that was asked for and nobody else is to have it.
+
+        ``is_left``: whether nobody who waits takes a warm lease away at once.
+        """
         if not self._is_asked_for(record) or lease.state is not LeaseState.BUSY or not any(lease.gpu_ids):
             return None
         request, view, now_s = record.request, record.view, time.time()
@@ -76,7 +79,7 @@ class WarmLeases:
             user=view.user, session=view.session, since_s=now_s, until_s=now_s + for_s, auto=request.keep_auto,
             ask=request.ask, notebook=view.notebook, cell=view.cell, queue=view.queue, kernel=view.kernel,
         )  # fmt: skip
-        if not self.is_left(lease):
+        if not is_left(lease):
             lease.state, lease.kept = LeaseState.BUSY, None
             return None
         capped = request.keep_s > self.most_s and not request.keep_auto
@@ -106,12 +109,12 @@ class WarmLeases:
         log.info("lease %s is given back after run %s: %s", lease.name, lease.run, why)
         self._end(lease, why)
         lease.state = LeaseState.RELEASING
-        self._leases.on_change()
+        self._listener.on_leases_changed()
         return self._spawn(self._give_back(lease))
 
     async def _give_back(self, lease: Lease) -> None:
-        await self.free(lease)
-        self.serve()
+        await self._releaser.free(lease)
+        self._listener.on_gpus_free()
 
     def _end(self, lease: Lease, why: str) -> WarmLeaseRow:
         kept, lease.kept = lease.kept, None
@@ -136,7 +139,7 @@ class WarmLeases:
             nodes = [self._nodes.find(slot.node) for slot in lease.slots]
             if any(node is None or not node.alive or node.is_lost for node in nodes):
                 self.give_up(lease, "its node is gone")
-            elif lease.kept is not None and not self.has_kernel(lease.kept.session):
+            elif lease.kept is not None and not self._sessions.is_open(lease.kept.session):
                 self.give_up(lease, "its kernel is gone")
 
     # ----------------------------------------------------------------------------------------- extend
@@ -152,6 +155,6 @@ class WarmLeases:
         until_s = max(lease.kept.until_s, time.time() + min(keep_s, self.most_s))
         lease.kept = msgspec.structs.replace(lease.kept, until_s=until_s, auto=False)
         self._journal.put(self.written(lease))
-        self._leases.on_change()
-        self.serve()
+        self._listener.on_leases_changed()
+        self._listener.on_gpus_free()
         return lease.kept

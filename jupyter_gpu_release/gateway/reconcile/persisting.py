@@ -23,14 +23,14 @@ async def give_up(service: GatewayService, record: RunRecord, reason: str) -> No
     """
     text = given_up(record.outcome or Outcome(status="ok"), reason)
     nodes = [node for node in service.nodes.ready() if node.host in record.view.hosts]
-    record.cancelled = text
+    record.cancellation.reason = text
     dropped = [await service.nodes.agent(node.node).give_up(record.run, reason) for node in nodes]
     if record.state is not RunState.PERSISTING:
         return
     if not nodes:  # what a node that is away keeps, it drops when it comes back
         service.lifecycle.end_unkept(record, text)
     elif not any(dropped):  # they are durable by now
-        record.cancelled = ""
+        record.cancellation.reason = ""
 
 
 async def save_inline(service: GatewayService, record: RunRecord, node: str) -> bool:
@@ -49,7 +49,6 @@ async def save_inline(service: GatewayService, record: RunRecord, node: str) -> 
 def await_node(service: GatewayService, record: RunRecord) -> None:
     """Wait for the node that keeps the results; its agent says whether it still does when it introduces itself."""
     view = record.view
-    record.accepted = True
     values = record.outcome.results if record.outcome is not None else []
     path = str(RunPaths.of(Path(service.config.store), record.run).values)
     reason = f"waiting for {', '.join(view.hosts) or 'its node'}"

@@ -19,7 +19,6 @@ from ray.util.placement_group import PlacementGroup
 from ...client.home import read_secret
 from ...errors import ClusterError
 from ...protocol.node import NodeRun, RunPhase
-from ...protocol.states import RunState
 from ...protocol.wire import decode
 from ..auth import tokens
 from ..auth.tokens import embedded_token
@@ -29,7 +28,7 @@ from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.stores import meant_store
-from ..runs.record import PHASES, RunRecord
+from ..runs.record import Persisting, Queued, RunRecord, Starting
 from ..service import GatewayService
 from . import node_liveness
 from .persisting import await_node
@@ -38,14 +37,8 @@ from .stray_leases import end_strangers
 log = logging.getLogger(__name__)
 #: how long an agent that was there before may take to answer (it may be restarting itself)
 _AGENT_PATIENCE_S = 10.0
-#: the phase that a run had surely reached when it was stored in this state
-_PHASE_OF = {
-    RunState.RUNNING: PHASES["running"],
-    RunState.RELEASING: PHASES["ended"],
-    RunState.PERSISTING: PHASES["released"],
-}
-#: states in which no cell has begun, as far as the ledger knows
-_BEFORE_RUNNING = (RunState.SUBMITTED, RunState.QUEUED, RunState.STARTING)
+#: phases of a run in which its cell may still use the GPUs
+_HOLDS_GPUS = ("starting", "running", "ended")
 
 
 @dataclass
@@ -78,8 +71,6 @@ def restore(service: GatewayService) -> RecoveredState:
     leases = {lease.run: lease for lease in found if lease.lease not in kept}
     warm = [(lease, kept[lease.lease]) for lease in found if lease.lease in kept]
     records = [service.runs.adopt(entry) for entry in stored]
-    for record in records:
-        record.phase = _PHASE_OF.get(record.state, 0)
     return RecoveredState(leases, warm, records, sessions, fresh)
 
 
@@ -109,7 +100,7 @@ async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
         stored = remembered.leases.pop(record.run, None)
         known = on_nodes.pop(record.run, None)
         lease = _lease_of(service, stored, groups)
-        if known is None and record.state is RunState.PERSISTING:
+        if known is None and isinstance(record.stage, Persisting):
             await_node(service, record)
         elif remembered.fresh:
             await service.lifecycle.lose(record, "the cluster was started anew")
@@ -179,19 +170,18 @@ def _adopt_warm(
 async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
     """The agent has the run: catch up with its phase. One whose GPUs are nobody's any more is ended."""
     log.info("run %s goes on (%s)", record.run, known.phase)
-    record.lease = lease
-    record.drop_payload()
+    if isinstance(record.stage, Queued):  # killed between the agent's acceptance and our commit
+        _to_starting(service, record, lease, _began_s(known), [node.host])
+    _hold(service, record, lease)
+    record.accept()
     record.tail.last = max(record.tail.last, known.last_event)
     # an adopted run's agent has not counted its events: they are in the log
     record.tail.known = bool(known.last_event) or known.phase not in ("released", "final")
     if lease is not None and not record.view.gpu_ids:
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         record.view = msgspec.structs.replace(record.view, gpu_ids=ids)
-    if record.state is RunState.QUEUED:  # killed between the agent's acceptance and our commit
-        began_s = max(_began_s(known), record.view.submitted_at)
-        service.runs.change(record, RunState.STARTING, granted_at=began_s, position=None, reason="", hosts=[node.host])
     service.lifecycle.on_phase(record, RunPhase(record.run, known.phase, known.at_s, known.outcome))
-    if lease is None and PHASES.get(known.phase, 0) < PHASES["released"]:
+    if lease is None and known.phase in _HOLDS_GPUS:
         log.error("run %s holds no lease, so others could get its GPUs: it is ended", record.run)
         with contextlib.suppress(ClusterError):
             service.nodes.agent(node.node).abandon(record.run)
@@ -201,30 +191,51 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
     record.wake()
 
 
+def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> None:
+    """The run holds the lease that Ray still has. Of one that was just granted the ledger may say less."""
+    if lease is None:
+        return
+    if isinstance(record.stage, Queued):
+        hosts = [node.host for slot in lease.slots if (node := service.nodes.find(slot.node)) is not None]
+        _to_starting(service, record, lease, time.time(), hosts)
+    elif isinstance(record.stage, Persisting):  # it needs its GPUs no more, and was about to give them back
+        service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
+    else:
+        record.hold(lease)
+
+
+def _to_starting(
+    service: GatewayService, record: RunRecord, lease: Lease | None, granted_s: float, hosts: list[str]
+) -> None:
+    """The stage that follows a grant is committed a moment later: the gateway's earlier life did not come to it."""
+    granted_s = max(granted_s, record.view.submitted_at)
+    service.runs.change(record, Starting(lease), granted_at=granted_s, position=None, reason="", hosts=hosts)
+
+
 def _await_answer(service: GatewayService, record: RunRecord, lease: Lease) -> None:
     """Wait for a node that does not answer just now, as at any other time
     (``gateway/reconcile/node_liveness.py``)."""
     log.warning("run %s may go on: its node does not answer", record.run)
-    record.lease = lease
-    record.drop_payload()
+    _hold(service, record, lease)
+    record.accept()
     service.nodes.note_silent(lease.slots[0].node, "its agent has not answered since the gateway was restarted")
 
 
 async def _without_agent(service: GatewayService, record: RunRecord, lease: Lease | None, *, unbegun: bool) -> None:
     """No agent has the run: it waits (again), or it is lost. A cell that may have begun is not begun again."""
     lifecycle = service.lifecycle
-    record.lease = lease
-    if not (unbegun and record.state in _BEFORE_RUNNING):
+    if not (unbegun and isinstance(record.stage, Queued | Starting)):
+        _hold(service, record, lease)
         await lifecycle.lose(record, "the node's agent does not know the run any more: it was restarted")
-    elif lease is not None or record.state is RunState.STARTING:
-        lifecycle.spawn(lifecycle.wait_again(record, lease, "the gateway was restarted"))
+    elif lease is not None or isinstance(record.stage, Starting):
+        lifecycle.wait_again(record, lease, "the gateway was restarted")
     else:
         lifecycle.queue.add(record)
 
 
 async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun) -> bool:
     """A gang over nodes that has not begun: nobody knows whether all of them got their orders, so it starts anew."""
-    if lease is None or len(lease.slots) < 2 or known.phase != "starting" or record.state is not RunState.STARTING:
+    if lease is None or len(lease.slots) < 2 or known.phase != "starting" or not isinstance(record.stage, Starting):
         return False
     try:
         return await service.nodes.agent(lease.slots[0].node).forget_unbegun(record.run)
@@ -239,7 +250,7 @@ async def _is_unbegun(service: GatewayService, record: RunRecord, stored: Stored
     The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
     """
     first = decode(stored.placement, Placement).slots[0][0]
-    if first in silent or record.state not in _BEFORE_RUNNING:
+    if first in silent or not isinstance(record.stage, Queued | Starting):
         return False
     try:
         # one that knows it, but has not begun it, gives it back in the same step

@@ -15,10 +15,10 @@ from functools import partial
 
 from ...errors import ClusterError
 from ...protocol.node import NodeRun, RunPhase
-from ...protocol.states import LeaseState, RunState
+from ...protocol.states import LeaseState
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
-from ..runs.record import PHASES, RunRecord
+from ..runs.record import Releasing, Running, RunRecord, Starting
 from ..service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -76,19 +76,18 @@ class Reconciliation:
         }
 
     def _is_owned(self, lease: Lease) -> bool:
-        if lease in self._service.lifecycle.freeing or (lease.state is LeaseState.WARM and lease.kept is not None):
+        if lease in self._service.lifecycle.releaser.freeing:
+            return True
+        if lease.state is LeaseState.WARM and lease.kept is not None:
             return True
         record = self._service.runs.get(lease.run)
         if record is None or record.state.is_terminal:
             return False
-        return record.lease is lease or (record.releasing is not None and not record.releasing.done())
+        ending = record.stage.ending if isinstance(record.stage, Releasing) else None
+        return record.lease is lease or (ending is not None and not ending.done())
 
     def _free(self, lease: Lease) -> None:
-        self._service.lifecycle.spawn(self._free_and_serve(lease))
-
-    async def _free_and_serve(self, lease: Lease) -> None:
-        await self._service.lifecycle.free(lease)
-        self._service.lifecycle.queue.serve()
+        self._service.lifecycle.spawn(self._service.lifecycle.free_and_serve(lease))
 
     def _stuck_runs(self) -> dict[str, Repair]:
         live = self._service.runs.live()
@@ -96,21 +95,21 @@ class Reconciliation:
             **{
                 f"run {record.run} is over, and nobody ends it: it is ended": partial(self._end, record)
                 for record in live
-                if record.state is RunState.RELEASING and _has_ended(record)
+                if _has_failed_to_end(record)
             },
             **{
                 f"run {record.run} is granted, and nobody starts it: it is lost": partial(
                     self._lose, record, "its start came to nothing"
                 )
                 for record in live
-                if record.state is RunState.STARTING and not record.accepted and _is_done(record.starting)
+                if _has_failed_to_start(record)
             },
             **{
                 f"run {record.run} goes on without a lease: it is ended": partial(
                     self._lose, record, "the lease of its GPUs is gone"
                 )
                 for record in live
-                if record.state in (RunState.STARTING, RunState.RUNNING) and record.accepted and record.lease is None
+                if _has_no_lease(record)
             },
         }
 
@@ -147,7 +146,7 @@ class Reconciliation:
     def _catch_up(self, record: RunRecord, run: NodeRun) -> None:
         """A node that is ahead tells so itself, its events first; what it told an earlier gateway is not told again."""
         before = self._ahead.pop(run.run, "")
-        if PHASES.get(run.phase, 0) <= record.phase:
+        if not record.expects(run.phase):
             return
         if before != run.phase:
             self._ahead[run.run] = run.phase
@@ -162,8 +161,7 @@ class Reconciliation:
         lease = record.lease
         return (
             lease is not None and lease.slots[0].node == node.node and record.accepted
-            and not record.state.is_terminal and record.phase < PHASES["released"]
-            and node.info is not None and lease.incarnation == node.info.incarnation
+            and record.outcome is None and node.info is not None and lease.incarnation == node.info.incarnation
         )  # fmt: skip
 
     async def _end_strays(self, node: Node, known: dict[str, NodeRun]) -> None:
@@ -185,9 +183,20 @@ def _is_done(task: asyncio.Task[None] | None) -> bool:
     return task is not None and task.done()
 
 
-def _has_ended(record: RunRecord) -> bool:
-    """Nobody is at work on the end of a run whose GPUs its node has left."""
-    return _is_done(record.releasing) or (record.releasing is None and record.phase >= PHASES["released"])
+def _has_failed_to_start(record: RunRecord) -> bool:
+    """It was granted its lease, and nobody is at work on giving its nodes their orders."""
+    stage = record.stage
+    return isinstance(stage, Starting) and not stage.is_accepted and _is_done(stage.order)
+
+
+def _has_failed_to_end(record: RunRecord) -> bool:
+    """Its node has left the GPUs, and nobody is at work on its end."""
+    return isinstance(record.stage, Releasing) and _is_done(record.stage.ending)
+
+
+def _has_no_lease(record: RunRecord) -> bool:
+    """A node has it, and its lease is gone."""
+    return isinstance(record.stage, Starting | Running) and record.accepted and record.lease is None
 
 
 async def end_strangers(service: GatewayService) -> None:

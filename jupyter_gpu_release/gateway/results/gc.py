@@ -30,10 +30,11 @@ from ...store.run_contents import Footprint, measure, run_folders
 from ...store.run_folders import saving_since
 from ...store.threads import StoreThreads
 from ...units import format_seconds
+from ..db import retention
+from ..db.retention import LastUse
 from ..db.writer import LedgerWriter
 from ..runs.live_runs import RunTable
-from . import holds
-from .holds import LastUse, ResultHolds
+from .holds import ResultHolds
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +101,8 @@ class ResultCollector:
     def _survey(self, work: _Collection, held: set[str]) -> list[StoredResults]:
         """Read what the ledger knows and what the store holds."""
         with self._engine.connect() as connection:
-            views = {view.run: view for view in holds.all_views(connection)}
-            uses = holds.all_uses(connection)
+            views = {view.run: view for view in retention.all_views(connection)}
+            uses = retention.all_uses(connection)
         work.footprints = [measure(folder) for folder in run_folders(self._store)]
         work.unknown = [found for found in work.footprints if found.folder.name not in views]
         open_sessions = self._keeping.open_sessions()
@@ -128,10 +129,10 @@ class ResultCollector:
             return
         at_s = time.time()
         await self._journal.put(
-            partial(holds.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
+            partial(retention.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
         )
         if record.outcome is not None:
-            record.outcome = _without_values(record.outcome)
+            record.amend_outcome(_without_values(record.outcome))
         done = self._runs.change(record, collected_at=at_s, collected_because=removal.reason, outcome=record.outcome)
         if done is not None:
             await done
@@ -141,7 +142,7 @@ class ResultCollector:
     async def _finish_removals(self, work: _Collection) -> None:
         """Finish the removals that an earlier life of the gateway began."""
         with self._engine.connect() as connection:
-            begun = holds.unfinished_removals(connection)
+            begun = retention.unfinished_removals(connection)
         for run, reason in begun:
             await self._take(run, reason, work)
         for run in list(self._trash.left()):
@@ -155,7 +156,7 @@ class ResultCollector:
             work.note(str(error))
             return
         work.freed_bytes += before.own_bytes
-        await self._journal.put(partial(holds.end_removal, run=run))
+        await self._journal.put(partial(retention.end_removal, run=run))
 
     # ------------------------------------------------------------------------------------ sweep
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:

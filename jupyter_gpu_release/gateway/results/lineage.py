@@ -23,7 +23,7 @@ from ..cluster.nodes import Node, NodeTable
 from ..db import lineage as db_lineage
 from ..db.writer import LedgerWriter
 from ..runs.manifests import Manifests
-from ..runs.record import PHASES, RunRecord
+from ..runs.record import Persisting, Releasing, RunRecord
 
 log = logging.getLogger(__name__)
 #: how long an answer about a node's packages is good for a run's record (for reuse it is always asked anew)
@@ -111,7 +111,7 @@ class LineageService:
     async def _until_noted(self, twins: list[RunRecord]) -> None:
         """Runs whose results are being written, and ends that are being noted, get a moment."""
         deadline = time.monotonic() + _SOON_S
-        while any(twin.phase >= PHASES["released"] and not twin.state.is_terminal for twin in twins):
+        while any(_is_being_noted(twin) for twin in twins):
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(_LOOK_S)
@@ -147,6 +147,12 @@ class LineageService:
         runs = [_summary(run, views.get(run), caller) for run in names]
         tracked = record.outcome.tracked if is_own and record.outcome is not None else []
         return Lineage(record.run, facts, tracked, runs, links, reused, is_reusable, cut_up or cut_down)
+
+
+def _is_being_noted(record: RunRecord) -> bool:
+    """Whether its cell has ended well, or not, and that is not written down yet."""
+    stage = record.stage
+    return isinstance(stage, Persisting) or (isinstance(stage, Releasing) and stage.outcome is not None)
 
 
 def _agreed(nodes: list[Node], found: list[Environment]) -> tuple[str, str]:

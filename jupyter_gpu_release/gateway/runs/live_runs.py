@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from sqlalchemy.engine import Connection, Engine
 
 from ...protocol.runs import Outcome, RunRequest, RunView
-from ...protocol.states import RunState
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
 from .manifests import Manifests
-from .record import SEQ_STEP, NotifyWhen, RunRecord
+from .notifier import NotifyWhen
+from .record import SEQ_STEP, Persisting, Queued, RunRecord, Stage, Starting
 
 #: terminal runs kept in memory for late questions; older ones are read from the ledger
 _KEPT_TERMINAL = 20
@@ -42,18 +41,25 @@ def _both(first: Write, second: Write) -> Write:
     return write
 
 
+class RunListener(Protocol):
+    """Hears of runs, on the gateway's event loop, in the middle of a change: it must neither wait nor raise."""
+
+    def on_runs_changed(self) -> None:
+        """Some run is shown differently from now on; called often."""
+
+    def on_run_over(self, record: RunRecord) -> None:
+        """A run is over, or what is kept of one that is over was changed."""
+
+
 class RunTable:
     """All live runs, the latest terminal ones, and through the ledger the rest."""
 
-    def __init__(self, engine: Engine, journal: LedgerWriter, manifests: Manifests) -> None:
+    def __init__(self, engine: Engine, journal: LedgerWriter, manifests: Manifests, listener: RunListener) -> None:
         self._engine = engine
         self._journal = journal
         self._manifests = manifests
+        self._listener = listener
         self._records: dict[str, RunRecord] = {}
-        #: called after each change of what is shown of runs
-        self.on_change: Callable[[], None] = lambda: None
-        #: told of each run that is over
-        self.on_end: Callable[[RunRecord], None] = lambda _record: None
         with engine.connect() as connection:
             self._ordinal = database.highest_ordinal(connection)
 
@@ -94,7 +100,7 @@ class RunTable:
     def add(self, record: RunRecord) -> None:
         """A new submission in memory; :meth:`record` commits it."""
         self._keep(record)
-        self.on_change()
+        self._listener.on_runs_changed()
 
     def record(self, record: RunRecord) -> None:
         """Commit a new submission as it is by now (``record.committed``)."""
@@ -111,7 +117,7 @@ class RunTable:
     def drop(self, record: RunRecord) -> None:
         """Forget a submission that could not be committed."""
         self._records.pop(record.run, None)
-        self.on_change()
+        self._listener.on_runs_changed()
 
     def move(self, record: RunRecord, position: int, reason: str) -> None:
         """A waiting run's new place. Each grant moves up all that wait, so followers hear of it a few times a second at
@@ -119,13 +125,13 @@ class RunTable:
         """
         view = record.view
         record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
-        self.on_change()
+        self._listener.on_runs_changed()
         record.wake_later(position)
 
     def change(
         self,
         record: RunRecord,
-        state: RunState | None = None,
+        stage: Stage | None = None,
         *,
         told: NotifyWhen = NotifyWhen.NOW,
         at_once: bool = False,
@@ -134,26 +140,27 @@ class RunTable:
     ) -> asyncio.Future[None] | None:
         """Give the run a newer view, tell its followers, and commit it (the future: of a terminal state).
 
-        ``at_once``: no agent could tell it again after a restart, so it is committed now. ``also``: what is true
-        together with it, committed at once with it.
+        ``stage``: it goes there; where it cannot, nothing happens (:meth:`.RunRecord.enter`). ``at_once``: no agent
+        could tell it again after a restart, so it is committed now. ``also``: what is true together with it, committed
+        at once with it.
         """
-        if state is not None:
-            if not record.state.may_become(state):
-                raise ValueError(f"run {record.run} cannot go from {record.state.word} to {state.word}")
-            facts["state"] = state.word
+        if stage is not None:
+            if not record.enter(stage):
+                return None
+            facts["state"] = stage.state.word
         view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
         outcome = record.outcome
         record.view = view
-        self.on_change()
+        self._listener.on_runs_changed()
         if told is NotifyWhen.NOW:
             record.wake()
         else:
             record.wake_soon()
-        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=state is not None)
-        if state is not None and state is not RunState.QUEUED:
+        done = self._commit(record, view, outcome, also, at_once=at_once, is_step=stage is not None)
+        if stage is not None and not isinstance(stage, Queued):
             self._manifests.note(view, outcome, record.request)
         if record.state.is_terminal:
-            self.on_end(record)
+            self._listener.on_run_over(record)
             self._evict()
         return done
 
@@ -178,9 +185,9 @@ class RunTable:
         again = write if is_step else None
         if also is not None:
             return self._journal.put(_both(write, also), replaces=view.run, again=again)
-        values = outcome.values if outcome is not None and record.state is RunState.PERSISTING else None
+        values = outcome.values if outcome is not None and isinstance(record.stage, Persisting) else None
         is_kept = values is not None and bool(values.file)
-        if at_once or is_kept or record.state.is_terminal or record.state is RunState.STARTING:
+        if at_once or is_kept or record.state.is_terminal or isinstance(record.stage, Starting):
             return self._journal.put(write, replaces=view.run, again=again)
         self._journal.later(view.run, write)
         return None

@@ -1,10 +1,25 @@
-"""``RunRecord``: one run's state, and who is told of its changes."""
+"""``RunRecord``: a run from its submission to its end, as the gateway keeps it in memory.
+
+A run is in one *stage*, and each stage carries the facts that exist only while it lasts::
+
+    Queued ──▶ Starting ──▶ Running ──▶ Releasing ──▶ Persisting ──▶ Ended
+      ▲            │                        ▲   └──────────────────────▲
+      └────────────┘ (nothing has begun)    └── from Starting, too: its start failed, or the run was lost
+
+``Queued`` and ``Starting`` may end at once, when the run is cancelled. Of the stages clients see the word alone
+(:class:`.RunState`), in the view. :meth:`RunRecord.enter` is the only way from one to the next. A stage that is still
+to come, ``Yielding(lease, notice, deadline)`` for a run that is asked to make room, goes between ``Running`` and
+``Releasing``: it needs a class here, a place in :data:`Stage`, and its steps in ``protocol/states.py``.
+
+Everything here belongs to the gateway's event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from enum import Enum
+import logging
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -14,101 +29,189 @@ from ...scheduling.snapshot import QueuedRun
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
 from .events import EventTail
+from .notifier import ChangeNotifier
 
-_SOON_S = 0.05
-#: moves in the queue are told this late for each place, but within these bounds, and those of many runs together
-_A_PLACE_S, _LEAST_S, _MOST_S, _TOGETHER_S = 0.1, 0.2, 2.0, 0.1
-
-
-class ChangeNotifier:
-    """A notifier that tells all waiting changes together, once, as soon as the first of them is due."""
-
-    def __init__(self) -> None:
-        #: called after each change and each batch of events
-        self.watchers: set[Callable[[], None]] = set()
-        self._due: asyncio.TimerHandle | None = None
-
-    def wake(self) -> None:
-        """Tell everybody who follows this run."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        for watcher in list(self.watchers):
-            watcher()
-
-    def wake_soon(self) -> None:
-        """Tell them in a moment, with what else changes until then."""
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + _SOON_S
-        if self._due is None or self._due.when() > at_s:
-            if self._due is not None:
-                self._due.cancel()
-            self._due = loop.call_at(at_s, self.wake)
-
-    def wake_later(self, place: int) -> None:
-        """Tell them in a while of their place in the queue, once for all changes until then."""
-        if self._due is None:
-            loop = asyncio.get_running_loop()
-            at_s = loop.time() + min(max(_LEAST_S, place * _A_PLACE_S), _MOST_S)
-            self._due = loop.call_at(at_s + -at_s % _TOGETHER_S, self.wake)
-
-
+log = logging.getLogger(__name__)
 #: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``
 SEQ_STEP = 1000
-#: phases of a run on its node, in order
-PHASES = {"": 0, "starting": 0, "running": 1, "ended": 2, "released": 3, "final": 4}
 
 
-class NotifyWhen(Enum):
-    """The moment when the followers of a run hear of a change."""
+# ------------------------------------------------------------------------------------------------ stages
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """It waits in the queue, or is on its way back there."""
 
-    NOW = "now"
-    #: with the next change, which is expected within milliseconds; else a little later
-    SOON = "soon"
+    state: ClassVar[RunState] = RunState.QUEUED
+
+
+@dataclass(slots=True)
+class Starting:
+    """It was granted a lease. Its node gets the order while Ray still makes that lease."""
+
+    state: ClassVar[RunState] = RunState.STARTING
+    #: None while it is given back (the start failed), or after a restart, until Ray and the nodes were asked
+    lease: Lease | None
+    #: gives the nodes their orders; None after a restart
+    order: asyncio.Task[None] | None = None
+    #: the nodes have accepted it
+    is_accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Its cell has begun."""
+
+    state: ClassVar[RunState] = RunState.RUNNING
+    #: None after a restart, until Ray and the nodes were asked
+    lease: Lease | None
+
+
+@dataclass(slots=True)
+class Releasing:
+    """Its last statement is done, or it was given up: the processes end, then the lease does."""
+
+    state: ClassVar[RunState] = RunState.RELEASING
+    #: None once :attr:`ending` has taken it
+    lease: Lease | None
+    #: None until its node says that all processes are gone
+    outcome: Outcome | None = None
+    #: nothing more will be heard of the outcome: results are durable, or there are none
+    is_final: bool = False
+    #: why results are not durable yet
+    wait: PersistWait | None = None
+    #: gives the lease back, or to the next run, and then shows the outcome
+    ending: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Persisting:
+    """Its lease is gone, and its results are not durable yet."""
+
+    state: ClassVar[RunState] = RunState.PERSISTING
+    outcome: Outcome
+    #: why they are not; None: that was not heard yet
+    wait: PersistWait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It is over. ``state`` is one of the terminal ones."""
+
+    state: RunState
+    #: None for a run of an earlier life of the gateway that left none
+    outcome: Outcome | None
+
+
+Stage = Queued | Starting | Running | Releasing | Persisting | Ended
+
+
+def _restored_stage(stored: StoredRun) -> Stage:
+    """The stage in which the ledger knows a run: its lease and its order are found out from Ray and the nodes."""
+    state, outcome = RunState.of(stored.view.state), stored.outcome
+    if state.is_terminal:
+        return Ended(state, outcome)
+    match state:
+        case RunState.STARTING:
+            return Starting(None)
+        case RunState.RUNNING:
+            return Running(None)
+        case RunState.RELEASING:
+            return Releasing(None)
+        case RunState.PERSISTING:
+            return Persisting(outcome or Outcome(status="lost"), stored.view.waits_for)
+        case _:
+            return Queued()
+
+
+# ---------------------------------------------------------------------------------------------- the run
+@dataclass(slots=True)
+class Cancellation:
+    """The wishes of users, or of the gateway, that a run end."""
+
+    #: why, in words; empty: nobody has asked for it
+    reason: str = ""
+    interrupts: int = 0
+    #: ``interrupt`` or ``kill`` that its node has not been told yet
+    unsent: str = ""
+    #: it was asked for more than an interrupt from its own cell, so its GPUs are not kept for the next one
+    is_given_up: bool = False
+    #: ids of the signals that came from its session
+    signals: set[str] = field(default_factory=set)
 
 
 class RunRecord(ChangeNotifier):
-    """A run in memory. ``view`` is what clients see; ``outcome`` is shown in it once the lease is gone."""
+    """A run in memory. ``view`` is what clients see, ``stage`` what the gateway knows of it just now."""
 
-    def __init__(self, view: RunView, ordinal: int, request: RunRequest) -> None:
+    def __init__(self, view: RunView, ordinal: int, request: RunRequest, stage: Stage | None = None) -> None:
         super().__init__()
         self.view = view
         self.ordinal = ordinal
         #: without its payload once the run has been started
         self.request = request
-        self.outcome: Outcome | None = None
-        self.phase = 0
-        self.lease: Lease | None = None
+        self._stage: Stage = Queued() if stage is None else stage
         self.tail = EventTail(view.run)
-        #: node agents have accepted the order
-        self.accepted = False
+        self.cancellation = Cancellation()
         #: how often it went back to the queue because its agent died before it began
         self.put_back = 0
-        self.interrupts = 0
-        #: ``interrupt`` or ``kill`` that its node has not been told yet
-        self.signal = ""
-        #: ids of the signals that came from its session
-        self.signals: set[str] = set()
         #: ranks that have asked its kernel for names
         self.asking: set[int] = set()
-        #: why somebody cancelled it, in words
-        self.cancelled = ""
-        #: it was ended by more than an interrupt from its own cell, so its GPUs are not kept for the next one
-        self.is_given_up = False
+        #: done when the ledger has the submission; None for a run that the ledger knew before this gateway did
         self.committed: asyncio.Future[None] | None = None
         #: the ledger knows the run (its insertion is queued at least)
         self.recorded = False
-        self.starting: asyncio.Task[None] | None = None
-        self.releasing: asyncio.Task[None] | None = None
-        #: why its results are not durable yet, shown once the lease is gone
-        self.waits_for: PersistWait | None = None
         self._queued: QueuedRun | None = None
 
-    def drop_payload(self) -> None:
-        """The node has the cell; the gateway needs it no more."""
-        self.accepted = True
+    # ---------------------------------------------------------------------------------------- stages
+    @property
+    def stage(self) -> Stage:
+        """The run's stage with its facts; :meth:`enter` changes it."""
+        return self._stage
+
+    def enter(self, stage: Stage) -> bool:
+        """Go to a stage. One that cannot follow is refused: it is logged as our error, and nothing changes.
+
+        :meth:`.RunTable.change` calls this, and shows and commits the stage: nobody else does.
+        """
+        if not self.stage.state.may_become(stage.state):
+            log.error("run %s cannot go from %s to %s: refused", self.run, self.stage.state.word, stage.state.word)
+            return False
+        self._stage = stage
+        return True
+
+    def hold(self, lease: Lease | None) -> None:
+        """Have the lease of the run's earlier life, as Ray and the nodes tell it after a restart."""
+        match self._stage:
+            case Starting() | Releasing():
+                self._stage.lease = lease
+            case Running():
+                self._stage = Running(lease)
+            case Queued() | Persisting() | Ended():
+                raise ValueError(f"run {self.run} holds no lease: it is {self.state.word}")
+            case _:
+                assert_never(self._stage)
+
+    def accept(self) -> None:
+        """Its nodes have the order: the gateway needs the cell no more."""
+        if isinstance(self._stage, Starting):
+            self._stage.is_accepted = True
         self.request = msgspec.structs.replace(self.request, payload=b"")
 
+    def wait_for(self, wait: PersistWait) -> None:
+        """Note why its results are not durable yet."""
+        match self._stage:
+            case Releasing():
+                self._stage.wait = wait
+            case Persisting():
+                self._stage = replace(self._stage, wait=wait)
+            case _:  # its end was not heard yet, or it is over
+                pass
+
+    def amend_outcome(self, outcome: Outcome) -> None:
+        """Change what is kept of the outcome of a run that is over: results that were removed, or came back."""
+        if isinstance(self._stage, Ended):
+            self._stage = replace(self._stage, outcome=outcome)
+
+    # ------------------------------------------------------------------------- facts of several stages
     @property
     def run(self) -> str:
         """The run's id."""
@@ -116,8 +219,74 @@ class RunRecord(ChangeNotifier):
 
     @property
     def state(self) -> RunState:
-        """The run's state."""
+        """The run's state, as clients see it."""
         return RunState.of(self.view.state)
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that it holds."""
+        match self._stage:
+            case Starting(lease=lease) | Running(lease=lease) | Releasing(lease=lease):
+                return lease
+            case Queued() | Persisting() | Ended():
+                return None
+            case _:
+                assert_never(self._stage)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, once that is known; clients see it once the lease is gone."""
+        match self._stage:
+            case Releasing(outcome=outcome) | Persisting(outcome=outcome) | Ended(outcome=outcome):
+                return outcome
+            case Queued() | Starting() | Running():
+                return None
+            case _:
+                assert_never(self._stage)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether nodes have its order, and it is not over."""
+        match self._stage:
+            case Starting(is_accepted=is_accepted):
+                return is_accepted
+            case Running() | Releasing() | Persisting():
+                return True
+            case Queued() | Ended():
+                return False
+            case _:
+                assert_never(self._stage)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its lease is being given back, or is gone for good."""
+        match self._stage:
+            case Releasing(ending=ending):
+                return ending is not None
+            case Persisting() | Ended():
+                return True
+            case Queued() | Starting() | Running():
+                return False
+            case _:
+                assert_never(self._stage)
+
+    def expects(self, phase: str) -> bool:
+        """Whether this phase, reported by its node, is news: reports are repeated, and some come late."""
+        match self._stage:
+            case Starting():
+                return phase in ("running", "ended", "released", "final")
+            case Running():
+                return phase in ("ended", "released", "final")
+            case Releasing(outcome=None):
+                return phase in ("released", "final")
+            case Releasing(is_final=is_final):
+                return phase == "final" and not is_final
+            case Persisting():
+                return phase == "final"
+            case Queued() | Ended():
+                return False
+            case _:
+                assert_never(self._stage)
 
     @property
     def queued(self) -> QueuedRun:
@@ -134,11 +303,9 @@ class RunRecord(ChangeNotifier):
     def restored(cls, stored: StoredRun) -> RunRecord:
         """The record of a run that the ledger knows."""
         request = stored.request or _empty_request(stored.view)
-        record = cls(stored.view, stored.ordinal, request)
-        record.outcome = stored.outcome
+        record = cls(stored.view, stored.ordinal, request, _restored_stage(stored))
         record.recorded = True
         record.tail.known = False
-        record.waits_for = stored.view.waits_for
         if stored.outcome is not None and (stored.view.gone_at or record.state.is_terminal):
             record.view = msgspec.structs.replace(stored.view, outcome=stored.outcome)
         return record

@@ -8,18 +8,13 @@ machine closes that, when the process is gone. :func:`judge_closing` is that rul
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ...errors import ForbiddenError
 from ..db import database, usage
 from ..db.rows import StoredSession
 from ..db.writer import LedgerWriter
-from .record import RunRecord
-
-log = logging.getLogger(__name__)
 
 #: a heartbeat at most this old is fresh (clients send one every 3 s)
 FRESH_S = 8.0
@@ -64,26 +59,24 @@ class Session:
         return time.monotonic() - self.heard_at
 
 
-class SessionTable:
-    """All sessions; ends or keeps their runs by what happened to them."""
+class SessionListener(Protocol):
+    """Hears of kernels, on the gateway's event loop, in the middle of a change: it must neither wait nor raise."""
 
-    def __init__(
-        self,
-        journal: LedgerWriter,
-        grace_s: float,
-        runs_of: Callable[[str], list[RunRecord]],
-        cancel: Callable[[RunRecord, str], Awaitable[None]],
-    ) -> None:
+    def on_session_ended(self, session: str) -> None:
+        """A kernel has ended, and will not come back."""
+
+    def on_session_lost(self, session: str) -> None:
+        """A kernel was silent for longer than the grace. It may come back, but nobody waits for it."""
+
+
+class SessionTable:
+    """All sessions. What becomes of their runs is the listener's."""
+
+    def __init__(self, journal: LedgerWriter, grace_s: float, listener: SessionListener) -> None:
         self._journal = journal
         self._grace_s = grace_s
-        self._runs_of = runs_of
-        self._cancel = cancel
-        #: told of each session that has ended
-        self.on_end: Callable[[str], None] = lambda session: None
-        #: told of each run whose kernel has ended, or was silent for longer than the grace
-        self.on_alone: Callable[[RunRecord], None] = lambda record: None
+        self._listener = listener
         self._sessions: dict[str, Session] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def restore(self, stored: list[StoredSession]) -> None:
         """Sessions of the gateway's earlier life: those that were there get the grace to come back."""
@@ -171,8 +164,7 @@ class SessionTable:
         self._journal.put(lambda link: database.put_session(link, stored))
         if state == "ended":
             self._journal.put(lambda link: usage.put_session_end(link, stored.session, stored.since))
-            self._end_runs(session, "the notebook's kernel ended", every=True)
-            self.on_end(session.session)
+            self._listener.on_session_ended(session.session)
         elif state in ("grace", "lost"):
             loop = asyncio.get_running_loop()
             session.timer = loop.call_later(self._grace_s, self._grace_over, session)
@@ -182,16 +174,7 @@ class SessionTable:
         if session.state == "grace":
             self._set(session, "ended")
         elif session.state == "lost":
-            self._end_runs(session, "contact with the notebook's kernel was lost (--on-disconnect cancel)", every=False)
-
-    def _end_runs(self, session: Session, reason: str, *, every: bool) -> None:
-        for record in self._runs_of(session.session):
-            self.on_alone(record)
-            if every or record.request.on_disconnect == "cancel":
-                log.info("run %s: %s", record.run, reason)
-                task = asyncio.ensure_future(self._cancel(record, reason))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            self._listener.on_session_lost(session.session)
 
     def _forget_ended(self) -> None:
         old = time.time() - _ENDED_KEPT_S

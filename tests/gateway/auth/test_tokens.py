@@ -21,6 +21,7 @@ from jupyter_gpu_release.gateway.auth.tokens import (
     new_token,
 )
 from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.db import tokens as db_tokens
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.protocol.admin import TokenIssued, TokenRequest
 
@@ -150,8 +151,8 @@ def test_the_ledger_remembers_and_in_the_end_forgets(tmp_path: Path) -> None:
         with engine.begin() as link:
             database.put_token(link, embedded_token("own", "root", 0.0))
             for token, _ in tokens:
-                auth_tokens.add_token(link, token, TokenFacts(token.digest, "root"))
-            auth_tokens.put_facts(link, replace(TokenFacts(tokens[1][0].digest, "root"), revoked_at=50.0))
+                db_tokens.add_token(link, token, TokenFacts(token.digest, "root"))
+            db_tokens.put_facts(link, replace(TokenFacts(tokens[1][0].digest, "root"), revoked_at=50.0))
         with engine.begin() as link:
             book = auth_tokens.read_book(link, journal, 100.0)
         assert sorted(row.state for row in book.rows(now_s=100.0)) == ["active", "active", "active", "revoked"]

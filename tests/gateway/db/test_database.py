@@ -201,9 +201,8 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
         raise SystemExit
 
     async def go() -> None:
-        journal = LedgerWriter(engine)
         dead = asyncio.Event()
-        journal.on_death = dead.set
+        journal = LedgerWriter(engine, on_death=dead.set)
         doomed = journal.put(end)
         await asyncio.wait_for(dead.wait(), 60)
         assert not journal.is_alive
@@ -239,8 +238,7 @@ from jupyter_gpu_release.gateway.actor import end_process
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.db.database import open_ledger
 async def go():
-    journal = LedgerWriter(open_ledger(Path(sys.argv[1])))
-    journal.on_death = end_process
+    journal = LedgerWriter(open_ledger(Path(sys.argv[1])), on_death=end_process)
     journal.put(lambda connection: sys.exit())
     await asyncio.sleep(600)
 asyncio.run(go())

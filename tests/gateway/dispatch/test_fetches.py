@@ -76,9 +76,8 @@ def test_a_rank_whose_kernel_is_gone_is_told_so(gateway: GatewayBed, until: Call
 async def test_a_kernel_that_stays_silent_answers_no_more_though_its_runs_go_on() -> None:
     alone, ended = [], []
     nothing: Any = SimpleNamespace(put=lambda *_: None)
-    record: Any = SimpleNamespace(run="r", request=SimpleNamespace(on_disconnect="continue"))
-    table = SessionTable(nothing, 0.01, lambda _: [record], nothing)
-    table.on_end, table.on_alone = ended.append, alone.append
+    listener: Any = SimpleNamespace(on_session_lost=alone.append, on_session_ended=ended.append)
+    table = SessionTable(nothing, 0.01, listener)
     wire: Any = SimpleNamespace(is_direct=False, close=lambda _reason: asyncio.sleep(0))
     session = await table.attach("k", "ann", wire)
     assert table.may_answer("k")
@@ -87,5 +86,5 @@ async def test_a_kernel_that_stays_silent_answers_no_more_though_its_runs_go_on(
     assert (session.state, alone, table.may_answer("k")) == ("lost", [], True)
     while not alone:
         await asyncio.sleep(0)
-    assert (session.state, alone, ended, table.may_answer("k")) == ("lost", [record], [], False)
+    assert (session.state, alone, ended, table.may_answer("k")) == ("lost", ["k"], [], False)
     assert not table.may_answer("nobody")

@@ -11,6 +11,7 @@ from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.reconcile.stray_leases import Reconciliation
+from jupyter_gpu_release.gateway.runs.record import Releasing
 from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.states import LeaseState, RunState
 from jupyter_gpu_release.scheduling.snapshot import Slot
@@ -60,7 +61,7 @@ async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: 
         with monkeypatch.context() as patch:
             patch.setattr(service.warm, "keep", lambda *_: 1 / 0)
             bed.end(service, record)
-            await until(lambda: record.releasing is not None and record.releasing.done())
+            await until(lambda: isinstance(record.stage, Releasing) and record.stage.ending.done())
         assert record.state is RunState.RELEASING
         await _reconcile(service, lambda: record.state is RunState.SUCCEEDED and not service.leases.all())
         assert not bed.ray.groups

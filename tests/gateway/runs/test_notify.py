@@ -7,11 +7,15 @@ from pathlib import Path
 
 from jupyter_gpu_release.gateway.db.database import find_run, open_ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
-from jupyter_gpu_release.gateway.runs.live_runs import RunTable
+from jupyter_gpu_release.gateway.runs.live_runs import RunListener, RunTable
 from jupyter_gpu_release.gateway.runs.manifests import Manifests
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.store.threads import StoreThreads
+
+
+class _Listener(RunListener):
+    """Hears of runs, and does nothing."""
 
 
 def test_many_moves_are_told_once_and_later_ones_again():
@@ -48,7 +52,7 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
 
     async def moves() -> None:
         journal = LedgerWriter(engine)
-        runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()))
+        runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()), _Listener())
         record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
         runs.add(record)
         runs.record(record)

@@ -47,8 +47,8 @@ async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_dir
     """Stopped, or deep in C code; through a tunnel nobody could tell it from a closed lid."""
     ended: list[str] = []
     nothing: Any = SimpleNamespace(put=lambda *_: None)
-    table = SessionTable(nothing, 0.01, lambda _: [], nothing)
-    table.on_end = ended.append
+    listener: Any = SimpleNamespace(on_session_lost=lambda _: None, on_session_ended=ended.append)
+    table = SessionTable(nothing, 0.01, listener)
     wire = _Wire(is_direct=is_direct)
     session = await table.attach("k", "ann", wire)
     session.heard_at -= 20

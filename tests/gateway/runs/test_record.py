@@ -1,0 +1,106 @@
+"""A run's stages: what they carry, what follows what, and that a wrong step is refused and harms nobody."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from pathlib import Path
+
+import pytest
+from broker_bed import BrokerBed, until
+
+import jupyter_gpu_release.gateway.service as service_module
+from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.db.rows import StoredRun
+from jupyter_gpu_release.gateway.runs.record import (
+    Ended,
+    Persisting,
+    Queued,
+    Releasing,
+    Running,
+    RunRecord,
+    Stage,
+    Starting,
+)
+from jupyter_gpu_release.protocol.runs import Outcome, PersistWait, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.states import RunState
+from jupyter_gpu_release.scheduling.snapshot import Slot
+
+LEASE = Lease("lease", "r", (Slot("n", 1),))
+OUTCOME = Outcome("ok")
+PHASES = ("starting", "running", "ended", "released", "final")
+
+
+def record(stage: Stage) -> RunRecord:
+    view = RunView("r", "ann", stage.state.word)
+    return RunRecord(view, 1, RunRequest("r", "s", ResourceAsk(gpus=1), b"cell"), stage)
+
+
+def stages() -> list[Stage]:
+    """One of each, in order."""
+    return [
+        Queued(), Starting(LEASE), Running(LEASE), Releasing(LEASE), Releasing(None, OUTCOME),
+        Persisting(OUTCOME), Ended(RunState.SUCCEEDED, OUTCOME),
+    ]  # fmt: skip
+
+
+def test_each_stage_carries_what_exists_only_then() -> None:
+    held = [record(stage).lease for stage in stages()]
+    assert held == [None, LEASE, LEASE, LEASE, None, None, None]
+    known = [record(stage).outcome for stage in stages()]
+    assert known == [None, None, None, None, OUTCOME, OUTCOME, OUTCOME]
+
+
+def test_a_phase_of_its_node_is_news_once_and_never_leads_back() -> None:
+    news = [[phase for phase in PHASES if record(stage).expects(phase)] for stage in stages()]
+    assert news == [
+        [], list(PHASES[1:]), list(PHASES[2:]), ["released", "final"], ["final"], ["final"], [],
+    ]  # fmt: skip
+    assert not record(Releasing(None, OUTCOME, is_final=True)).expects("final")
+
+
+@pytest.mark.parametrize(("before", "after"), itertools.permutations(stages(), 2))
+def test_a_step_that_cannot_be_is_refused_and_logged(
+    before: Stage, after: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = record(before)
+    is_legal = before.state.may_become(after.state)
+    assert run.enter(after) is is_legal
+    assert run.stage is (after if is_legal else before)
+    refused = f"run r cannot go from {before.state.word} to {after.state.word}"
+    assert (refused in caplog.text) is not is_legal
+
+
+@pytest.mark.parametrize("stage", stages())
+def test_the_ledger_brings_a_run_back_in_its_stage(stage: Stage) -> None:
+    view = RunView("r", "ann", stage.state.word, waits_for=PersistWait("/store/r", 1, "full", kept="memory"))
+    back = RunRecord.restored(StoredRun(view, 1, OUTCOME, None)).stage
+    assert type(back) is type(stage)
+    if isinstance(back, Persisting):
+        assert (back.outcome, back.wait) == (OUTCOME, view.waits_for)
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_step_changes_nothing_that_is_shown_or_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bed = BrokerBed(tmp_path, monkeypatch, a=4)
+    async with bed.life() as service:
+        run = await bed.running(service)
+        before = run.view
+        assert service.runs.change(run, Queued(), reason="as if it had not begun") is None
+        assert run.view is before
+        assert f"run {run.run} cannot go from running to queued" in caplog.text
+        bed.end(service, run)
+        await until(lambda: run.state is RunState.SUCCEEDED)
+
+
+def test_no_part_of_the_gateway_is_told_later_whom_to_call() -> None:
+    """Parts get their listeners when they are made: what follows from what is read in ``service.py``."""
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in Path(service_module.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr.startswith("on_")
+    ]
+    assert found == []
