@@ -117,9 +117,12 @@ class Lifecycle:
         written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
         if not lease.gpu_ids:
             self._ray_leases.begin(lease, self.nodes.runtime)
-        lease.granting = self.spawn(self._start(record, lease, written))
-        stage = Starting(lease, lease.granting)
+        stage = Starting(lease)
         self._recorder.to_starting(record, lease, stage, granted_at, on_kept=on_kept)
+        if record.stage is stage:
+            lease.granting = stage.order = self.spawn(self._start(record, lease, written))
+        else:  # refused: nobody is to have it
+            self.spawn(self.free_and_serve(lease))
 
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
@@ -195,6 +198,8 @@ class Lifecycle:
     ) -> None:  # fmt: skip
         """A run that has not begun goes back to its place; it is granted again once its lease, if any, is gone."""
         self.runs.change(record, Queued(), reason=reason, granted_at=None, hosts=[])
+        if not isinstance(record.stage, Queued):  # refused
+            return
         self.queue.put_back(record)
         if lease is not None:
             self.releaser.freeing.add(lease)

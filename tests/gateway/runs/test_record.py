@@ -93,6 +93,12 @@ async def test_a_wrong_step_changes_nothing_that_is_shown_or_committed(
         assert f"run {run.run} cannot go from running to queued" in caplog.text
         bed.end(service, run)
         await until(lambda: run.state is RunState.SUCCEEDED)
+        bed.agents["a"].orders.clear()
+        service.lifecycle.queue.add(run)  # as if somebody had forgotten that it is over
+        service.lifecycle.queue.serve()
+        await until(lambda: not service.leases.all() and not bed.ray.groups)
+        assert (run.state, bed.agents["a"].orders) == (RunState.SUCCEEDED, {})
+        assert f"run {run.run} cannot go from succeeded to starting" in caplog.text
 
 
 def test_no_part_of_the_gateway_is_told_later_whom_to_call() -> None:
