@@ -10,7 +10,7 @@ from ...errors import ClusterError
 from ...protocol.node import NodeInfo
 from ...protocol.states import LeaseState
 from ...scheduling.snapshot import NodeState
-from .agent_client import AgentClient
+from .agent_client import AgentClient, AgentListener
 from .lease import LeaseTable
 
 
@@ -88,7 +88,7 @@ class NodeListener(Protocol):
         """Nodes are gone, as far as Ray knows."""
 
 
-class NodeTable:
+class NodeTable(AgentListener):
     """All nodes that were ever alive in this gateway's life, by Ray's node id."""
 
     def __init__(self, runtime: str, listener: NodeListener) -> None:

@@ -7,15 +7,19 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 from broker_bed import PretendedAgent
 
 import jupyter_gpu_release
+from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.actor import Gateway
+from jupyter_gpu_release.gateway.cluster.nodes import NodeListener, NodeTable
 from jupyter_gpu_release.node.agent.agent import NodeAgent
-from jupyter_gpu_release.protocol.node import GatewayApi, NodeAgentApi
+from jupyter_gpu_release.protocol.node import GatewayApi, NodeAgentApi, NodeInfo, StartOrder
 
 PACKAGE = Path(jupyter_gpu_release.__file__).parent
 
@@ -69,3 +73,57 @@ def test_no_call_is_made_by_a_name_in_a_string() -> None:
         "gateway/cluster/agent_client.py": "getattr(self._handle, method.__name__).remote(",
         "node/agent/recorder.py": "getattr(self._gateway, method.__name__).remote(",
     }
+
+
+class _Nobody(NodeListener):
+    """Hears of nodes, and does nothing."""
+
+
+class _Broken:
+    """Ray's handle of an agent whose calls all fail in one way."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, _name: str) -> Any:
+        return SimpleNamespace(remote=self._fail)
+
+    async def _fail(self, *_arguments: object) -> None:
+        raise self._error
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("error", "is_reachable", "is_there"),
+    [
+        (ray.exceptions.ActorDiedError(), False, False),
+        (ray.exceptions.RayActorError(), False, True),
+        (ray.exceptions.RaySystemError("its answer is an error"), True, True),
+    ],
+)
+async def test_an_agent_that_cannot_be_reached_takes_no_runs_and_a_dead_one_is_made_anew(
+    error: Exception, is_reachable: bool, is_there: bool
+) -> None:
+    nodes = NodeTable("", _Nobody())
+    nodes.refresh([{"NodeID": "n", "NodeManagerHostname": "host", "Alive": True, "Resources": {"GPU": 1}}])
+    (node,) = nodes.alive()
+    node.agent, node.info = _Broken(error), NodeInfo("n", "host", "first", python="3.11", version="1")
+    with pytest.raises(ClusterError, match="the agent of node n failed"):
+        await nodes.agent("n").has_begun("r")
+    assert (node.reachable, node.agent is not None) == (is_reachable, is_there)
+    if not is_there:
+        with pytest.raises(ClusterError, match="node n has no agent"):
+            nodes.agent("n")
+
+
+@pytest.mark.asyncio
+async def test_a_call_to_an_earlier_life_says_nothing_of_the_agent_that_is_there_now() -> None:
+    nodes = NodeTable("", _Nobody())
+    nodes.refresh([{"NodeID": "n", "NodeManagerHostname": "host", "Alive": True, "Resources": {}}])
+    (node,) = nodes.alive()
+    node.agent, node.info = _Broken(ray.exceptions.RayActorError()), NodeInfo("n", "host", "1", "3.11", "1")
+    asked = nodes.agent("n").start(StartOrder("r", b"", "/store/r"))
+    node.info = NodeInfo("n", "host", "2", "3.11", "1")
+    with pytest.raises(ClusterError):
+        await asked.answer()
+    assert node.reachable
