@@ -147,10 +147,11 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def _leave_alone(self, session: str, reason: str, *, ends_all: bool) -> None:
         for record in self.runs_of(session):
-            self.fetches.give_up(record)
             if ends_all or record.request.on_disconnect == "cancel":
                 log.info("run %s: %s", record.run, reason)
                 self.lifecycle.spawn(self.lifecycle.cancel(record, reason))
+            # behind the interrupt: a cell that waits for its kernel ends by that, not by an error of its own
+            self.fetches.give_up(record)
 
     # -------------------------------------------------------------------------------------- submit
     async def submit(self, caller: Caller, request: RunRequest) -> RunRecord:
