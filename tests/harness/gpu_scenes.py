@@ -97,13 +97,13 @@ def crowd(api: GpuApi, *, gpus: int = 512, queued: int = 1000, second: int = 0) 
     users = ("ada", "grace", "lin", "mary", "katherine")
     nodes = []
     for number in range(gpus // 8):
-        gpus = [
+        own = [
             gpu(index, "running", user=users[(number + index) % 5], run=f"20261121-000000-{number:04x}{index:04x}",
                  held_s=60.0 * index + second, utilization=((number * 7 + index * 13 + second * 3) % 100) / 100,
                  used_bytes=((number + index + second) % 80) * GIB) if (number + index + second) % 9 else gpu(index)
             for index in range(8)
         ]  # fmt: skip
-        nodes.append(node(f"gpu-{number + 1:03d}", *gpus))
+        nodes.append(node(f"gpu-{number + 1:03d}", *own))
     queue = [
         waiting(place + 1, users[(place + second) % 5], run=f"20261121-035000-{place + second:08x}",
                 start_estimate_s=30.0 * place + 29 - second % 30)
