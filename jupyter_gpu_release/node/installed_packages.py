@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import site
@@ -9,6 +10,9 @@ import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
+
+#: a filesystem that takes longer has nothing new to say: the run goes on, and the next one waits for the same look
+_LOOK_S = 0.5
 
 
 @cache
@@ -39,3 +43,30 @@ def packages_digest() -> str:
             if entry.suffix in (".dist-info", ".egg-info", ".pth"):
                 digest.update(f"{entry.name}:{entry.stat().st_mtime_ns};".encode())
     return digest.hexdigest()
+
+
+class PackageWatch:
+    """Notices on an event loop that packages were installed or removed. It looks in a thread, once at a time."""
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._digest = ""
+        self._look: asyncio.Task[bool] | None = None
+
+    async def has_changed(self) -> bool:
+        """Whether something was installed or removed since it was last asked; False while nobody can tell."""
+        look = self._look = self._look or asyncio.create_task(asyncio.to_thread(self._is_new))
+        try:
+            return await asyncio.wait_for(asyncio.shield(look), _LOOK_S)
+        except TimeoutError:
+            return False
+        finally:
+            if look.done() and self._look is look:
+                self._look = None
+
+    def _is_new(self) -> bool:
+        stamp = folders_stamp()
+        if stamp == self._stamp:
+            return False
+        before, self._stamp, self._digest = self._digest, stamp, packages_digest()
+        return self._digest != before

@@ -91,17 +91,12 @@ def rebuild(raised: Raised, cls: type[BaseException], group: Sequence[BaseExcept
     args = ["<cannot be had here>" if value is _ABSENT else value for value in args]
     if group:
         args.append(list(group))
-    base: type[Any] = next(part for part in cls.__mro__ if part.__module__ == "builtins")
-    error: BaseException = base.__new__(cls, *args)
-    with contextlib.suppress(TypeError):  # the class gives Python's own part of it other arguments
-        base.__init__(error, *args)
-    put = BaseException.__setattr__  # the class's own may refuse
-    put(error, "args", tuple(args))
-    for name, data in raised.members.items():
-        with contextlib.suppress(Exception):
-            put(error, name, pickle.loads(data))
-    attributes = {name: _loaded(data) for name, data in raised.attributes.items()}
-    error.__dict__.update({name: value for name, value in attributes.items() if value is not _ABSENT})
+    error = make_exception(cls, tuple(args))
+    members, attributes = (
+        {name: value for name, data in each.items() if (value := _loaded(data)) is not _ABSENT}
+        for each in (raised.members, raised.attributes)
+    )
+    _fill(error, tuple(args), members, attributes)
     return error
 
 
@@ -171,7 +166,7 @@ def reduce_exception(pickler: Any, error: BaseException) -> Any:
     if reduced[0] is not kind:
         return NotImplemented
     linked = [_travels(pickler, part) for part in (error.__cause__, error.__context__)]
-    state = (error.args, dict(vars(error)), *linked, error.__suppress_context__)
+    state = (error.args, dict(vars(error)), *linked, error.__suppress_context__, dict(_members(error)))
     return make_exception, (kind, reduced[1]), state, None, None, set_exception
 
 
@@ -184,14 +179,24 @@ def _travels(pickler: Any, error: BaseException | None) -> BaseException | None:
 @streams.named
 def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """As Python's own part of the class makes it (``OSError`` reads its ``errno`` from the arguments)."""
-    base: Any = next(part for part in kind.__mro__ if part.__module__ == "builtins")
+    base: type[Any] = next(part for part in kind.__mro__ if part.__module__ == "builtins")
     made: BaseException = base.__new__(kind, *arguments)
-    base.__init__(made, *arguments)
+    with contextlib.suppress(TypeError):  # the class gives Python's own part of it other arguments
+        base.__init__(made, *arguments)
     return made
 
 
 @streams.named
 def set_exception(error: BaseException, state: tuple[Any, ...]) -> None:
     """The rest, once the exception is known to the stream."""
-    error.args, attributes, error.__cause__, error.__context__, error.__suppress_context__ = state
+    arguments, attributes, error.__cause__, error.__context__, error.__suppress_context__, members = state
+    _fill(error, arguments, members, attributes)
+
+
+def _fill(error: BaseException, args: tuple[Any, ...], members: dict[str, Any], attributes: dict[str, Any]) -> None:
+    put = BaseException.__setattr__  # the class's own may refuse
+    put(error, "args", args)
+    for name, value in members.items():
+        with contextlib.suppress(Exception):
+            put(error, name, value)
     vars(error).update(attributes)

@@ -31,8 +31,9 @@ from ...host import process_control
 from ...host.environment import for_cluster
 from ...protocol import config as protocol_config
 from ...protocol.node import AgentConfig
-from .. import installed_packages, preload
+from .. import preload
 from ..fork_server import ServerConfig
+from ..installed_packages import PackageWatch
 from ..supervisor.pair import Pair, connect
 
 log = logging.getLogger(__name__)
@@ -225,8 +226,7 @@ class ForkServers:
         self._starter = _Starter()
         self._starting: asyncio.Task[ForkServer] | None = None
         self._retired: list[ForkServer] = []
-        self._stamp: object = None
-        self._digest = ""
+        self._packages = PackageWatch()
         self._names = list(config.preload) or list(preload.DEFAULT)
         self._fatal: list[str] = []
         self._failures = 0
@@ -252,7 +252,7 @@ class ForkServers:
         if self._current is not None:
             self._current.discard()
             self._current = None
-        self._stamp, self._digest = installed_packages.folders_stamp(), installed_packages.packages_digest()
+        await self._packages.has_changed()
         server = self._current = await self._spawn(self._names)
         server.stand_by(self._standby)
         return server
@@ -297,7 +297,7 @@ class ForkServers:
             server = await self._spawn([])
             self._retired.append(server)
         else:
-            if self._packages_changed() and self._current is not None:
+            if await self._packages.has_changed() and self._current is not None:
                 old, self._current = self._current, None
                 self._retired.append(old)
                 old.retire()
@@ -331,16 +331,6 @@ class ForkServers:
     @property
     def _prefix(self) -> str:
         return f"fs-{self._node[:8]}-"
-
-    def _packages_changed(self) -> bool:
-        stamp = installed_packages.folders_stamp()
-        if stamp == self._stamp:
-            return False
-        self._stamp = stamp
-        digest = installed_packages.packages_digest()
-        changed = digest != self._digest
-        self._digest = digest
-        return changed
 
     async def _spawn(self, names: list[str]) -> ForkServer:
         """Raises :class:`ClusterError` when no process comes in time, and ``OSError`` when there can be none."""

@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
+from ...protocol.fetch import FETCH
 from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
@@ -21,6 +24,12 @@ from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, Spoo
 from ..supervisor.pair import Pair
 from . import gang_plan
 from .fork_servers import ForkServer, ForkServers
+
+
+class _Answered(msgspec.Struct):
+    """An answer as far as it says what it answers."""
+
+    ask: int = 0
 
 
 @dataclass
@@ -35,6 +44,14 @@ class RankConnection:
     gpu_ids: list[str] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
     outcome: Outcome | None = None
+    #: number of the question to the notebook that waits for its answer; 0: none does
+    question: int = 0
+
+    def answer(self, body: bytes) -> None:
+        """Pass an answer on if it is to the question that waits, or says that none will come."""
+        if self.question and decode(body, _Answered).ask in (0, self.question):
+            self.question = 0
+            self.send(Kind.ANSWER, body)
 
     def send(self, kind: Kind, body: bytes) -> None:
         """Say something; a process that is gone does not hear it."""
@@ -267,6 +284,9 @@ class GangRun:
         spec = line.spec
         if kind is Kind.OUTPUT:
             for output in decode(body, list[Output]):
+                if output.kind == FETCH:
+                    asked = output.data.get("ask")
+                    line.question = asked if isinstance(asked, int) else 0
                 self._watcher.on_output(output, self._marks(spec))
         elif kind is Kind.RUNNING:
             line.progress.began_s = time.monotonic()
@@ -308,7 +328,7 @@ class GangRun:
         """The kernel's word on what a rank has asked it for; a rank that has ended needs it no more."""
         line = self._lines.get(rank)
         if line is not None and line.outcome is None and self._is_going:
-            line.send(Kind.ANSWER, body)
+            line.answer(body)
 
     # --------------------------------------------------------------------------------------- end
     def _on_released(self, line: RankConnection, outcome: Outcome) -> None:

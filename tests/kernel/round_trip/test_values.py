@@ -124,3 +124,13 @@ def test_data_sets_of_xgboost_travel(nb: Notebook) -> None:
     assert nb.ns["booster"].predict(train).shape == (20,)
     nb.gpu("booster.update(train, 2)")  # what it was is freed once
     assert nb.ns["booster"].num_boosted_rounds() == 3
+
+
+def test_an_exception_keeps_its_slots_and_the_names_that_python_set(nb: Notebook) -> None:
+    nb.cell(
+        "class Slotted(Exception):\n    __slots__ = ('x',)\nslotted = Slotted('t')\nslotted.x = 5\n"
+        "try:\n    import no_such_module\nexcept ImportError as error:\n    missing = error\n"
+    )
+    nb.ok("there = slotted.x, missing.name\ntry:\n    undefined\nexcept NameError as error:\n    unknown = error")
+    ns = nb.ns
+    assert (ns["there"], ns["slotted"].x, ns["unknown"].name) == ((5, "no_such_module"), 5, "undefined")
