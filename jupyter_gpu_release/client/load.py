@@ -47,19 +47,7 @@ def here() -> ExecutionContext:
 
 
 def load_results(run: str) -> Results:
-    """Find the run's results through the gateway (which knows their digest), else in the store itself.
-
-    Raises
-    ------
-    NoSuchRunError
-        No such run, or another user's.
-    StillTrainingError
-        It is not over.
-    RunFailedError
-        It left no results.
-    StoreError
-        The store cannot be seen, or what lies there is damaged.
-    """
+    """Find the results through the gateway, which knows their digest, else in the store (the package's ``load``)."""
     results = _find(run)
     if results.lacking:
         text = say_lacking(results.run, results.lacking, in_run=here().in_run)

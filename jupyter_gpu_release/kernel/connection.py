@@ -92,9 +92,9 @@ class GatewayConnection:
         except BaseException as error:
             # an interrupt shall not wait for threads
             self.close(2.0 if isinstance(error, Exception) else 0.1)
-            _end(line, f"connecting to the gateway {target.url}: not done")
+            line.end(f"connecting to the gateway {target.url}: not done")
             raise
-        _end(line, f"connected to the gateway {target.url}")
+        line.end(f"connected to the gateway {target.url}")
         return self._session
 
     def _wait_for(self, session: GatewaySession, line: StatusLine) -> None:
@@ -154,14 +154,6 @@ def _patience_s(session: GatewaySession, error: GatewayUnavailableError) -> floa
     """Seconds to go on trying; a gateway that has been there, and this machine's own, are given the whole time."""
     is_new = session.welcome is None and session.target.connection is None
     return REFUSED_HERE_S if is_new and session.target.is_loopback and is_refused(error) else CONNECT_S
-
-
-def _end(line: StatusLine, text: str) -> None:
-    """End the message that was shown while waiting: it must not go on saying so. A terminal's line is wiped."""
-    if line.is_shown:
-        line.finish_plain(text)
-    else:
-        line.step_aside()
 
 
 def describe_cluster(welcome: Welcome) -> dict[str, str]:

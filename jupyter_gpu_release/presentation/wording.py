@@ -59,10 +59,6 @@ def sentence(wait: PersistWait) -> str:
     if not wait.reason:
         return f"writing {size} to {wait.path}"
     free = "" if wait.free_bytes is None else f", {format_bytes(wait.free_bytes)} free"
-    when = "" if wait.next_try_at is None else f", next try at {_clock(wait.next_try_at)}"
+    when = "" if wait.next_try_at is None else f", next try at {clock(wait.next_try_at)}"
     kept = _KEPT.get(wait.kept, "")
     return f"{size} of results cannot be written to {wait.path} ({wait.reason}{free}); {kept}{when}"
-
-
-def _clock(at_s: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at_s))

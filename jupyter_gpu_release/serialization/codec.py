@@ -23,8 +23,8 @@ from ..errors import GpuReleaseError, LoadError
 from ..protocol.wire import without_gc
 from . import set_order
 from .lazy_modules import module_or_deferred
-from .load_order import EarlyNames, LoadOrder, empty_ones
-from .pickler import GraphPickler, WrittenObjects, digest, global_reads
+from .load_order import EarlyNames, LoadOrder, empty_ones, global_reads
+from .pickler import GraphPickler, WrittenObjects, digest
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
 from .process_state.local_modules import is_state
 from .rebuild import NamespaceInfo, Rebuilder

@@ -43,7 +43,7 @@ def reads_while_rebuilt(cls: type, namespace: dict[str, Any]) -> dict[str, None]
             continue
         seen.add(code)
         waiting += [methods[name].__code__ for name in _attributes(code) if name in methods]
-        for name in _global_reads(code):
+        for name in global_reads(code):
             if name in namespace and name not in found:
                 found[name] = None
                 waiting += _codes_of(namespace[name], namespace)
@@ -73,7 +73,8 @@ def _codes_of(value: Any, namespace: dict[str, Any]) -> list[types.CodeType]:
     return []
 
 
-def _global_reads(code: types.CodeType) -> Iterable[str]:
+def global_reads(code: types.CodeType) -> dict[str, None]:
+    """Names of globals that a function's code refers to, that of the functions in it included."""
     found: dict[str, None] = cloudpickle._extract_code_globals(code)
     return found
 

@@ -20,7 +20,7 @@ from cloudpickle import cloudpickle
 
 from . import exceptions, rebuild
 from .identity import class_attributes, class_id, function_attributes, function_id
-from .load_order import reads_while_rebuilt
+from .load_order import global_reads, reads_while_rebuilt
 from .rebuild import NamespaceInfo
 from .reducers import stdlib, torch_distributed
 from .sharing.references import References
@@ -241,12 +241,6 @@ def _enum_arguments(cls: Any, arguments: tuple[Any, ...], attributes: dict[str, 
     for each in members:
         attributes.pop(each, None)
     return bases, name, qualname, members, *rest
-
-
-def global_reads(code: types.CodeType) -> dict[str, None]:
-    """Names of globals that a function's code refers to, that of the functions in it included."""
-    found: dict[str, None] = cloudpickle._extract_code_globals(code)
-    return found
 
 
 def digest(value: Any, realm: NamespaceInfo, *, most_bytes: int | None = None) -> bytes | None:

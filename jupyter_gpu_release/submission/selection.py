@@ -16,7 +16,7 @@ from ..analysis.reflection import Reflection, reflection_in_query, reflection_in
 from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret
 from ..serialization import codec, device_marks
-from ..serialization.pickler import global_reads
+from ..serialization.load_order import global_reads
 from ..serialization.process_state.local_modules import is_state, place_of, state_of
 from ..serialization.sharing.array_memory import writing_order
 from ..units import format_bytes

@@ -54,6 +54,13 @@ class StatusLine:
         self._publish(bundle, metadata, update=self.is_shown)
         self._text = ""
 
+    def end(self, text: str) -> None:
+        """End the message that was shown while waiting: it must not go on saying so. A terminal's line is wiped."""
+        if self.is_shown:
+            self.finish_plain(text)
+        else:
+            self.step_aside()
+
     def finish_plain(self, text: str, metadata: dict[str, Any] | None = None) -> None:
         """End with a plain ``text`` in place of a receipt."""
         self.finish(bundle_of(text, boxed(html.escape(text))), metadata or {})

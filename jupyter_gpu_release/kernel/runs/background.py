@@ -267,10 +267,10 @@ class BackgroundRuns:
                     line.show_text(f"{why} · {describe(run.view)}")
         except KeyboardInterrupt:
             text = f"interrupted; run {run.run} goes on"
-            _end(line, text)
+            line.end(text)
             raise interrupted(text) from None
         self.bind_done()
-        _end(line, f"run {run.run} {run.ended}")
+        line.end(f"run {run.run} {run.ended}")
 
     # ---------------------------------------------------------------------------------------- detach
     def detach(self, run: str) -> list[str]:
@@ -289,10 +289,3 @@ class BackgroundRuns:
     def _until_detached(self, run: BackgroundRun) -> None:
         while not run.view.detached and not run.is_done.wait(_TICK_S / 5):
             continue
-
-
-def _end(line: StatusLine, text: str) -> None:
-    if line.is_shown:
-        line.finish_plain(text)
-    else:
-        line.step_aside()

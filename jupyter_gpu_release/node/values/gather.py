@@ -29,7 +29,7 @@ from ...errors import CannotSendError, ClusterError, RankError
 from ...protocol.cell import INLINE_LIMIT_BYTES, Graph
 from ...protocol.wire import decode, encode
 from ...serialization import codec, rebuild
-from ...serialization.pickler import global_reads
+from ...serialization.load_order import global_reads
 from ...store.graph_file import read_graph, write_graph
 from ...store.layout import RunPaths
 from ..gang.channel import RankChannel
