@@ -102,13 +102,13 @@ def load_settings(shell: Any, folders: Sequence[str | Path] | None = None) -> Gp
 def find_target(settings: GpuRelease) -> Target | None:
     """Find the gateway named by the environment, else the configuration files, else this machine's connection file."""
     return find_gateway(
-        url=_unless("JUPYTER_GPU_URL", settings.url),
-        token_file=_unless("JUPYTER_GPU_TOKEN_FILE", _unless("JUPYTER_GPU_TOKEN", settings.token_file)),
-        store=_unless("JUPYTER_GPU_STORE", settings.store),
+        url=unless_set("JUPYTER_GPU_URL", settings.url),
+        token_file=unless_set("JUPYTER_GPU_TOKEN_FILE", unless_set("JUPYTER_GPU_TOKEN", settings.token_file)),
+        store=unless_set("JUPYTER_GPU_STORE", settings.store),
     )
 
 
-def _unless(variable: str, setting: str | None) -> str | None:
+def unless_set(variable: str, setting: str | None) -> str | None:
     """A file's setting, unless the environment says otherwise."""
     return None if os.environ.get(variable) else setting or None
 

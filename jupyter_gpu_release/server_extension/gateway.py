@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from traitlets.config import LoggingConfigurable
 
+from ..client.config import unless_set
 from ..client.discovery import Target, find_gateway
 from ..client.home import read_secret
 from ..client.rest import AsyncGatewayClient
@@ -249,12 +250,7 @@ def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
 
 def _servers_own(settings: GpuRelease) -> Target | None:
     return find_gateway(
-        url=_unless("JUPYTER_GPU_URL", settings.url),
+        url=unless_set("JUPYTER_GPU_URL", settings.url),
         token_file=None if os.environ.get("JUPYTER_GPU_TOKEN") else settings.token_file or None,
-        store=_unless("JUPYTER_GPU_STORE", settings.store),
+        store=unless_set("JUPYTER_GPU_STORE", settings.store),
     )
-
-
-def _unless(variable: str, setting: str) -> str | None:
-    """A file's setting, unless the environment says otherwise."""
-    return None if os.environ.get(variable) else setting or None

@@ -229,7 +229,7 @@ class BlobStore:
             facts = os.fstat(descriptor)
             _check_owner(path, facts)
             if facts.st_size != length:
-                raise _damaged(path, f"it has {facts.st_size} bytes instead of {length}")
+                raise damaged(path, f"it has {facts.st_size} bytes instead of {length}")
             if length <= PREFETCH_BYTES:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
             else:
@@ -252,7 +252,7 @@ class BlobStore:
             raise _unreadable(path, error, None) from error
         if found != digest:
             self._move_away(path, inode)
-            raise _damaged(path, "its content is not what its name says")
+            raise damaged(path, "its content is not what its name says")
 
     def _move_away(self, path: Path, inode: int) -> None:
         aside = self._temp / f"{path.name}.{secrets.token_hex(4)}.damaged"
@@ -338,5 +338,6 @@ def _unreadable(path: Path, error: OSError, used_by: Path | None) -> StoreError:
     return StoreError(f"cannot read {path}{wanted}: {error.strerror}", hint=hint)
 
 
-def _damaged(path: Path, why: str) -> StoreError:
+def damaged(path: Path, why: str) -> StoreError:
+    """The error for a file that is not what its writer wrote."""
     return StoreError(f"{path} is damaged: {why}", hint="run the cell again; look at the filesystem's health")

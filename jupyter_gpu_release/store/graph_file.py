@@ -24,7 +24,7 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.cell import Graph
-from .blobs import BlobStore
+from .blobs import BlobStore, damaged
 from .digests import digest_of
 from .files import Chunk, open_plain, write_atomic
 from .layout import RunPaths, blobs_folder_beside
@@ -93,11 +93,6 @@ def graph_digest(index: bytes) -> str:
 def short_digest(data: bytes) -> bytes:
     """blake2b-128."""
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def damaged(path: Path, why: str) -> StoreError:
-    """The error for a file that is not what its writer wrote."""
-    return StoreError(f"{path} is damaged: {why}", hint="run the cell again; look at the filesystem's health")
 
 
 ALIGNMENT = 64
