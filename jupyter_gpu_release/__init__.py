@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .client.results import Results
     from .functions.api import gpu as gpu
     from .functions.api import launch as launch
+    from .functions.api import launch_map as launch_map
 
 run_dir: Path
 
@@ -102,7 +103,7 @@ def __getattr__(name: str) -> object:
         from .cell_api.tracked_files import track
 
         return track
-    if name in ("launch", "gpu"):
+    if name in ("launch", "launch_map", "gpu"):
         from .functions import api
 
         return getattr(api, name)

@@ -36,6 +36,7 @@ _NAMES = {
     ".serialization.sharing.numbered_parts": "PartOf",
     ".serialization.sharing.array_memory": "Layout Place",
     ".functions.api": "GpuFunction make_gpu_function",
+    ".functions.map_worker": "call_items await_items",
     ".protocol.cell": "Frame FailedError FailedFrames LastOutput",
     ".client.results": "Results",
     ".cell_api.ranks": "Ranks ranks",

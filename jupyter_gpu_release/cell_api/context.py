@@ -33,6 +33,8 @@ class ExecutionContext:
     published: Callable[[str, str | None], tuple[Any] | None] = lambda _name, _run: None
     #: sends functions to the cluster (:class:`.FunctionExecutor`); None: as a plain script does
     launcher: Callable[[], Any] | None = None
+    #: hands a worker of ``launch_map`` its items (:class:`.ItemExchange`)
+    items: Callable[[], Any] | None = None
     #: this is a process of a run: it holds what it asked for
     in_run: bool = False
 

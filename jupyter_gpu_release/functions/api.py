@@ -1,4 +1,4 @@
-"""The calls that users make: ``launch`` and ``@gpu``."""
+"""The calls that users make: ``launch``, ``launch_map`` and ``@gpu``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from .. import streams
 from ..cell_api import context
 from ..errors import OptionError, WrongCallError
-from .arguments import Call, as_written, divide, hint_to_gpu, hint_to_launch
+from .arguments import Call, MapCall, as_written, divide, hint_to_gpu, hint_to_launch
 from .future import RunFuture
 
 if TYPE_CHECKING:
     from .executor import FunctionExecutor
+    from .mapped import MappedFutures
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,6 +75,63 @@ def launch(
     except WrongCallError as error:
         raise error.with_traceback(None) from None  # the caller's line is what is wrong
     return _launcher().start(call, {**defaults, **own}, stream=stream)
+
+
+def launch_map(
+    function: Callable[..., T],
+    items: Iterable[Any],
+    /,
+    *,
+    processes: int | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    stream: bool = False,
+    **keywords: Any,
+) -> MappedFutures[T]:
+    """Call ``function(item)`` on the cluster for each item: many calls in each of a few processes.
+
+    Each process is a run with GPUs of its own. It takes the next item when it is done with one, and ends when none is
+    left. Its calls share the process, as those of a loop do: what one call changes in globals or modules the next one
+    finds changed.
+
+    Parameters
+    ----------
+    function : callable
+        As for :func:`launch`.
+    items : iterable
+        The values, one for each call. All of them go to each process, as they are now.
+    processes : int, optional
+        How many processes work at a time, at most. Default: as many as the cluster has GPUs for (8 without GPUs).
+    kwargs : mapping, optional
+        Keyword arguments for each call that are called like an option.
+    stream : bool
+        Show what the calls print while they run.
+    **keywords
+        Options as for :func:`launch`, for each process; every other one is the function's. Not ``ranks``, ``ps``,
+        ``gather`` and ``detach``.
+
+    Returns
+    -------
+    MappedFutures
+        The futures of all items in their order: ``results()``, ``as_completed()``, ``await``, ``cancel()``, ``len``.
+
+    Raises
+    ------
+    CannotSendError
+        The function or an item cannot be sent: what, and why. Nothing was queued.
+    WrongCallError, OptionError, ImpossibleAskError, MissingPackageError, GatewayUnavailableError
+        As for :func:`launch`.
+    """
+    from .mapped import start_map
+
+    target = function if not isinstance(function, GpuFunction) else function.__wrapped__
+    defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
+    values = list(items)
+    own, given = divide(target, [None], kwargs or {}, keywords) if callable(target) else ({}, keywords)
+    try:
+        call = MapCall(target, [values], given, hint_to_launch)
+    except WrongCallError as error:
+        raise error.with_traceback(None) from None  # the caller's line is what is wrong
+    return start_map(_launcher(), call, {**defaults, **own}, processes, stream=stream)
 
 
 @streams.named

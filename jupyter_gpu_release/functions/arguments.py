@@ -12,9 +12,9 @@ from typing import Any
 
 from ..errors import CannotSendError, OptionError, WrongCallError
 from ..options.definitions import OPTIONS, Option, Written
+from ..protocol.cell import RESULT
+from .map_worker import await_items, call_items
 
-#: the name under which a run keeps what its function returned
-RESULT = "result"
 _FUNCTION = "__gpu_function__"
 _LONGEST_SOURCE = 1 << 16
 
@@ -108,6 +108,37 @@ class Call:
             unknown = [item for item in self.kwargs.items() if item[0] not in signature.parameters]
             hints = filter(None, (self.hint(self.name, *item) for item in unknown))
             raise WrongCallError(f"{self.name}() {error}", hint=next(hints, "")) from None
+
+
+_MAPPED, _ITEMS, _KEYWORDS = "__gpu_mapped__", "__gpu_items__", "__gpu_keywords__"
+
+
+class MapCall(Call):
+    """``function(item, **kwargs)`` for one item after the other; ``args`` is the list of items alone."""
+
+    @property
+    def statement(self) -> str:
+        """As of one call: the loop of a worker."""
+        wait = "await " if self._is_awaited else ""
+        return f"{RESULT} = {wait}{_FUNCTION}({_MAPPED}, {_ITEMS}, {_KEYWORDS})"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The loop, the function, all items and what each call gets besides."""
+        loop = await_items if self._is_awaited else call_items
+        return {_FUNCTION: loop, _MAPPED: self.function, _ITEMS: self.args[0], _KEYWORDS: dict(self.kwargs)}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Names that people know for them."""
+        return {_MAPPED: self.name, _ITEMS: "items", _KEYWORDS: "kwargs"}
+
+    @property
+    def _is_awaited(self) -> bool:
+        return inspect.iscoroutinefunction(_innermost(self.function))
+
+    def _check_arguments(self) -> None:
+        Call(self.function, [None], self.kwargs, self.hint)
 
 
 def _innermost(function: Any) -> Any:

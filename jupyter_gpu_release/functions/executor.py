@@ -26,7 +26,7 @@ from ..options.definitions import Written
 from ..options.run_options import RunOptions
 from ..presentation.plain_text import text_of
 from ..presentation.terminal import OutputCollapser
-from ..protocol.cell import CellSource
+from ..protocol.cell import RESULT, CellSource
 from ..protocol.events import Event
 from ..protocol.runs import RunView
 from ..protocol.session import Events, Refused
@@ -39,7 +39,7 @@ from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
 from ..submission.request import Cell, Submission, choice_of, exported, find_store, make_submission
 from ..submission.selection import NameChoice, Ways
-from .arguments import RESULT, Call, as_written
+from .arguments import Call, as_written
 from .future import RunFuture, of_function
 
 log = logging.getLogger(__name__)
@@ -194,15 +194,26 @@ class FunctionExecutor(ABC):
         Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
         """
         options = self.options(as_written(own))
+        submission = self.prepare(call, options, stream=stream)
+        return self.send(submission, options.name or call.name, self.shower(live=stream))
+
+    def prepare(self, call: Call, options: RunOptions, *, stream: bool = False) -> Submission:
+        """Find and write what the call needs; raises what cannot be sent, by name."""
         exported(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
         cell = Cell(call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source)
         find = partial(self._store, session)
-        submission = make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
-        show = self.shower(live=stream)
+        return make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
+
+    def send(self, submission: Submission, name: str, show: Show) -> RunFuture[Any]:
+        """Submit what was prepared; returns once the run is committed, raises what the gateway refuses.
+
+        ``show`` is called with the run's output, on the session's thread.
+        """
+        session = self.session()
         try:
-            launched, hearing = self._sent(session, submission, options.name or call.name, show)
+            launched, hearing = self._sent(session, submission, name, show)
             self._await_answer(session, hearing)
         except BaseException:  # nobody would know of the run
             session.signal(submission.request.run, "kill")

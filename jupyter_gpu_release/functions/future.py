@@ -172,7 +172,11 @@ class RunFuture(Future[T], Generic[T]):
 
     def __repr__(self) -> str:
         why = [self._view.reason, "" if self.done() else self._silence()]
-        return f"<run {self.id} of {self.name}: {self.status}{''.join(f' ({text})' for text in why if text)}>"
+        return f"<{self._called}: {self.status}{''.join(f' ({text})' for text in why if text)}>"
+
+    @property
+    def _called(self) -> str:
+        return f"run {self.id} of {self.name}"
 
     # -------------------------------------------------------------------------------------- wait for it
     def result(self, timeout: float | None = None) -> T:
@@ -218,7 +222,7 @@ class RunFuture(Future[T], Generic[T]):
         try:
             super().result(timeout_s)
         except TimeoutError:
-            text = f"run {self.id} of {self.name} is {self.status} after {timeout_s:g} s"
+            text = f"{self._called} is {self.status} after {timeout_s:g} s"
             raise TimeoutError("; ".join(filter(None, [text, self._silence()]))) from None
 
     def _wait(self) -> None:
@@ -233,7 +237,7 @@ class RunFuture(Future[T], Generic[T]):
         """Warn of a gateway that is silent; False: there was nothing to warn of. ``limit``: what ends such a wait."""
         silence = "" if self.done() else self._silence()
         if silence:
-            text = f"{silence}; run {self.id} of {self.name} may go on and is waited for: {limit} limits that"
+            text = f"{silence}; {self._called} may go on and is waited for: {limit} limits that"
             warnings.warn(text, UserWarning, stacklevel=stacklevel)
         return bool(silence)
 

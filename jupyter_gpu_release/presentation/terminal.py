@@ -14,6 +14,7 @@ import msgspec
 
 from ..protocol.events import Event
 from ..protocol.fetch import FETCH
+from ..protocol.items import ITEM, NEXT
 
 _TOKENS = re.compile(r"[^\r\n\b\x1b]+|[\r\n\b]|\x1b\[([0-9;]*)([A-Za-z])|\x1b")
 _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")
@@ -183,7 +184,7 @@ class OutputCollapser:
             if "who" in event.data:
                 self._who[rank] = event.data["who"]
             self._write((event.data.get("name", "stdout"), rank), event.data.get("text", ""))
-        elif event.kind in ("published", FETCH):
+        elif event.kind in ("published", FETCH, NEXT, ITEM):
             return
         elif (key_of_update := _updates(event)) is not None:
             earlier = self._updates.pop(key_of_update, None)

@@ -10,6 +10,8 @@ from .. import streams
 
 #: Values of at most this many bytes in all travel inside the messages, larger ones through the store.
 INLINE_LIMIT_BYTES = 1 << 20
+#: the name under which a run keeps what its function returned
+RESULT = "result"
 
 
 # ------------------------------------------------------------------------------------------ the cell

@@ -2,7 +2,8 @@
 
 ``<store>/runs/<run id>/``: ``manifest.json`` (gateway), ``events.log`` (node agent), ``inputs.graph`` and
 ``fetched-<n>.graph`` (kernel), ``values.graph`` (rank's persister or agent), ``files/`` (the cell's ``run_dir``),
-``code/`` (shipped modules), ``published/`` (rank).
+``code/`` (shipped modules), ``published/`` and
+``item-<n>.graph`` (rank).
 One writer per file.
 
 ``<store>/blobs/<dd>/<digest>``: buffers of 1 MiB and more, of all runs, by content (``store/blobs.py``);
@@ -46,6 +47,10 @@ class RunPaths:
     def fetched(self, number: int) -> Path:
         """The values that the cell asked for while it ran."""
         return self.folder / f"fetched-{number}.graph"
+
+    def item(self, number: int) -> Path:
+        """What one call of ``launch_map`` returned."""
+        return self.folder / f"item-{number}.graph"
 
     @property
     def values(self) -> Path:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from .._version import __version__
 from ..analysis.sources import gpu_cell_name
 from ..errors import OptionError, StoreError
@@ -72,6 +74,25 @@ class Submission:
             self._kept_at = now
             with contextlib.suppress(OSError):
                 os.utime(self.paths.inputs)
+
+    def again(self) -> Submission:
+        """The same for another run; what was written is not written again.
+
+        Raises :class:`StoreError` where that is gone.
+        """
+        run = new_run_id()
+        request = msgspec.structs.replace(self.request, run=run)
+        if self.paths is None:
+            return Submission(request, self.prepared)
+        from ..store.run_folders import create_run_folder
+
+        paths = create_run_folder(self.paths.folder.parent.parent, run)
+        try:
+            shutil.copyfile(self.paths.inputs, paths.inputs)
+        except OSError as error:
+            shutil.rmtree(paths.folder, ignore_errors=True)
+            raise StoreError(f"the inputs in {self.paths.inputs} cannot be copied: {error.strerror}") from error
+        return Submission(request, self.prepared, paths)
 
     def withdraw(self) -> None:
         """Take the inputs back from the store: the run did not happen."""

@@ -28,6 +28,19 @@ def test_ten_functions_on_four_gpus(environment: dict[str, str], tmp_path: Path)
     assert "its last line there: epoch 15: loss " in done.stdout
 
 
+def test_thirty_calls_in_a_few_processes(environment: dict[str, str], tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "map_folds.py")],
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^weight decay \S+, fold \d: \d+\.\d%$", done.stdout, re.MULTILINE)) == 30
+    assert "<map of accuracy: 30 of 30 done> in 4 processes" in done.stdout
+    best = re.search(r"^best of 6: weight decay \S+ with (\d+\.\d)%$", done.stdout, re.MULTILINE)
+    assert best is not None, done.stdout
+    assert float(best[1]) > 90
+
+
 def test_three_stages(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH
+from ...protocol.items import ITEM, NEXT
 from .cell_output import CellOutput
 from .rank_output import RankFolds
 
@@ -48,7 +49,7 @@ class Relay:
             if kind == "error":
                 self.errors.append(data)
                 continue
-            if kind in ("published", FETCH):  # for programs, not for eyes
+            if kind in ("published", FETCH, NEXT, ITEM):  # for programs, not for eyes
                 continue
             if data.get("rank") and (kind in _OF_ITS_OWN or self._folds_ranks):
                 self._fold(kind, data)

@@ -13,6 +13,7 @@ import msgspec
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
 from ...protocol.fetch import FETCH
+from ...protocol.items import NEXT
 from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunWaits, StartOrder
 from ...protocol.runs import Outcome, PersistWait
 from ...store.event_log import read_events
@@ -175,7 +176,7 @@ class RunOnNode:
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
         """Record it."""
         self._recorder.add(output, marks)
-        if output.kind == FETCH:
+        if output.kind in (FETCH, NEXT):
             self._tell_gateway(RunAsks(self.order.run, int(str(marks.get("rank", 0)))))
 
     def on_running(self, at_s: float) -> None:

@@ -38,6 +38,7 @@ from ..values.settings import CellSettings
 from . import environment
 from .fetching import Fetcher
 from .front_end import take_front_end
+from .items import ItemExchange
 from .loop import CellLoop
 from .output import OutputSender
 from .publish import Publisher
@@ -130,6 +131,7 @@ class Rank:
                 find_target=None,
                 store=lambda: str(folder.folder.parent.parent),
                 publish=self._publisher.publish,
+                items=lambda: ItemExchange(self._outlet, self._sock, self._values.realm, folder, self._shell.lines_of),
                 in_run=True,
             )
         )

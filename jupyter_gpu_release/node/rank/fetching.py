@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import queue
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +11,7 @@ from typing import Any
 from ...errors import GpuReleaseError
 from ...protocol.fetch import FETCH, Answer, not_sent
 from ...protocol.wire import decode
-from ..ipc import frames
-from ..ipc.frames import Kind
+from .answers import AnswerQueue
 from .output import OutputSender
 
 #: a kernel that has not answered after this, and after the time that a slow store takes for the value, will not
@@ -28,19 +25,15 @@ Take = Callable[[str, Answer], Any]
 class Fetcher:
     """``held``: name → bytes at least. One question at a time, from any thread of the cell (see
     :mod:`.values.held_names`).
-
-    A thread of its own reads ``sock``, from the first question on: an interrupt tears no frame.
     """
 
     def __init__(self, outlet: OutputSender, sock: socket.socket, held: Mapping[str, int], take: Take) -> None:
         self._outlet = outlet
-        self._sock = sock
         self._held = held
         self._take = take
         self._asked = 0
         self._refused = ""
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._reader: threading.Thread | None = None
+        self._answers = AnswerQueue(sock)
 
     def fetch(self, name: str) -> Any:
         """The value of ``name``; raises ``NameError`` with the reason why it does not come. Can be interrupted."""
@@ -60,29 +53,16 @@ class Fetcher:
     def _ask(self, name: str) -> Answer:
         if self._refused:
             return Answer(error=self._refused)
-        self._listen()
+        self._answers.listen()
         self._asked += 1
         self._outlet.put(FETCH, {"name": name, "ask": self._asked})
         limit_s = _WAIT_S + self._held[name] / _SLOW_BYTES_PER_S
         deadline = time.monotonic() + limit_s
-        while (left_s := deadline - time.monotonic()) > 0:
-            try:
-                answer = self._answers.get(timeout=left_s)
-            except queue.Empty:
-                break
+        while (body := self._answers.get(deadline - time.monotonic())) is not None:
+            answer = decode(body, Answer)
             if not answer.ask:
                 self._refused = answer.error
                 return answer
             if answer.ask == self._asked:
                 return answer
         return Answer(error=f"the notebook did not answer within {limit_s:.0f} s")
-
-    def _listen(self) -> None:
-        if self._reader is None:
-            self._reader = threading.Thread(target=self._read_forever, name="jgr-fetch", daemon=True)
-            self._reader.start()
-
-    def _read_forever(self) -> None:
-        while (frame := frames.receive(self._sock)) is not None:
-            if frame[0] is Kind.ANSWER:
-                self._answers.put(decode(frame[1], Answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import contextlib
 import getpass
 import sys
 import time
@@ -201,6 +202,16 @@ class RankShell(InteractiveShell):
             self._showtraceback(etype, value, "".join(lines).rstrip("\n").split("\n"))
         else:
             super().showtraceback(*args, **kwargs)
+
+    def lines_of(self, error: BaseException) -> list[str]:
+        """The traceback of an error that the frame which called us has caught, without that frame."""
+        sources.tell_inspect(self.compile)
+        trace = error.__traceback__
+        trace = trace.tb_next if trace is not None and trace.tb_next is not None else trace
+        if not _has_group(error):
+            with contextlib.suppress(Exception):  # the user's class may be odd in any way
+                return list(self.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=0))
+        return "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n").split("\n")
 
     def get_parent(self) -> dict[str, Any]:
         """The notebook's request, as of a kernel's shell."""
