@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import GpuReleaseError, RunCancelledError, RunLostError
-from ..protocol.items import ItemOutcome
+from ..protocol.fetch import ItemOutcome
 from ..protocol.runs import Outcome, RunView
 from ..protocol.states import RunState
 from .future import Executor, RunFuture

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..protocol.items import ItemRequest, NextItem
+from ..protocol.fetch import ItemRequest, NextItem
 
 
 @dataclass

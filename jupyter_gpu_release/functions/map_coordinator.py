@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import GpuReleaseError, RunCancelledError, RunLostError
 from ..protocol.events import Event
-from ..protocol.items import ITEM, NEXT, ItemOutcome, ItemRequest
+from ..protocol.fetch import ITEM, NEXT, ItemOutcome, ItemRequest
 from ..protocol.session import Supply
 from ..protocol.wire import encode
 from ..submission.request import Submission

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from ..protocol.events import Event
-from ..protocol.fetch import FETCH
-from ..protocol.items import ITEM, NEXT
+from ..protocol.fetch import FETCH, ITEM, NEXT
 
 _TOKENS = re.compile(r"[^\r\n\b\x1b]+|[\r\n\b]|\x1b\[([0-9;]*)([A-Za-z])|\x1b")
 _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")

@@ -1,7 +1,8 @@
-"""Names that the notebook holds back from a cell that may look any name up: fetched when the cell asks for one.
+"""Questions of a running rank to its kernel or script: for names that were held back, for items of ``launch_map``.
 
-The rank asks by an event of the kind :data:`FETCH`, which reaches the waiting kernel with the output; the
-:class:`Answer` goes through gateway and agent to the rank.
+The rank asks by an event of the kind :data:`FETCH` or :data:`NEXT`, which arrives with the output; the :class:`Answer`
+or :class:`NextItem` goes through gateway and agent to the rank. The outcome of an item is an event of the kind
+:data:`ITEM`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import msgspec
 
 from ..units import format_bytes
 from .cell import Graph
+from .runs import ErrorInfo
 
 FETCH = "fetch"
+NEXT = "next-item"
+ITEM = "item"
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -38,3 +42,26 @@ def not_sent(name: str, size: int, why: str = "") -> str:
     """The sentence for a name that the cell does not get."""
     reason = f" ({why})" if why else ""
     return f"`{name}` ({format_bytes(size)}) is in the notebook and was not sent{reason}: --in +{name}"
+
+
+class ItemRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Data of the event: the ``ask``-th question of a worker (from 1 on). ``begins``: the item that it begins now."""
+
+    ask: int
+    begins: int | None = None
+
+
+class NextItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The number of the item (None: there is none left). ``error``: why there will be no answer (``ask`` is 0 then)."""
+
+    ask: int = 0
+    item: int | None = None
+    error: str = ""
+
+
+class ItemOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call returned, inline or as a file in the run's folder, or why there is nothing."""
+
+    item: int
+    values: Graph | None = None
+    error: ErrorInfo | None = None

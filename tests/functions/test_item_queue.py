@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpu_release.functions.item_queue import ItemQueue
-from jupyter_gpu_release.protocol.items import ItemRequest
+from jupyter_gpu_release.protocol.fetch import ItemRequest
 
 
 class Workers:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...protocol.events import Event
-from ...protocol.fetch import FETCH
-from ...protocol.items import ITEM, NEXT
+from ...protocol.fetch import FETCH, ITEM, NEXT
 from .cell_output import CellOutput
 from .rank_output import RankFolds
 

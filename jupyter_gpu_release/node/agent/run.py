@@ -12,8 +12,7 @@ import msgspec
 
 from ...errors import GpuReleaseError
 from ...protocol.events import Event
-from ...protocol.fetch import FETCH
-from ...protocol.items import NEXT
+from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import NodeMessage, NodeRun, RunAsks, RunPhase, RunWaits, StartOrder
 from ...protocol.runs import Outcome, PersistWait
 from ...store.event_log import read_events

@@ -1,9 +1,11 @@
-"""A rank asks the waiting kernel for a name that was not sent, and waits for it inside the cell's statement."""
+"""Answers that a rank waits for inside the cell's statement: names that were not sent, items of ``launch_map``."""
 
 from __future__ import annotations
 
 import os
+import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 from ...errors import GpuReleaseError
 from ...protocol.fetch import FETCH, Answer, not_sent
 from ...protocol.wire import decode
-from .answers import AnswerQueue
+from ..ipc import frames
+from ..ipc.frames import Kind
 from .output import OutputSender
 
 #: a kernel that has not answered after this, and after the time that a slow store takes for the value, will not
@@ -20,6 +23,33 @@ _SLOW_BYTES_PER_S = 10 << 20
 
 #: (name, answer) → the value, bound
 Take = Callable[[str, Answer], Any]
+
+
+class AnswerQueue:
+    """A thread of its own reads ``sock``, from the first question on: an interrupt tears no frame."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader: threading.Thread | None = None
+
+    def listen(self) -> None:
+        """Begin to read; call before anything is asked."""
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._read_forever, name="jgr-answers", daemon=True)
+            self._reader.start()
+
+    def get(self, limit_s: float) -> bytes | None:
+        """The next answer; None when none comes within ``limit_s``. Can be interrupted."""
+        try:
+            return self._answers.get(timeout=max(limit_s, 0.0))
+        except queue.Empty:
+            return None
+
+    def _read_forever(self) -> None:
+        while (frame := frames.receive(self._sock)) is not None:
+            if frame[0] is Kind.ANSWER:
+                self._answers.put(frame[1])
 
 
 class Fetcher:

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import GpuReleaseError
 from ...protocol.cell import RESULT, Graph
-from ...protocol.items import ITEM, NEXT, ItemOutcome, ItemRequest, NextItem
+from ...protocol.fetch import ITEM, NEXT, ItemOutcome, ItemRequest, NextItem
 from ...protocol.runs import ErrorInfo
 from ...protocol.wire import decode
 from ...serialization import codec, exceptions
@@ -23,7 +23,7 @@ from ...serialization.rebuild import NamespaceInfo
 from ...store.graph_file import write_graph
 from ...store.layout import RunPaths
 from ...store.run_folders import require_store
-from .answers import AnswerQueue
+from .fetching import AnswerQueue
 from .output import OutputSender
 
 #: a question is asked again after this: the gateway may have died with the answer
