@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ItemFuture(RunFuture[T]):
-    """What the call with one item returned; works as the future that ``launch`` returns.
+    """The future of the call with one item; works as the one that ``launch`` returns.
 
     Attributes
     ----------

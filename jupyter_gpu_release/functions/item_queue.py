@@ -1,4 +1,4 @@
-"""``ItemQueue``: which worker of ``launch_map`` gets which item next. Pure."""
+"""``ItemQueue``: deals the items of ``launch_map`` out to its workers. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ItemQueue:
         worker.open = request.ask
 
     def done(self, run: str, item: int) -> None:
-        """What came of an item is known."""
+        """Note that the outcome of an item is known."""
         worker = self._workers.get(run)
         if worker is not None and item in worker.given:
             worker.given.remove(item)
@@ -62,7 +62,7 @@ class ItemQueue:
         return left
 
     def answers(self) -> list[tuple[str, NextItem]]:
-        """What can be answered now, by worker."""
+        """The answers that can be given now, by worker."""
         found = []
         for run, worker in self._workers.items():
             if worker.open and (answer := self._answer(worker)) is not None:

@@ -1,4 +1,4 @@
-"""``MappedFutures``: what ``launch_map`` returns, and how it begins."""
+"""``MappedFutures``: the futures that ``launch_map`` returns, and its beginning."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class MappedFutures(Sequence[ItemFuture[T]], Generic[T]):
         return all(future.done() for future in self._futures)
 
     def results(self, timeout: float | None = None, *, return_exceptions: bool = False) -> list[T]:
-        """What the calls returned, in the order of the items.
+        """Wait for all calls and return their values, in the order of the items.
 
         ■ (Ctrl-C) while this waits cancels all of it.
 

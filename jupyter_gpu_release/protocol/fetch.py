@@ -60,7 +60,7 @@ class NextItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ItemOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call returned, inline or as a file in the run's folder, or why there is nothing."""
+    """The value that a call returned, inline or as a file in the run's folder, or why there is nothing."""
 
     item: int
     values: Graph | None = None

@@ -49,7 +49,7 @@ class RunPaths:
         return self.folder / f"fetched-{number}.graph"
 
     def item(self, number: int) -> Path:
-        """What one call of ``launch_map`` returned."""
+        """The value that one call of ``launch_map`` returned."""
         return self.folder / f"item-{number}.graph"
 
     @property

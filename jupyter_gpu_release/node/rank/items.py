@@ -62,7 +62,7 @@ class ItemExchange:
         self._until_written()
 
     def give(self, item: int, value: Any) -> None:
-        """What the call with this item returned."""
+        """Send home the value that the call with this item returned."""
         try:
             dump = codec.dump({RESULT: value}, self._realm)
         except Exception as error:  # noqa: BLE001 - foreign reducers
@@ -78,7 +78,7 @@ class ItemExchange:
             self._write(item, graph, dump.total_bytes)
 
     def fail(self, item: int, error: BaseException) -> None:
-        """The call with this item raised ``error``."""
+        """Send home the exception that the call with this item raised."""
         lines = self._lines_of(error)
         try:
             pickled = exceptions.pack(error)
