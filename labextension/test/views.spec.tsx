@@ -195,7 +195,7 @@ describe('the form', () => {
   it('offers the cluster’s choices, and shows the line that it makes', async () => {
     const api = new FakeApi();
     api.answer = status([gpu(0)], {
-      choices: { queues: ['default', 'research'], unavailable: ['keep'] }
+      choices: { queues: ['default', 'research'], options: ['gpus', 'queue'] }
     });
     const { model } = await known(api);
     const offer = offerOf(model.snapshot);

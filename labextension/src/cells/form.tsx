@@ -64,7 +64,8 @@ export function MagicForm(props: IFormProps): React.ReactElement {
     setOptions(changed);
     props.onChange(changed);
   };
-  const offers = (name: keyof IMagicOptions) => offer.options?.includes(name) ?? true;
+  const offers = (name: keyof IMagicOptions) =>
+    offer.options?.includes(name) ?? true;
   const select = (
     name: keyof IMagicOptions,
     first: string,
