@@ -121,6 +121,7 @@ def own_variables(
     now: Mapping[str, str], initial: Mapping[str, str], *, but: Collection[str] = frozenset()
 ) -> OwnVariables:
     """The variables that were set, changed or deleted since ``initial``, ``but`` for some."""
+    now = dict(now)  # each look at `os.environ` decodes
     changed = {name: now.get(name) for name in {**initial, **now} if now.get(name) != initial.get(name)}
     found, room = OwnVariables(), MOST_BYTES_IN_ALL
     for name, value in sorted(changed.items()):

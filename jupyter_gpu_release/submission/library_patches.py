@@ -44,7 +44,7 @@ def _targets(node: ast.AST) -> Iterator[ast.AST]:
             yield from child.targets
         elif isinstance(child, ast.AugAssign | ast.AnnAssign):
             yield child.target
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
             yield from _targets(child)
 
 

@@ -19,10 +19,11 @@ from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import RankLines
 from ..ipc.stack_dump import show_on_signal
 from ..ipc.text_journal import TextJournal
+from ..values.settings import look_at_rest
 from .cell import Rank
 from .interrupts import strike_again_where_dropped
 from .loop import CellLoop
-from .open_devices import may_hold_gpu
+from .open_devices import has_threads, may_hold_gpu
 from .output import OutputSender, OutStream, keep_order_with_subprocesses
 from .shell import RankShell, connect, use_inline_figures
 from .warmup import warm_up
@@ -55,6 +56,7 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         use_inline_figures(shell)
         if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
             warm_up()
+            look_at_rest()
         _carry_out_order(outlet, lines, shell, loop)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
@@ -79,7 +81,8 @@ def _leave(outlet: OutputSender, order: RankOrder) -> None:
     _end_idle_workers()
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()
-    if order.tells_leaving and _is_soon_gone() and not may_hold_gpu():
+    may_hold = has_threads() if order.simulated else may_hold_gpu()
+    if order.tells_leaving and _is_soon_gone() and not may_hold:
         outlet.flush()
         process_control.close_files(but=outlet.descriptors)
         outlet.frame(Kind.LEAVING, wait=False)

@@ -11,6 +11,15 @@ from ...protocol.cell import CellPayload
 from ...serialization.process_state import library_settings
 from ...serialization.process_state.working_folder import WorkingFolder
 
+#: of this process while it stood by, and how many modules it had imported then
+_at_rest: tuple[int, library_settings.SettingsBefore] | None = None
+
+
+def look_at_rest() -> None:
+    """Read all settings before there is an order: nobody waits for it then."""
+    global _at_rest
+    _at_rest = (len(sys.modules), library_settings.SettingsBefore({}))
+
 
 class CellSettings:
     """Sets what the notebook has set, and knows after the cell what that one changed."""
@@ -24,6 +33,9 @@ class CellSettings:
         self._before: library_settings.SettingsBefore | None = None
         self._imported = -1
         self._folder: WorkingFolder | None = None
+        is_at_rest = not (self.state.get("settings") or payload.terminal)  # a terminal's pandas has another width
+        if is_at_rest and _at_rest is not None and not self._is_function:
+            self._imported, self._before = _at_rest
         self.look()
 
     def look(self) -> None:

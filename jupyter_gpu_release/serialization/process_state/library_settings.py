@@ -111,13 +111,19 @@ _TORCH_USUAL = {
 }  # fmt: skip
 
 
+@functools.cache
+def _cores() -> int | None:
+    count: int | None = psutil.cpu_count(logical=False)
+    return count
+
+
 def _torch_usual(torch: Any) -> Values:
     """The usual number, which depends on the machine: as many threads as it has cores."""
     now = torch.get_num_threads()
     told = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
     cores = {
         len(os.sched_getaffinity(0)),
-        psutil.cpu_count(logical=False),
+        _cores(),
         *(int(text) for text in told if text.isdigit()),
     }
     return {**_TORCH_USUAL, "threads": now if now in cores else None}
@@ -172,7 +178,8 @@ def _matplotlib(matplotlib: Any) -> Values:
 def _matplotlib_usual(matplotlib: Any) -> Values:
     colors = sys.modules.get("matplotlib.colors")
     codes = colors.BASE_COLORS if colors is not None else {}
-    return {**matplotlib.rcParamsDefault, **{f"{_CODE}{name}": value for name, value in codes.items()}}
+    values = dict(dict.items(matplotlib.rcParamsDefault))  # its own look-up of each name is slow
+    return {**values, **{f"{_CODE}{name}": value for name, value in codes.items()}}
 
 
 def _set_matplotlib(matplotlib: Any, name: str, value: Any) -> None:
@@ -393,12 +400,16 @@ def add_plug_ins() -> None:
 def capture_settings(*, that_count: bool = False) -> Settings:
     """Settings that are not the usual ones (``that_count``: only where they can change results)."""
     found: Settings = {}
-    for library, values in _loaded():
-        if library.module not in _ONLY_SHOWN if that_count else library.goes_along:
-            changed = _differing(library, values, _usual(library))
-            changed = {name: value for name, value in changed.items() if environment.counts(name)}
-            packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
-            found |= {library.module: packed} if packed else {}
+    asked = [
+        library.module
+        for library in _libraries()
+        if (library.module not in _ONLY_SHOWN if that_count else library.goes_along)
+    ]
+    for library, values in _loaded(asked):
+        changed = _differing(library, values, _usual(library))
+        changed = {name: value for name, value in changed.items() if environment.counts(name)}
+        packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
+        found |= {library.module: packed} if packed else {}
     return found
 
 
@@ -515,10 +526,14 @@ class _Loader(importlib.abc.Loader):
         self._done()
 
 
+def _libraries() -> list[Library]:
+    add_plug_ins()
+    return list(_BY_MODULE.values())
+
+
 def _loaded(modules: Collection[str] = sys.modules.keys()) -> Iterator[tuple[Library, Values]]:
     """The libraries that are loaded (of these ``modules``), and their settings."""
-    add_plug_ins()
-    for library in list(_BY_MODULE.values()):
+    for library in _libraries():
         if library.module in modules and library.module in sys.modules:
             with contextlib.suppress(Exception):  # internals of another version, or a library half imported
                 yield library, library.read(sys.modules[library.module])

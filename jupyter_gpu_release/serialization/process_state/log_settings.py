@@ -69,10 +69,16 @@ def _loggers() -> Iterator[logging.Logger]:
     yield logging.root
     known = logging.root.manager.loggerDict
     for logger in list((known if _watch is None else _watch.set_since).values()):
-        if not isinstance(logger, logging.Logger) or logger.name.partition(".")[0] in _OF_THE_PROCESS:
+        if not isinstance(logger, logging.Logger) or (_watch is None and _is_as_made(logger)):
+            continue
+        if logger.name.partition(".")[0] in _OF_THE_PROCESS:
             continue
         if known.get(logger.name) is logger:  # not one that somebody made for itself
             yield logger
+
+
+def _is_as_made(logger: logging.Logger) -> bool:
+    return logger.propagate and not (logger.level or logger.disabled or logger.handlers or logger.filters)
 
 
 class _Watch:
