@@ -84,9 +84,10 @@ def _leave(outlet: OutputSender, order: RankOrder) -> None:
     may_hold = has_threads() if order.simulated else may_hold_gpu()
     if order.tells_leaving and _is_soon_gone() and not may_hold:
         outlet.flush()
-        process_control.close_files(but=outlet.descriptors)
-        outlet.frame(Kind.LEAVING, wait=False)
-        os.nice(_LAST)
+        with contextlib.suppress(OSError):  # a process that may not look at its own files: its end tells the same
+            process_control.close_files(but=outlet.descriptors)
+            outlet.frame(Kind.LEAVING, wait=False)
+            os.nice(_LAST)
     outlet.flush()
 
 
