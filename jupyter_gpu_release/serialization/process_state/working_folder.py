@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from ...streams import named
 
+
+@named
 @dataclass(frozen=True)
 class WorkingFolder:
     """A folder; ``inode`` tells whether another machine sees the same one there, or just one of the same path."""
