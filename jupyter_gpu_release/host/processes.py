@@ -168,7 +168,7 @@ class ProcessWatch:
         self._looked_s = self._anew_s = float("-inf")
         self._table = ProcessTable({})
 
-    def look(self) -> ProcessTable:
+    def read_processes(self) -> ProcessTable:
         """All processes now; empty where there is no ``/proc``."""
         now_s = time.monotonic()
         last_pid = self._read_last_pid()  # before the list: what starts between the two is then new at the next look

@@ -137,15 +137,16 @@ class GpuReleaseExtension(ExtensionApp):
         """
         try:
             line = await self.identities.seen_by(user)
-            state, cluster, choices = line.state(), line.shown.of(line.status), line.choices.of(line.status)
-            usage = line.status.usage if line.status is not None else None
+            state, status = line.state(), line.status
+            cluster, choices = line.shown.value_for(status), line.choices.value_for(status)
+            usage = status.usage if status is not None else None
         except ForbiddenError as error:
             state = GatewayState("refused", message=error.message, hint=error.hint)
             cluster, choices = None, choices_of(None)
             usage = None
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
-            self._gpus.of(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
+            self._gpus.value_for(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
             usage,
         )  # fmt: skip
 
@@ -159,30 +160,30 @@ class GpuReleaseExtension(ExtensionApp):
     def kernels(self) -> KernelsDocument:
         """``GET kernels``."""
         rows = [views.kernel_row(self.monitor, watch) for watch in self.watches.watches.values()]
-        return KernelsDocument(DOCUMENT_VERSION, self._gpus.of(self.monitor.sample), rows, self.problems())
+        return KernelsDocument(DOCUMENT_VERSION, self._gpus.value_for(self.monitor.sample), rows, self.problems())
 
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``: now, because a person asks for it."""
         answer = await self.actor.release(self._watch(kernel), patterns)
-        self.note("release", kernel, user, result=f"{answer.freed_bytes} bytes")
+        self.note_action("release", kernel, user, result=f"{answer.freed_bytes} bytes")
         return answer
 
-    def keep(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
+    def keep_kernel(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
         """``POST kernels/<id>/keep``: the answer to a warning."""
         self._watch(kernel)
         span_s = float(self.culler.keep_time if keep_s is None else keep_s)
         track = self.monitor.tracks.get(kernel)
         if track is None:
             raise ConflictError(f"kernel {kernel} is not watched yet", hint="try again in some seconds")
-        track.keep(time.monotonic() + span_s)
-        self.note("keep", kernel, user, result=f"{span_s:.0f} s")
+        track.keep_until(time.monotonic() + span_s)
+        self.note_action("keep", kernel, user, result=f"{span_s:.0f} s")
         return KeepReply(kernel, span_s)
 
     def keep_lease(self, lease: str, until: float) -> None:
         """``POST leases/<id>/extend`` answers a warning, too: the policy leaves it alone until then (unix seconds)."""
         found = self.monitor.leases.get(lease)
         if found is not None:
-            found[0].keep(time.monotonic() + until - time.time())
+            found[0].keep_until(time.monotonic() + until - time.time())
 
     def _watch(self, kernel: str) -> Watch:
         watch = self.watches.watches.get(kernel)
@@ -207,6 +208,6 @@ class GpuReleaseExtension(ExtensionApp):
             found.append(Problem("audit log", self.record.problem, "mend c.GpuCuller.audit_log"))
         return found
 
-    def note(self, action: str, subject: str, user: str, result: str = "") -> None:
+    def note_action(self, action: str, subject: str, user: str, result: str = "") -> None:
         """Record what a person did."""
         self.record.request(time.time(), action=action, subject=subject, user=user, result=result)

@@ -39,7 +39,7 @@ class LatestMemo(Generic[K, V]):
         self._make = make
         self._known: tuple[K, V] | None = None
 
-    def of(self, record: K) -> V:
+    def value_for(self, record: K) -> V:
         """The value made from the record, maybe just now."""
         if self._known is None or self._known[0] is not record:
             self._known = (record, self._make(record))
@@ -130,7 +130,7 @@ class GatewayConnection(LoggingConfigurable):
             while True:
                 began_s = time.monotonic()
                 if not await self._look_unless_hurried():
-                    await self.look()
+                    await self.ask_status()
                 self.looked.set()
                 self._hurry.clear()
                 pause_s = self.pause_s(began_s)
@@ -147,7 +147,7 @@ class GatewayConnection(LoggingConfigurable):
         serial = self.status.serial if self.status is not None else ""
         if not serial or self._error is not None:
             return False
-        looking = asyncio.ensure_future(self.look(serial, self._patience_s()))
+        looking = asyncio.ensure_future(self.ask_status(serial, self._patience_s()))
         hurried = asyncio.ensure_future(self._hurry.wait())
         try:
             await asyncio.wait([looking, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -163,7 +163,7 @@ class GatewayConnection(LoggingConfigurable):
         moves = self.status is not None and (self.status.gpus.held or self.status.runs or self.status.queue)
         return self._settings.poll_interval if moves else max(self._settings.poll_interval, _QUIET_S)
 
-    async def look(self, after: str = "", wait_s: float = 0.0) -> None:
+    async def ask_status(self, after: str = "", wait_s: float = 0.0) -> None:
         """One look: the status (``after``: once it is another), or the reason why there is none."""
         began_s, waited_s = time.monotonic(), 0.0
         try:

@@ -237,11 +237,11 @@ async def test_a_silent_gateway_is_asked_less_and_less_until_it_answers(monkeypa
     gateway.end()
     line = GatewayConnection(GpuRelease(url=f"http://127.0.0.1:{port}", poll_interval=0.5, max_backoff=5.0))
     for expected_s in (1.0, 2.0, 4.0, 5.0, 5.0):
-        await line.look()
+        await line.ask_status()
         assert 0.8 * expected_s <= line.pause_s(0.0) <= expected_s
     gateway = _Script(port)
     try:
-        await line.look()
+        await line.ask_status()
         assert line.pause_s(0.0) == 0.5
         assert line.state().state == "connected"
     finally:

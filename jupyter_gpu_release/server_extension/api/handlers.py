@@ -41,13 +41,13 @@ class Application(Protocol):
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``."""
 
-    def keep(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
+    def keep_kernel(self, kernel: str, keep_s: float | None, user: str) -> KeepReply:
         """``POST kernels/<id>/keep``."""
 
     def keep_lease(self, lease: str, until: float) -> None:
         """``POST leases/<id>/extend``."""
 
-    def note(self, action: str, subject: str, user: str, result: str = "") -> None:
+    def note_action(self, action: str, subject: str, user: str, result: str = "") -> None:
         """Record what a person did."""
 
 
@@ -159,7 +159,7 @@ class CancelHandler(GpuHandler):
     async def post(self, run: str) -> None:
         """POST runs/<id>/cancel."""
         row = await self.gateway.ask(lambda client: client.cancel(run))
-        self.app.note("cancel", f"run {run}", self.username)
+        self.app.note_action("cancel", f"run {run}", self.username)
         self.answer(row)
 
 
@@ -171,7 +171,7 @@ class LeaseReleaseHandler(GpuHandler):
     async def post(self, lease: str) -> None:
         """POST leases/<id>/release."""
         answer = await self.gateway.ask(lambda client: client.release_lease(lease))
-        self.app.note("release", f"lease {lease}", self.username)
+        self.app.note_action("release", f"lease {lease}", self.username)
         self.answer(answer)
 
 
@@ -192,7 +192,7 @@ class LeaseExtendHandler(GpuHandler):
         _check_span(wanted.keep_s)
         answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
         self.app.keep_lease(lease, answer.until)
-        self.app.note("extend", f"lease {lease}", self.username)
+        self.app.note_action("extend", f"lease {lease}", self.username)
         self.answer(answer)
 
 
@@ -239,7 +239,7 @@ class KernelKeepHandler(GpuHandler):
         wanted = self.body(KeepRequest, KeepRequest())
         if wanted.keep_s is not None:
             _check_span(wanted.keep_s)
-        self.answer(self.app.keep(kernel, wanted.keep_s, self.username))
+        self.answer(self.app.keep_kernel(kernel, wanted.keep_s, self.username))
 
 
 def _check_span(keep_s: float) -> None:

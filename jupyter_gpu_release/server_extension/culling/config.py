@@ -190,7 +190,7 @@ class SiteSignals:
         """Whether there are any."""
         return bool(self._plugins)
 
-    def of(self, facts: Mapping[str, Any]) -> tuple[Signal, ...]:
+    def signals_for(self, facts: Mapping[str, Any]) -> tuple[Signal, ...]:
         """One signal from each; what fails, or answers nothing, is unknown, so it counts as busy."""
         return tuple(self._ask(name, plugin, facts) for name, plugin in self._plugins.items())
 

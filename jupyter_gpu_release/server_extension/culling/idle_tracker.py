@@ -65,7 +65,7 @@ class Track:
         if self.busy_since_s is None:
             self.acted_at_s = None
 
-    def keep(self, until_s: float) -> None:
+    def keep_until(self, until_s: float) -> None:
         """The user answered a warning: leave it alone until then; it is warned again before anything is done."""
         self.keep_until_s = until_s
         self.warned_at_s = None

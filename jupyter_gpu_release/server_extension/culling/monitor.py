@@ -69,7 +69,7 @@ class Monitor(LoggingConfigurable):
             while True:
                 began_s = time.monotonic()
                 try:
-                    await self.look()
+                    await self.take_sample()
                     if time.monotonic() >= pass_s:
                         self.decide_all(time.monotonic())
                         pass_s = time.monotonic() + self._culler.cull_interval
@@ -88,7 +88,7 @@ class Monitor(LoggingConfigurable):
             self.samples.close()
 
     # --------------------------------------------------------------------------------------------- looking
-    async def look(self) -> None:
+    async def take_sample(self) -> None:
         """One sample of everything, into the tracks."""
         await self.watches.refresh()
         sample = await self.samples.next(self.watches.processes(), self.watches.terminals())
@@ -150,7 +150,7 @@ class Monitor(LoggingConfigurable):
             "kernel": kernel, "kernelspec": watch.name, "path": watch.path, "user": self._user,
             "held_bytes": held_bytes(held), "signals": {signal.name: signal.busy for signal in signals},
         }  # fmt: skip
-        return signals + self._site.of(facts)
+        return signals + self._site.signals_for(facts)
 
     def _trouble(self, kernel: str, *, fresh: bool) -> str:
         """Reason why the figures of a kernel's GPUs are incomplete now. Nothing runs on a GPU that is lost, so that

@@ -98,7 +98,7 @@ class OwnerIndex:
             return True
         return self._evidence.environment(kernel.pid).get(KERNEL_MARKER) == kernel.kernel
 
-    def of(self, pid: int, first_seen_s: float) -> tuple[Owner, str, str]:
+    def owner_of(self, pid: int, first_seen_s: float) -> tuple[Owner, str, str]:
         """Owner, subject and the reason, for a process that NVML first named ``first_seen_s`` after boot."""
         process = self._table.get(pid)
         if process is None:
@@ -140,6 +140,6 @@ def attribute(gpus: Iterable[Gpu], owners: OwnerIndex, seen: Mapping[tuple[int, 
     held = []
     for gpu in gpus:
         for process in gpu.processes:
-            owner, subject, why = owners.of(process.pid, seen[gpu.index, process.pid])
+            owner, subject, why = owners.owner_of(process.pid, seen[gpu.index, process.pid])
             held.append(GpuHolding(gpu.index, gpu.uuid, process, owner, subject, why))
     return tuple(held)

@@ -50,7 +50,7 @@ class Conversation:
     def __post_init__(self) -> None:
         self.last_activity_s = self.last_activity_s or self.began_s
 
-    def hear(
+    def on_message(
         self, header: Mapping[str, Any], parent: Mapping[str, Any], content: Mapping[str, Any], now_s: float
     ) -> None:
         """Take one IOPub message."""
@@ -151,7 +151,7 @@ class Watch:
         """The state according to Jupyter (starting, restarting, dead …; its busy and idle are not trusted)."""
         return "unknown" if self.elsewhere else str(getattr(self.manager, "execution_state", "unknown"))
 
-    def look(self) -> None:
+    def find_process(self) -> None:
         """Find the root process again; a new one (restart) begins a new conversation."""
         pid = getattr(self.manager.provisioner, "pid", None)
         if not isinstance(pid, int):  # nothing, or the name that a process has on another machine
@@ -193,7 +193,7 @@ class Watch:
             content = self._session.unpack(message["content"]) if needed else {}
         except (ValueError, KeyError, TypeError):
             return  # not signed with this kernel's key, or no message at all
-        self.conversation.hear(header, parent, content, time.monotonic())
+        self.conversation.on_message(header, parent, content, time.monotonic())
         if content.get("execution_state") == "busy" and parent.get("msg_type") == "execute_request":
             self._on_busy(self.kernel)
 
@@ -235,7 +235,7 @@ class Watches(LoggingConfigurable):
                 watch = self.watches[kernel] = Watch(kernel, manager, self._on_busy)
                 self._paths_s = -_PATHS_S
             if watch is not None:
-                watch.look()
+                watch.find_process()
         now_s = time.monotonic()
         # Jupyter notes a session some time after it started the kernel: new kernels are asked about more often
         nameless = any(not watch.path and now_s - watch.since_s < 2 * _PATHS_S for watch in self.watches.values())

@@ -82,11 +82,11 @@ class Sampler:
         #: process → when it was last seen to have a GPU open
         self._using: dict[tuple[int, float], float] = {}
 
-    def look(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample:
+    def sample(self, kernels: Sequence[KernelProcess], terminals: Mapping[str, int]) -> Sample:
         """Blocks for some milliseconds; longer where the driver does."""
         at_s = time.monotonic()
         reading = self._nvml.read()
-        table, asked = self._processes.look(), (tuple(kernels), dict(terminals))
+        table, asked = self._processes.read_processes(), (tuple(kernels), dict(terminals))
         if table is not self._table or asked != self._asked:
             self._forget(table)
             self._table, self._asked = table, asked
@@ -169,7 +169,7 @@ class SampleLoop:
     def _serve(self) -> None:
         while (order := self._orders.get()) is not None:
             try:
-                sample: Sample | Exception = self._looker.look(order.kernels, order.terminals)
+                sample: Sample | Exception = self._looker.sample(order.kernels, order.terminals)
             except Exception as error:  # noqa: BLE001 (the loop that waits for it reports it)
                 sample = error
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile

@@ -111,6 +111,6 @@ def test_a_sites_own_signal_and_one_that_is_broken(monkeypatch: pytest.MonkeyPat
         _Point("odd", lambda facts: "yes"),
     ]
     monkeypatch.setattr("jupyter_gpu_release.server_extension.culling.config.entry_points", lambda group: points)
-    said = {signal.name: signal.busy for signal in SiteSignals(GpuCuller().log).of({"path": "a.ipynb"})}
+    said = {signal.name: signal.busy for signal in SiteSignals(GpuCuller().log).signals_for({"path": "a.ipynb"})}
     assert said == {"licence": True, "broken": None, "missing": None, "odd": None}
-    assert SiteSignals(GpuCuller().log).of({"path": "b"})[0].busy is False
+    assert SiteSignals(GpuCuller().log).signals_for({"path": "b"})[0].busy is False

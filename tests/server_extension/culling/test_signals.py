@@ -126,7 +126,7 @@ def test_leases_of_ones_own_users() -> None:
 def _say(
     talk: Conversation, state: str, request: str, now_s: float, what: str = "execute_request", who: str = "u"
 ) -> None:
-    talk.hear(
+    talk.on_message(
         {"msg_type": "status"}, {"msg_id": request, "msg_type": what, "session": who}, {"execution_state": state}, now_s
     )
 
@@ -171,7 +171,7 @@ def test_a_restart_forgets_what_was_open() -> None:
     talk = Conversation(0.0)
     talk.main_shell_answered = True
     _say(talk, "busy", "1", 5.0)
-    talk.hear({"msg_type": "status"}, {}, {"execution_state": "starting"}, 6.0)
+    talk.on_message({"msg_type": "status"}, {}, {"execution_state": "starting"}, 6.0)
     assert talk.open == {}
     assert talk.busy()[0] is None  # it has not answered yet
 
