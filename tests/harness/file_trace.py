@@ -1,0 +1,86 @@
+"""Files of ours that a run passes: functions that run in any process of a cluster while the trace is on.
+
+:class:`FileTrace` puts a ``sitecustomize.py`` into a folder. Every Python that is started with the folder on its
+``PYTHONPATH`` imports it and notes, while the folder's flag is set, each file of the package of which a function is
+called. Functions that only run because a module is being imported do not count.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jupyter_gpu_release
+
+_PACKAGE = Path(jupyter_gpu_release.__file__).parent
+_WARMUP = "/node/rank/warmup.py"
+
+#: forked processes go on with the profile function and the mapped flag (the number of the trace, 0: off)
+_SITECUSTOMIZE = '''
+import mmap, os, sys, threading
+_here, _package = os.path.dirname(__file__), {package!r}
+_known, _getpid = set(), os.getpid
+with open(_here + "/flag", "r+b") as _file:
+    _flag = mmap.mmap(_file.fileno(), 1)
+
+
+def _note(frame, event, _argument):
+    turn = _flag[0]
+    if not turn or event != "call":
+        return
+    code = frame.f_code
+    path = code.co_filename
+    key = (turn, _getpid(), code)
+    if not path.startswith(_package) or not code.co_flags & 1 or key in _known or _is_import(frame.f_back):
+        return
+    _known.add(key)
+    with open(_here + "/seen", "a") as file:
+        file.write(f"{{sys.argv[0] or 'python'}}\\t{{key[1]}}\\t{{path}}\\t{{code.co_qualname}}\\n")
+
+
+def _is_import(frame):
+    """Whether a module's own code is what called; the program that was started with -m is none."""
+    while frame is not None:
+        if not frame.f_code.co_flags & 1 and frame.f_code.co_filename.startswith(_package):
+            if frame.f_globals.get("__name__") != "__main__":
+                return True
+        frame = frame.f_back
+    return False
+
+
+sys.setprofile(_note)
+threading.setprofile(_note)
+'''
+
+
+class FileTrace:
+    """Traces what is started with ``folder`` on its ``PYTHONPATH``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._flag, self._seen = folder / "flag", folder / "seen"
+        self._flag.write_bytes(b"\0")
+        self._turn = 0
+        (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(package=f"{_PACKAGE}/"))
+
+    def begin(self) -> None:
+        """Note what is called from now on."""
+        self._seen.unlink(missing_ok=True)
+        self._turn += 1
+        self._set(self._turn)
+
+    def end(self) -> dict[str, set[str]]:
+        """File → programs that called a function of it, since :meth:`begin`."""
+        self._set(0)
+        calls = [line.split("\t") for line in self._seen.read_text().splitlines()]
+        # a pair that is forked meanwhile is for a later cell
+        others = {pid for _, pid, path, _ in calls if path.endswith(_WARMUP)}
+        found: dict[str, set[str]] = {}
+        for program, pid, path, _ in calls:
+            if pid not in others:
+                found.setdefault(str(Path(path).relative_to(_PACKAGE)), set()).add(Path(program).name)
+        return found
+
+    def _set(self, value: int) -> None:
+        with self._flag.open("r+b") as file:  # in place: the processes have mapped it
+            file.write(bytes([value]))

@@ -1,0 +1,46 @@
+"""Whoever follows one cell through the system need not open all of its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from file_trace import FileTrace
+from kernel_bed import Notebook
+
+from jupyter_gpu_release.client.home import HomePaths
+from jupyter_gpu_release.local_cluster.start import start_embedded
+
+#: files with a function that runs between submission and receipt, in any process
+_MOST_FILES = 160
+#: what looks around every few seconds falls into one run or another, and not into each
+_RUNS = 6
+_PROCESSES = {
+    "kernel": "kernel/runs/foreground.py", "gateway": "gateway/dispatch/lifecycle.py", "agent": "node/agent/run.py",
+    "supervisor": "node/supervisor/supervisor.py", "rank": "node/rank/cell.py",
+}  # fmt: skip
+
+
+def test_one_cell_passes_few_files(own_home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = FileTrace(tmp_path / "trace")
+    search = [str(trace.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
+    start_embedded(home=own_home, simulated=1, progress=print)
+    folder = tmp_path / "notebook"
+    folder.mkdir()
+    notebook = Notebook(folder)
+    try:
+        notebook.ok("%%gpu_train\nx = 0")  # connects
+        passed = [_files_of_a_run(trace, notebook) for _ in range(_RUNS)]
+    finally:
+        notebook.close()
+    files = set.intersection(*passed)
+    assert set(_PROCESSES.values()) <= files, "the trace is not in every process"
+    assert len(files) <= _MOST_FILES, f"{len(files)} files:\n" + "\n".join(sorted(files))
+
+
+def _files_of_a_run(trace: FileTrace, notebook: Notebook) -> set[str]:
+    trace.begin()
+    notebook.ok("%%gpu_train\nx = 1")
+    return set(trace.end())
