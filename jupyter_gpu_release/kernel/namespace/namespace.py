@@ -34,6 +34,7 @@ from .post_mortem import value_of
 
 _AUTOMATIC = NameChoice()
 _MOST_WARNINGS = 500
+_LATEST = ("_", "__", "___")
 
 
 class Namespace:
@@ -189,7 +190,13 @@ class Namespace:
             loaded.values |= loaded.state
             originals = {**prepared.unsent, **prepared.held, **prepared.originals}
             arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo)
+        hook, hidden = self._shell.displayhook, self._shell.user_ns_hidden
+        latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
         arrival.bind()
+        for name in latest:  # else IPython would think that the user has assigned to `_`, and leave it alone for good
+            if name in namespace:
+                hidden[name] = namespace[name]
+                setattr(hook, name, namespace[name])
         if prepared is not None:
             self._put_into_modules(loaded)
         self.values_of_last = {name: arrival.standing_for(value) for name, value in self.values_of_last.items()}

@@ -99,7 +99,7 @@ plt.close(fig)
 # %%
 line.set_color('red')
 left.tick_params(axis='x', rotation=45)
-left.set_title('weekly');
+left.set_title('weekly')
 
 # %%
 right.axhline(monthly.mean(), ls='--')

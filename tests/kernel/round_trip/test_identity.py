@@ -371,3 +371,12 @@ def test_parts_of_classes_and_objects_in_the_last_value_are_the_notebooks(nb: No
     nb.cell("class Node:\n    known = {}\n    def __init__(self, left): self.left = left\ntree = Node(None)")
     nb.ok("tree.left = Node(1)\nNode.known['a'] = [1]\nNode.known, tree.left, Node")
     assert nb.cell("_[0] is Node.known, _[0], _[1] is tree.left, _[2] is Node") == (True, {"a": [1]}, True, True)
+
+
+def test_ipython_goes_on_with_the_last_value_after_another_object_came_in_its_place(nb: Notebook) -> None:
+    nb.cell("class Handle:\n    size = 1\n    def __del__(self): pass\nx = Handle()")
+    nb.cell("x")  # fills `_`
+    nb.ok("x.size = 2")
+    assert (nb.ns["x"].size, nb.ns["_"] is nb.ns["x"]) == (2, True)
+    nb.cell("'next'")
+    assert nb.ns["_"] == "next"
