@@ -29,7 +29,7 @@ _NAMES = {
     ".serialization.reducers.torch_distributed": "give_module",
     ".serialization.reducers.torch_tensors": (
         "array_over_storage storage_over_array move_unusual rebuild_tensor set_tensor storage_of_file "
-        "give_storage make_typed_storage make_generator make_seeded_generator load_script_module "
+        "give_storage make_typed_storage make_generator make_seeded_generator load_script_module share_tensors "
         "set_optimizer"
     ),
     ".serialization.process_state.library_settings": "PackedSetting",

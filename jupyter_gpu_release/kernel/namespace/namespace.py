@@ -231,8 +231,9 @@ class Namespace:
         )
 
 
-def _follow(folder: WorkingFolder | None) -> list[str]:
+def _follow(place: tuple[str, int] | None) -> list[str]:
     """Go where the cell went; or a note."""
+    folder = WorkingFolder(*place) if place else None
     if folder is None or folder.follow():
         return []
     return [folder.not_followed("there is no such folder here")]

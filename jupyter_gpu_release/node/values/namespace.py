@@ -335,7 +335,7 @@ class RankValues:
             notes.append(f"{', '.join(left)}: set in the cell only, since it does not travel")
         found: dict[str, Any] = {"settings": changed} if changed else {}
         if folder := self._settings.new_folder(notes):
-            found["folder"] = folder
+            found["folder"] = (folder.path, folder.inode)
         return found
 
     def _look_at_inputs(self) -> tuple[set[str], KnownInputs | None]:

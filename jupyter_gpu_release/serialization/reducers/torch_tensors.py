@@ -283,6 +283,7 @@ def reduce_script_module(_pickler: Any, module: Any) -> Any:
     return load_script_module, (pickle.PickleBuffer(file.getvalue()),), tensors, None, None, share_tensors
 
 
+@streams.named
 def share_tensors(module: Any, tensors: dict[str, Any]) -> None:
     """Let the module's tensors have the memory of ``tensors``."""
     for name, own in _tensors_of(module):
