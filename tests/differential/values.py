@@ -102,6 +102,8 @@ class Walk:
         kind = type(value)
         if kind in _ATOMS:
             yield place, f"{kind.__name__} {value!r}"
+        elif kind.__name__ == "RangeIndex":  # as immutable as a range
+            yield place, repr(value)
         elif isinstance(value, PurePath):
             yield place, f"{kind.__name__} {value}"
         elif kind.__name__ == "UnavailableVariable":
@@ -162,8 +164,6 @@ class Walk:
             yield place, f"{kind.__name__} of {len(value)}"
         elif library == "numpy":
             yield from self._numpy(place, value, kind)
-        elif kind.__name__ == "RangeIndex":  # as immutable as a range
-            yield place, repr(value)
         elif library == "pandas":
             yield from self._pandas(place, value, kind)
         elif library == "polars" and hasattr(value, "serialize"):  # its pickles differ from time to time
