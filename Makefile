@@ -78,6 +78,7 @@ lint: $(STAMP) ## ruff, format check, mypy strict, import contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy docs/_ext
 	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## let ruff format and mend what it can

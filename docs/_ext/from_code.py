@@ -27,11 +27,9 @@ _OUTSIDE = {"ARCHITECTURE.md": "architecture", "CHANGELOG.md": "changelog", "CON
 def options_page() -> str:
     """Every option of ``%%gpu_train``, from the table that its parser reads."""
     written = {name: f"--{name} {option.metavar}".strip() for name, option in OPTIONS.items()}
-    built = [(f"`{written[name]}`", option.help) for name, option in OPTIONS.items() if option.built]
-    later = ", ".join(f"`{written[name]}`" for name, option in OPTIONS.items() if not option.built)
+    rows = [(f"`{written[name]}`", option.help) for name, option in OPTIONS.items()]
     intro = "Of `%%gpu_train`; with `_` for `-` also of `launch` and `@gpu`. In brackets: the default."
-    outro = f"Not built yet, and refused with a sentence that says so: {later}."
-    return _page("# Options", intro, _table(("option", "meaning"), built), outro)
+    return _page("# Options", intro, _table(("option", "meaning"), rows))
 
 
 def commands_page() -> str:
