@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...protocol.fetch import FETCH
+from ...protocol.fetch import FETCH, NEXT
 from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
@@ -44,7 +44,7 @@ class RankConnection:
     gpu_ids: list[str] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
     outcome: Outcome | None = None
-    #: number of the question to the notebook that waits for its answer; 0: none does
+    #: number of the question to the notebook or script that waits for its answer; 0: none does
     question: int = 0
 
     def answer(self, body: bytes) -> None:
@@ -284,7 +284,7 @@ class GangRun:
         spec = line.spec
         if kind is Kind.OUTPUT:
             for output in decode(body, list[Output]):
-                if output.kind == FETCH:
+                if output.kind in (FETCH, NEXT):
                     asked = output.data.get("ask")
                     line.question = asked if isinstance(asked, int) else 0
                 self._watcher.on_output(output, self._marks(spec))
