@@ -106,6 +106,21 @@ def test_functions_are_the_notebooks_own(notebook: Notebook):
     assert "RunCancelledError" in notebook.run("long.result()").traceback
 
 
+def test_items_are_mapped_to_the_notebooks_own_class(notebook: Notebook):
+    notebook.ok(_FUNCTIONS)
+    code = (
+        "mapped = gpu_release.launch_map(train, [1, 2, 3], scale=2, processes=2)\nmodels = await mapped\nprint(mapped)"
+    )
+    shown = notebook.ok(code)
+    assert "<map of train: 3 of 3 done>" in shown.text()
+    assert "training" not in shown.text()
+    assert notebook.value("[[type(model) is Model, model.width] for model in models]") == [[True, n] for n in (2, 4, 6)]
+    failed = notebook.run("gpu_release.launch_map(fails, [7, 8], processes=1).results()")
+    assert failed.reply["ename"] == "KeyError"
+    assert "KeyError(model.width)" in failed.traceback
+    assert "map_worker" not in failed.traceback
+
+
 def test_defaults_and_what_cannot_be_sent(notebook: Notebook):
     notebook.ok(_FUNCTIONS + "lock = threading.Lock()\ndef locks(): return lock")
     assert "cannot send `lock`: cannot pickle '_thread.lock' object" in notebook.run("launch(locks)").traceback
