@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -98,6 +98,12 @@ def descendants_of(pid: int) -> Iterator[int]:
         child = queue.pop(0)
         yield child
         queue += children_of(child)
+
+
+def has_others(pid: int, known: Collection[int]) -> bool:
+    """Whether ``pid`` has descendants but for these, which have none that is not one of them."""
+    # from below: a child whose parent ends meanwhile moves up, past who looks from above
+    return any(child not in known for parent in (*known, pid) for child in children_of(parent))
 
 
 def kill_each(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> int:

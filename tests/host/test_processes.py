@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
+from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.host.processes import ProcessTable, cpu_s_of, environment_of, has_open, since_boot_s
 
 Until = Callable[[Callable[[], object], str], None]
@@ -72,3 +74,18 @@ def test_environment_and_open_files(tmp_path: Path, until: Until) -> None:
     assert environment_of(process.pid) == {}
     assert not has_open(process.pid, (str(tmp_path),))
     assert ProcessTable.read().get(process.pid) is None
+
+
+def test_an_orphan_that_moves_up_meanwhile_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = {1: [2], 2: [3], 3: [4]}
+
+    def children_of(pid: int) -> list[int]:
+        found = children.get(pid, [])
+        children.update({1: [2, 4], 2: []})  # 3 has ended
+        return found
+
+    monkeypatch.setattr(process_control, "children_of", children_of)
+    assert process_control.has_others(1, (2, 0))
+    children.update({1: [2], 2: []})
+    monkeypatch.setattr(process_control, "children_of", lambda pid: children.get(pid, []))
+    assert not process_control.has_others(1, (2, 0))

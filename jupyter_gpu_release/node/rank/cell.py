@@ -259,9 +259,10 @@ class Rank:
             self._finish(msgspec.structs.replace(outcome, values=Graph(stream=collected.stream, buffers=raw)))
             return
         outcome = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
-        pid = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
-        self._outlet.frame(Kind.PERSISTER, encode(pid))
+        forked = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
+        self._outlet.frame(Kind.PERSISTER, encode(forked.pid))
         self._finish(outcome)
+        forked.wait_until_closed()
 
     def _finish(self, outcome: Outcome) -> None:
         self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))

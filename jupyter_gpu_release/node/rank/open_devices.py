@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -27,12 +28,11 @@ def may_hold_gpu() -> bool:
 
 
 def has_threads() -> bool:
-    """Whether threads of the cell's are left, which may do anything."""
-    return any(thread is not threading.main_thread() and not thread.name.startswith(_OURS) for thread in _threads())
-
-
-def _threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.is_alive()]
+    """Whether threads of the cell's are left, which may do anything; ``_thread`` begins some that have no name."""
+    main = threading.main_thread()
+    ours = {thread.ident for thread in threading.enumerate() if thread is main or thread.name.startswith(_OURS)}
+    idents = {thread.ident for thread in threading.enumerate() if thread.is_alive()} | sys._current_frames().keys()
+    return not idents <= ours
 
 
 def _open_files() -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import threading
@@ -20,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +47,36 @@ _SPILL_AFTER_S = 5.0
 #: a try that gets nowhere for so long counts as failed
 _HUNG_S = 60.0
 _LOOK_S = 1.0
+#: a persister that has not closed the rank's files after this is in trouble
+_CLOSING_S = 1.0
 
 
-def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: Sequence[Any], size: int) -> int:
-    """Fork; the child writes the values once the rank is gone and does not return. Returns its process id.
+@dataclass(frozen=True)
+class ForkedPersister:
+    """The persister, as the rank sees it. ``line`` ends when it has closed the rank's files; -1: there is none."""
+
+    pid: int
+    line: int
+
+    def wait_until_closed(self) -> None:
+        """Wait until it has let go of the ports, locks and devices that it got with the fork."""
+        if self.line >= 0:
+            poll = select.poll()
+            poll.register(self.line, select.POLLIN)
+            poll.poll(_CLOSING_S * 1000)
+
+
+def fork_persister(
+    order: RankOrder, outcome: Outcome, stream: bytes, buffers: Sequence[Any], size: int
+) -> ForkedPersister:
+    """Fork; the child writes the values once the rank is gone and does not return.
 
     It waits a twentieth of the time that writing ``size`` bytes takes: giving the GPU back gets the cores first.
     """
     rank, name = os.getpid(), process_control.name_of("self")
+    line = held = -1
+    with contextlib.suppress(OSError):  # the cell has as many files open as it may
+        line, held = os.pipe()
     process_control.name_this(
         process_control.PERSISTER
     )  # ahead of the fork: whoever sweeps knows it from its first moment
@@ -61,7 +85,9 @@ def fork_persister(order: RankOrder, outcome: Outcome, stream: bytes, buffers: S
         pid = os.fork()
     if pid:
         process_control.name_this(name)
-        return pid
+        if held >= 0:
+            os.close(held)
+        return ForkedPersister(pid, line)
     entry = SpoolEntry(Path(order.keep.spool), order.run)
     try:
         _leave_the_rank()  # at full speed: the release waits for the descriptors that it closes

@@ -128,7 +128,7 @@ class Supervisor:
         return 0
 
     def _is_alone(self) -> bool:
-        return {*process_control.descendants_of(os.getpid())} <= {self._rank, self._persister}
+        return not process_control.has_others(os.getpid(), (self._rank, self._persister))
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         """Wait for what can be read, as far as the agent takes it, and for who has not taken everything yet."""

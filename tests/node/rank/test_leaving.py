@@ -67,14 +67,37 @@ def test_a_process_that_holds_nothing_but_memory_counts_as_gone(node: Node, unti
     assert _ended(node, until, "x = 1").lives
 
 
+#: the process that writes the value gets to close what it got with the fork late
+_LATE_PERSISTER = """
+import gc
+_pid, _disable = os.getpid(), gc.disable
+gc.disable = lambda: (os.getpid() == _pid or time.sleep(0.3), _disable())
+x = bytes(2 << 20)
+"""
+
+
+def test_a_lock_is_free_at_the_release_although_another_process_writes_the_value(node: Node, until: Until) -> None:
+    assert _ended(node, until, _LATE_PERSISTER).lives
+
+
+_NAMELESS_THREAD = """
+import _thread
+_began = []
+_thread.start_new_thread(lambda: (_began.append(True), time.sleep(1000)), ())
+while not _began:
+    time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize(
     ("more", "options"),
     [
         ("import subprocess; _left = subprocess.Popen(['sleep', '1000'])", {}),
         ("x = 1", {"ranks": 2, "gpu_ids": ["0", "1"]}),
         ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", {}),
+        (_NAMELESS_THREAD, {}),
     ],
-    ids=["a child is left", "a gang", "a thread could take the GPU"],
+    ids=["a child is left", "a gang", "a thread could take the GPU", "a thread without a name could"],
 )
 def test_where_something_may_hold_the_gpus_only_the_end_counts(
     node: Node, until: Until, more: str, options: dict[str, object]
@@ -86,7 +109,7 @@ def test_an_open_device_may_hold_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     device = tmp_path / "nvidia0"
     device.write_bytes(b"\0" * 4096)
     monkeypatch.setattr(open_devices, "_DEVICES", (str(device),))
-    monkeypatch.setattr(open_devices, "_threads", list)
+    monkeypatch.setattr(open_devices, "has_threads", lambda: False)
     assert not open_devices.may_hold_gpu()
     with device.open("rb") as file:
         assert open_devices.may_hold_gpu()

@@ -39,7 +39,7 @@ def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPa
     """On a busy machine the fork server looks at its orphans before the fork's first statement."""
     monkeypatch.setattr(persister, "_leave_the_rank", signal.pause)
     order = RankOrder("20260101-000000-00000001", b"", str(tmp_path), keep=SpoolConfig(str(tmp_path), ""))
-    pid = persister.fork_persister(order, Outcome("ok"), b"", [], 0)
+    pid = persister.fork_persister(order, Outcome("ok"), b"", [], 0).pid
     try:
         assert process_control.is_persister(pid)
         assert not process_control.is_persister(os.getpid())
