@@ -206,12 +206,14 @@ class FunctionExecutor(ABC):
         find = partial(self._store, session)
         return make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
 
-    def send(self, submission: Submission, name: str, show: Show) -> RunFuture[Any]:
+    def send(
+        self, submission: Submission, name: str, show: Show, session: GatewaySession | None = None
+    ) -> RunFuture[Any]:
         """Submit what was prepared; returns once the run is committed, raises what the gateway refuses.
 
-        ``show`` is called with the run's output, on the session's thread.
+        ``show`` is called with the run's output, on the session's thread. ``session``: None for the present one.
         """
-        session = self.session()
+        session = session or self.session()
         try:
             launched, hearing = self._sent(session, submission, name, show)
             self._await_answer(session, hearing)

@@ -156,6 +156,11 @@ class RunFuture(Future[T], Generic[T]):
         """All that is known of the run just now."""
         return self._view
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it is over here because nothing more is heard of the run, and not by the run's own end."""
+        return self._trouble is not None
+
     def running(self) -> bool:
         """Whether it holds its GPUs (or, for a CPU stage, its cores)."""
         return RunState.of(self.status).holds_gpu

@@ -46,7 +46,9 @@ class ItemFuture(RunFuture[T]):
     @property
     def status(self) -> str:
         """``queued``, ``running``, ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
-        return RunState.CANCELLED.word if isinstance(self._trouble, RunCancelledError) else super().status
+        if self._trouble is None:
+            return super().status
+        return (RunState.CANCELLED if isinstance(self._trouble, RunCancelledError) else RunState.LOST).word
 
     def logs(self) -> str:
         """The text that its worker has printed so far, for the items before and after it, too."""

@@ -28,6 +28,7 @@ class ItemQueue:
     def __init__(self, items: Iterable[int]) -> None:
         self._waiting = deque(items)
         self._workers: dict[str, _Worker] = {}
+        self._dismissed: set[str] = set()
 
     @property
     def waiting(self) -> int:
@@ -55,6 +56,14 @@ class ItemQueue:
         self._waiting.remove(item)
         return True
 
+    def dismiss(self, run: str) -> None:
+        """Give this worker nothing, whatever waits: it was told to end."""
+        self._dismissed.add(run)
+
+    def is_dismissed(self, run: str) -> bool:
+        """Whether a worker was told to end."""
+        return run in self._dismissed
+
     def clear(self) -> list[int]:
         """Hand out nothing more; returns what was left."""
         left = list(self._waiting)
@@ -65,14 +74,16 @@ class ItemQueue:
         """The answers that can be given now, by worker."""
         found = []
         for run, worker in self._workers.items():
-            if worker.open and (answer := self._answer(worker)) is not None:
+            if worker.open and (answer := self._answer(run, worker)) is not None:
                 worker.open, worker.last = 0, answer
                 found.append((run, answer))
         return found
 
-    def _answer(self, worker: _Worker) -> NextItem | None:
+    def _answer(self, run: str, worker: _Worker) -> NextItem | None:
         if worker.last is not None and worker.last.ask == worker.open:
             return worker.last
+        if run in self._dismissed:
+            return NextItem(worker.open)
         is_busy = bool(worker.given)
         if is_busy and len(self._waiting) < len(self._workers):
             return None
@@ -81,8 +92,12 @@ class ItemQueue:
         worker.given.append(self._waiting.popleft())
         return NextItem(worker.open, worker.given[-1])
 
-    def leave(self, run: str) -> list[int]:
-        """A worker has ended: what it had not begun waits again, first of all. Returns what it had: that is lost."""
+    def leave(self, run: str, *, is_sure: bool = True) -> list[int]:
+        """A worker has ended: what it had not begun waits again, first of all. Returns what it had: that is lost.
+
+        ``is_sure`` False: it may have begun more than is known here, so all that it was given is lost.
+        """
         worker = self._workers.pop(run, None) or _Worker()
-        self._waiting.extendleft(item for item in reversed(worker.given) if item not in worker.begun)
-        return sorted(worker.begun)
+        lost = worker.begun if is_sure else set(worker.given)
+        self._waiting.extendleft(item for item in reversed(worker.given) if item not in lost)
+        return sorted(lost)

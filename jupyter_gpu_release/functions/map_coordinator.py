@@ -15,6 +15,7 @@ from ..errors import GpuReleaseError, RunCancelledError, RunLostError
 from ..protocol.events import Event
 from ..protocol.fetch import ITEM, NEXT, ItemOutcome, ItemRequest
 from ..protocol.session import Supply
+from ..protocol.states import RunState
 from ..protocol.wire import encode
 from ..submission.request import Submission
 from .executor import FunctionExecutor, Show
@@ -30,7 +31,8 @@ _MOST_IN_VAIN = 3
 class MapCoordinator:
     """One thread does all of it, since sending a worker waits for the gateway; it ends with the last worker.
 
-    A worker that ends before the items do is replaced, unless somebody has cancelled it.
+    A worker that ends before the items do is replaced, unless somebody has cancelled it. All goes through the session
+    in which it began, also while that is not connected: to open another one would end it.
     """
 
     def __init__(
@@ -49,7 +51,8 @@ class MapCoordinator:
         #: all that were sent, and those that have not ended
         self.workers: list[RunFuture[Any]] = []
         self._living: dict[str, RunFuture[Any]] = {}
-        #: those that have asked for an item, or were told to end
+        self._session = executor.session()
+        #: those that have asked for an item
         self._known: set[str] = set()
         self._wanted = 0
         self._in_vain = 0
@@ -78,7 +81,7 @@ class MapCoordinator:
         with self._lock:
             is_out = self._queue.take_out(item)
         if is_out:
-            self._messages.put(partial(self._futures[item].give_up, RunCancelledError("the item was cancelled")))
+            self._futures[item].give_up(RunCancelledError("the item was cancelled"))
         return is_out
 
     # --------------------------------------------------------------------------------------- the thread
@@ -94,7 +97,7 @@ class MapCoordinator:
 
     def _send(self, submission: Submission) -> None:
         run = submission.request.run
-        worker = self._executor.send(submission, self._name, partial(self._hear, run))
+        worker = self._executor.send(submission, self._name, partial(self._hear, run), self._session)
         self.workers.append(worker)
         self._living[run] = worker
         worker.when_done(lambda _: self._messages.put(partial(self._ended, run)))
@@ -126,26 +129,25 @@ class MapCoordinator:
     def _answer(self) -> None:
         with self._lock:
             answers, is_empty = self._queue.answers(), not self._queue.waiting
-        session = self._executor.session() if answers else None
         for run, answer in answers:
-            if session is not None:
-                session.supply(Supply(run, 0, encode(answer)))
+            self._session.supply(Supply(run, 0, encode(answer)))
         if is_empty:  # nothing is left for those that still wait for their GPUs
-            for run in self._living.keys() - self._known:
-                self._known.add(run)
-                self._living[run].cancel()
+            for run in self._wanted_still() - self._known:
+                self._dismiss(run)
 
     def _ended(self, run: str) -> None:
         worker = self._living.pop(run)
+        is_sure = not worker.is_given_up and worker.status != RunState.LOST.word
         with self._lock:
-            lost = self._queue.leave(run)
-        self._in_vain = 0 if lost else self._in_vain + 1
+            lost = self._queue.leave(run, is_sure=is_sure)
+        if not self._queue.is_dismissed(run):
+            self._in_vain = 0 if lost else self._in_vain + 1
         for item in lost:
             self._futures[item].lose(worker)
         if not self._queue.waiting:
             return
         failure = worker.exception()
-        if not isinstance(failure, RunCancelledError) and not self._is_cancelled and self._in_vain <= _MOST_IN_VAIN:
+        if self._may_go_on(run, worker, failure):
             failure = self._replace() or failure
         if self._is_cancelled or not self._living:
             error = failure if isinstance(failure, GpuReleaseError) else None
@@ -155,9 +157,14 @@ class MapCoordinator:
                 waiting = self._queue.clear()
             self._give_up(waiting, error or RunLostError(f"no worker is left for it: {failure or 'they ended'}"))
 
+    def _may_go_on(self, run: str, worker: RunFuture[Any], failure: BaseException | None) -> bool:
+        """Whether another worker may take the place of one that has ended."""
+        is_unwanted = isinstance(failure, RunCancelledError) and not self._queue.is_dismissed(run)
+        return not (self._is_cancelled or worker.is_given_up or is_unwanted or self._in_vain > _MOST_IN_VAIN)
+
     def _replace(self) -> GpuReleaseError | None:
         """Send another worker, where there are fewer than there were to be; returns why that did not work."""
-        if len(self._living) >= min(self._wanted, self._queue.waiting):
+        if len(self._wanted_still()) >= min(self._wanted, self._queue.waiting):
             return None
         try:
             self._send(self._submission.again())
@@ -175,6 +182,12 @@ class MapCoordinator:
         with self._lock:
             waiting = self._queue.clear()
         self._give_up(waiting, RunCancelledError("cancelled before it began"))
-        for run, worker in self._living.items():
-            self._known.add(run)
-            worker.cancel()
+        for run in self._living:
+            self._dismiss(run)
+
+    def _wanted_still(self) -> set[str]:
+        return {run for run in self._living if not self._queue.is_dismissed(run)}
+
+    def _dismiss(self, run: str) -> None:
+        self._queue.dismiss(run)
+        self._living[run].cancel()

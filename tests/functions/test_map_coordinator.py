@@ -1,0 +1,163 @@
+"""Handing items out while workers, their cluster or the connection go away: without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.client.session import GatewaySession
+from jupyter_gpu_release.errors import GatewayUnavailableError, GpuReleaseError, RunCancelledError, RunLostError
+from jupyter_gpu_release.functions.executor import FunctionExecutor
+from jupyter_gpu_release.functions.future import RunFuture
+from jupyter_gpu_release.functions.item_future import ItemFuture
+from jupyter_gpu_release.functions.map_coordinator import MapCoordinator
+from jupyter_gpu_release.protocol.events import Event
+from jupyter_gpu_release.protocol.fetch import ITEM, NEXT, ItemOutcome, ItemRequest, NextItem
+from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
+from jupyter_gpu_release.protocol.session import Supply
+from jupyter_gpu_release.protocol.wire import decode
+from jupyter_gpu_release.submission.request import Submission
+
+Until = Callable[[Callable[[], object], str], None]
+
+
+class MapBed:
+    """A map whose workers and connection are this test."""
+
+    def __init__(self, items: int, processes: int) -> None:
+        self.supplied: list[Supply] = []
+        self.told: list[str] = []
+        self.sent: dict[str, tuple[RunFuture[Any], Callable[[list[Event]], None]]] = {}
+        self.is_away = False
+        self._asked: dict[str, int] = {}
+        self._wire = SimpleNamespace(supply=self.supplied.append)
+        executor = cast(FunctionExecutor, self)
+        made: list[MapCoordinator] = []
+        self.futures: list[ItemFuture[Any]] = [
+            ItemFuture(executor, "f", n, n, lambda item: made[0].take_out(item), lambda: "") for n in range(items)
+        ]
+        first = Submission(RunRequest("first", "s", ResourceAsk(), b""), cast(Any, None))
+        made.append(MapCoordinator(executor, first, "f", self.futures, lambda _: None))
+        self.coordinator = made[0]
+        self.coordinator.begin(processes)
+
+    # ------------------------------------------------------------------------ as the executor does
+    def session(self) -> GatewaySession:
+        """A kernel that cannot reach its gateway ends its session, and all runs with it."""
+        if self.is_away:
+            raise GatewayUnavailableError("the gateway is away")
+        return cast(GatewaySession, self._wire)
+
+    def send(self, submission: Submission, name: str, show: Any, session: Any = None) -> RunFuture[Any]:
+        run = submission.request.run
+        worker: RunFuture[Any] = RunFuture(
+            cast(Any, self), RunView(run, "", "queued"), name, lambda _: self.told.append(run)
+        )
+        self.sent[run] = worker, show
+        return worker
+
+    def shown(self, failure: BaseException, view: RunView) -> BaseException:
+        return failure
+
+    # ------------------------------------------------------------------------------- as workers do
+    def runs(self) -> list[str]:
+        return list(self.sent)
+
+    def ask(self, run: str, begins: int | None = None) -> None:
+        self._asked[run] = self._asked.get(run, 0) + 1
+        request = ItemRequest(self._asked[run], begins)
+        self.sent[run][1]([Event(1, 0.0, NEXT, msgspec.to_builtins(request))])
+
+    def give(self, run: str, item: int) -> None:
+        self.sent[run][1]([Event(1, 0.0, ITEM, msgspec.to_builtins(ItemOutcome(item)))])
+
+    def end(self, run: str, state: str, status: str) -> None:
+        self.sent[run][0].take(RunView(run, "", state, outcome=Outcome(status)))
+
+    def answers(self, run: str) -> list[int | None]:
+        return [decode(message.body, NextItem).item for message in self.supplied if message.run == run]
+
+
+def test_a_connection_that_is_lost_for_a_while_ends_nothing(until: Until) -> None:
+    """The answer waits for the way back: to ask for a session would end the one that there is."""
+    bed = MapBed(3, 1)
+    [run] = bed.runs()
+    bed.is_away = True
+    bed.ask(run)
+    until(lambda: bed.answers(run) == [0], "the answer is with the session")
+    assert not any(future.done() for future in bed.futures)
+
+
+def test_workers_are_not_replaced_when_nobody_hears_of_them_any_more(until: Until) -> None:
+    """The session was closed, or this machine's cluster stopped: another one is not started for the rest."""
+    bed = MapBed(9, 2)
+    for run in bed.runs():
+        bed.ask(run)
+    until(lambda: all(bed.answers(run) for run in bed.runs()), "both have an item")
+    for worker, _ in list(bed.sent.values()):
+        worker.give_up(RunLostError("this machine's own cluster ended"))
+    until(lambda: all(future.done() for future in bed.futures), "all futures end")
+    assert len(bed.sent) == 2
+    assert {type(future.exception()) for future in bed.futures} == {RunLostError}
+    assert {future.status for future in bed.futures} == {"lost"}
+
+
+def test_an_item_comes_back_to_a_new_worker_when_the_others_were_told_to_leave(until: Until) -> None:
+    """Nothing seemed to be left for the second worker; then the first one died with an item that it had not begun."""
+    bed = MapBed(2, 2)
+    first, second = bed.runs()
+    bed.ask(first)
+    bed.ask(first, 0)
+    until(lambda: bed.told == [second], "the second one is told to leave the queue")
+    bed.ask(second)  # it came to its turn all the same
+    bed.end(first, "failed", "died")
+    until(lambda: bed.futures[0].done() and len(bed.sent) == 3, "a new one is sent")
+    bed.end(second, "cancelled", "interrupted")
+    third = bed.runs()[2]
+    bed.ask(third)
+    until(lambda: bed.answers(third) == [1], "it has the item")
+    assert bed.answers(second) == [None]
+    bed.ask(third, 1)
+    bed.give(third, 1)
+    until(bed.futures[1].done, "the item is done")
+    assert bed.futures[1].status == "succeeded"
+
+
+def test_of_a_worker_whose_node_is_gone_nobody_knows_what_it_had_begun(until: Until) -> None:
+    """What its node did not come to tell is lost with it: no item is begun twice."""
+    bed = MapBed(5, 1)
+    [run] = bed.runs()
+    bed.ask(run)
+    until(lambda: bed.answers(run) == [0], "it has an item")
+    bed.end(run, "lost", "lost")
+    until(lambda: len(bed.sent) == 2, "another one goes on")
+    assert bed.futures[0].status == "lost"
+    again = bed.runs()[1]
+    bed.ask(again)
+    until(lambda: bed.answers(again) == [1], "with the next item")
+
+
+def test_an_item_that_is_taken_out_is_over_at_once(until: Until) -> None:
+    """Whatever the workers do: the last one may end just then."""
+    bed = MapBed(2, 1)
+    [run] = bed.runs()
+    bed.ask(run)
+    until(lambda: bed.answers(run) == [0], "it has an item")
+    assert bed.futures[1].cancel()
+    assert bed.futures[1].done()
+    with pytest.raises(RunCancelledError):
+        bed.futures[1].result(0)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(RunCancelledError("c"), "cancelled"), (RunLostError("l"), "lost"), (GatewayUnavailableError("g"), "lost")],
+)
+def test_an_item_that_was_given_up_says_so(error: GpuReleaseError, status: str) -> None:
+    bed = MapBed(1, 1)
+    bed.futures[0].give_up(error)
+    assert (bed.futures[0].done(), bed.futures[0].status) == (True, status)
