@@ -159,7 +159,7 @@ class Lifecycle:
         record.stage.lease = None
         if record.cancellation.reason:
             await self._free_in_time(record, lease, await gangs.members_left(self.nodes, lease, record.run))
-            self._finish(record, unstarted(RunCancelledError(record.cancellation.reason)))
+            await self._end_unstarted(record, RunCancelledError(record.cancellation.reason))
             return
         log.warning("run %s waits again: %s", record.run, error.message)
         until = None if is_ordered else self._manifests.threads.until_answered

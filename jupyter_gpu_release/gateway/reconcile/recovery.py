@@ -28,7 +28,8 @@ from ..cluster.ray_calls import START_S
 from ..db import database, warm_leases
 from ..db.rows import StoredLease, StoredSession, WarmLeaseRow
 from ..db.stores import meant_store
-from ..runs.record import Persisting, Queued, RunRecord, Starting
+from ..dispatch import gangs
+from ..runs.record import Ended, Persisting, Queued, RunRecord, Starting
 from ..service import GatewayService
 from . import node_liveness
 from .persisting import await_node
@@ -199,6 +200,9 @@ def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> No
         hosts = [node.host for slot in lease.slots if (node := service.nodes.find(slot.node)) is not None]
         _to_starting(service, record, lease, time.time(), hosts)
     elif isinstance(record.stage, Persisting):  # it needs its GPUs no more, and was about to give them back
+        service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
+    elif isinstance(record.stage, Ended):  # it was cancelled while Ray and the nodes were asked
+        gangs.abandon(service.nodes, lease, record.run)
         service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
     else:
         record.hold(lease)

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import ray
 from broker_bed import BrokerBed, until
 
 from jupyter_gpu_release.gateway.cluster import agent_client
 from jupyter_gpu_release.gateway.db import database
+from jupyter_gpu_release.gateway.dispatch import gangs
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import Persisting, RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
@@ -265,3 +268,53 @@ async def test_a_gateway_that_comes_back_knows_how_far_a_run_was(bed: BrokerBed)
     async with bed.life() as second:
         again = second.runs.get(record.run)
         assert isinstance(again.stage, Persisting)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("phase", ["running", "ended"])
+async def test_a_start_that_fails_is_cancelled_while_its_node_begins_it_after_all(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, phase: str
+) -> None:
+    """The late word comes while the lease is given back: the run ends all the same, and as cancelled."""
+    monkeypatch.setattr(gangs, "START_S", 0.05)
+    async with bed.life() as service:
+        free, look, failed = service.lifecycle._free_in_time, service.lifecycle._may_have_begun, asyncio.Event()
+
+        async def late(record: RunRecord, *lease: Any) -> bool:
+            bed.say(service, record, phase)
+            return await free(record, *lease)
+
+        async def looked(*of_start: Any) -> bool:
+            failed.set()
+            return await look(*of_start)
+
+        monkeypatch.setattr(service.lifecycle, "_free_in_time", late)
+        monkeypatch.setattr(service.lifecycle, "_may_have_begun", looked)
+        bed.agents["b"].faults["start"] = ray.exceptions.RayTaskError("start", "its disk is slow", OSError("slow"))
+        bed.agents["b"].faults["has_begun"] = ray.exceptions.GetTimeoutError("slow")
+        record = await bed.submitted(service, 4)
+        await asyncio.wait_for(failed.wait(), 30)
+        await service.lifecycle.cancel(record, "interrupted")
+        await until(lambda: record.state is RunState.CANCELLED and not service.leases.all() and not bed.ray.groups)
+        assert "cannot go from" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_run_is_cancelled_while_its_gateway_recovers(bed: BrokerBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that comes back tells at once what it could not tell before. The ledger does not know of the start."""
+    async with bed.life() as first:
+        run = (record := await bed.running(first, 4)).run
+        first.journal._later.pop(run)
+        view = msgspec.structs.replace(record.view, state="queued")
+        await first.journal.put(partial(database.update_run, view=view, outcome=None))
+    ask = recovery._ask_agents
+
+    async def meanwhile(service: GatewayService) -> Any:
+        await service.lifecycle.cancel(service.runs.get(run), "interrupted")
+        return await ask(service)
+
+    monkeypatch.setattr(recovery, "_ask_agents", meanwhile)
+    async with bed.life() as second:
+        assert second.runs.get(run).state is RunState.CANCELLED
+        await until(lambda: not second.leases.all() and not bed.ray.groups)
+        assert bed.agents["b"].killed == [run]
