@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +24,7 @@ from ..values.settings import look_at_rest
 from .cell import Rank
 from .interrupts import strike_again_where_dropped
 from .loop import CellLoop
-from .open_devices import has_threads, may_hold_gpu
+from .open_devices import has_threads, may_hold_gpu, may_keep_port
 from .output import OutputSender, OutStream, keep_order_with_subprocesses
 from .shell import RankShell, connect, use_inline_figures
 from .warmup import warm_up
@@ -82,8 +83,9 @@ def _leave(outlet: OutputSender, order: RankOrder) -> None:
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()
     may_hold = has_threads() if order.simulated else may_hold_gpu()
-    if order.tells_leaving and _is_soon_gone() and not may_hold:
+    if order.tells_leaving and _is_soon_gone() and not may_hold and not may_keep_port():
         outlet.flush()
+        threading.excepthook = lambda _: None  # of threads of ours, which find their files closed
         with contextlib.suppress(OSError):  # a process that may not look at its own files: its end tells the same
             process_control.close_files(but=outlet.descriptors)
             outlet.frame(Kind.LEAVING, wait=False)

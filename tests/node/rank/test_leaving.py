@@ -88,6 +88,13 @@ while not _began:
     time.sleep(0.01)
 """
 
+#: no code of Python's runs in it
+_NATIVE_THREAD = """
+import _thread, ctypes, socket
+_server = socket.create_server(("127.0.0.1", 0))
+_thread.start_new_thread(ctypes.CDLL(None).accept, (_server.fileno(), 0, 0))
+"""
+
 
 @pytest.mark.parametrize(
     ("more", "options"),
@@ -96,8 +103,15 @@ while not _began:
         ("x = 1", {"ranks": 2, "gpu_ids": ["0", "1"]}),
         ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", {}),
         (_NAMELESS_THREAD, {}),
+        (_NATIVE_THREAD, {}),
     ],
-    ids=["a child is left", "a gang", "a thread could take the GPU", "a thread without a name could"],
+    ids=[
+        "a child is left",
+        "a gang",
+        "a thread could take the GPU",
+        "a thread without a name could",
+        "a library waits at a port",
+    ],
 )
 def test_where_something_may_hold_the_gpus_only_the_end_counts(
     node: Node, until: Until, more: str, options: dict[str, object]
@@ -117,3 +131,24 @@ def test_an_open_device_may_hold_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     assert open_devices.may_hold_gpu()
     mapped.close()
     assert not open_devices.may_hold_gpu()
+
+
+#: the process waits until the thread that publishes has met its closed file
+_PUBLISHES = """
+import threading, jupyter_gpu_release
+from jupyter_gpu_release.host import process_control
+_close = process_control.close_files
+def _close_and_wait(but):
+    _close(but=but)
+    for thread in threading.enumerate():
+        if thread.name == "jgr-publish":
+            thread.join()
+process_control.close_files = _close_and_wait
+jupyter_gpu_release.publish(x=1)
+"""
+
+
+def test_a_thread_of_ours_that_meets_its_closed_file_says_nothing_in_the_cell(node: Node) -> None:
+    run = node.run(_PUBLISHES)
+    assert run.wait().status == "ok"
+    assert run.text("stderr") == ""
