@@ -315,7 +315,7 @@ class Lifecycle:
         """Hand the group over as it is, with no word to Ray, when the next run wants exactly these slots."""
         if not lease.gpu_ids and lease.granting not in (None, asyncio.current_task()):
             await asyncio.wait({lease.granting})  # it ended before Ray's word of them came here
-        successor = self.queue.successor(lease)
+        successor = self.queue.successor(lease) if lease.gpu_ids else None
         if successor is None:
             return False
         self.queue.remove(successor)

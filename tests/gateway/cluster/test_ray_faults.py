@@ -9,7 +9,9 @@ import pytest
 import ray
 from broker_bed import BrokerBed, until
 
+from jupyter_gpu_release.errors import ClusterError
 from jupyter_gpu_release.gateway.cluster import ray_calls
+from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.dispatch import lifecycle
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -90,3 +92,29 @@ async def test_a_run_that_holds_no_lease_after_a_restart_is_ended(bed: BrokerBed
     async with bed.life() as second:
         await until(lambda: second.runs.get(record.run).state is RunState.LOST)
         assert bed.agents["a"].killed == [record.run]
+
+
+@pytest.mark.asyncio
+async def test_a_lease_of_which_ray_never_told_the_gpus_is_given_back_and_not_handed_on(
+    bed: BrokerBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node had heard of them, so the cell ran; the next run gets a group of its own, and none is left behind."""
+    async with bed.life() as service:
+        finish, ended = service.ray_leases.finish, asyncio.Event()
+
+        async def fails(lease: Lease) -> None:
+            await asyncio.shield(lease.making)
+            await ended.wait()
+            raise ClusterError("Ray is silent")
+
+        monkeypatch.setattr(service.ray_leases, "finish", fails)
+        one, agent = await bed.submitted(service, 4), bed.agents["a"]
+        await until(lambda: one.run in agent.orders)
+        agent.phases[one.run] = "starting"
+        two = await bed.submitted(service, 4)
+        for phase in ("running", "ended", "released"):
+            bed.say(service, one, phase)
+        monkeypatch.setattr(service.ray_leases, "finish", finish)
+        ended.set()
+        await until(lambda: two.accepted and two.lease.gpu_ids)
+        assert bed.ray.names() == [f"jgr-test-{two.run}"]
