@@ -58,7 +58,7 @@ class PackageWatch:
         look = self._look = self._look or asyncio.create_task(asyncio.to_thread(self._is_new))
         try:
             return await asyncio.wait_for(asyncio.shield(look), _LOOK_S)
-        except TimeoutError:
+        except OSError:  # it takes too long, or something is removed as we look: the next look tells
             return False
         finally:
             if look.done() and self._look is look:

@@ -29,6 +29,22 @@ def test_what_is_installed_is_noticed_once(folder: Path) -> None:
     assert asyncio.run(look()) == [False, True, False]
 
 
+def test_a_folder_that_vanishes_as_it_is_read_ends_no_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanished() -> str:
+        raise FileNotFoundError(2, "No such file or directory", "old-1.0.dist-info")
+
+    async def look() -> list[bool]:
+        watch = PackageWatch()
+        await watch.has_changed()
+        (folder / "new-1.0.dist-info").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(installed_packages, "packages_digest", vanished)
+            found = [await watch.has_changed()]
+        return [*found, await watch.has_changed()]
+
+    assert asyncio.run(look()) == [False, True]
+
+
 def test_a_folder_that_does_not_answer_holds_nothing_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, asked = threading.Event(), []
 
