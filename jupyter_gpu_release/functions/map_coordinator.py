@@ -111,6 +111,8 @@ class MapCoordinator:
             self._show([event for event in events if event.kind not in (NEXT, ITEM)])
 
     def _take(self, run: str, events: Sequence[Event]) -> None:
+        if run not in self._living:  # given up: nobody would hear of the end of what it is given
+            return
         for event in events:
             if event.kind == NEXT:
                 request = msgspec.convert(event.data, ItemRequest)

@@ -141,6 +141,24 @@ def test_of_a_worker_whose_node_is_gone_nobody_knows_what_it_had_begun(until: Un
     until(lambda: bed.answers(again) == [1], "with the next item")
 
 
+def test_a_late_question_of_a_worker_that_was_given_up_gets_no_item(until: Until) -> None:
+    """Nobody would hear of the end of that item."""
+    bed = MapBed(3, 2)
+    first, second = bed.runs()
+    bed.ask(first)
+    until(lambda: bed.answers(first) == [0], "it has an item")
+    bed.sent[first][0].give_up(RunLostError("no word of it"))
+    until(bed.futures[0].done, "its item is lost")
+    bed.ask(first, 0)
+    bed.ask(second)
+    for item in (1, 2):
+        until(lambda item=item: item in bed.answers(second), "the other one has it")
+        bed.ask(second, item)
+        bed.give(second, item)
+    until(lambda: all(future.done() for future in bed.futures), "all are over")
+    assert bed.answers(first) == [0]
+
+
 def test_an_item_that_is_taken_out_is_over_at_once(until: Until) -> None:
     """Whatever the workers do: the last one may end just then."""
     bed = MapBed(2, 1)
