@@ -147,7 +147,7 @@ class Namespace:
         def take(facts: dict[str, Any]) -> None:
             if prepared is not None:
                 self._settings.take(facts.get("settings", {}))
-                stayed.extend(_follow(facts.get("folder")) if in_turn else ())
+                stayed.extend(_follow(facts.get("folder"), in_turn=in_turn))
 
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
         for name, why in loaded.facts.get("lost", {}).items():
@@ -231,9 +231,11 @@ class Namespace:
         )
 
 
-def _follow(place: tuple[str, int] | None) -> list[str]:
+def _follow(place: tuple[str, int] | None, *, in_turn: bool) -> list[str]:
     """Go where the cell went; or a note."""
     folder = WorkingFolder(*place) if place else None
+    if folder is not None and not in_turn:
+        return [folder.not_followed("that was in the background")]
     if folder is None or folder.follow():
         return []
     return [folder.not_followed("there is no such folder here")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,11 @@ def test_the_notebook_goes_where_a_cell_went(nb: Notebook, tmp_path: Path, monke
     (note,) = trip.notes
     assert note.startswith("the notebook stays in its folder, the cell went to")
     assert note.endswith("that is the run's own")
+    with monkeypatch.context() as patch:
+        patch.setattr(nb.names, "apply", partial(nb.names.apply, in_turn=False))
+        (note,) = nb.ok("os.chdir('..')").notes
+    assert note.endswith("that was in the background")
+    assert Path.cwd() == before / "sub"
     trip = nb.ok("os.chdir('..')\nos.stat = lambda _: type('Stat', (), {'st_ino': 1})")  # as on another machine
     assert [note for note in trip.notes if note.endswith(f"`{before}`: there is no such folder here")]
     assert Path.cwd() == before / "sub"
