@@ -48,6 +48,7 @@ class MapCoordinator:
         #: of the queue, which users look into as well
         self._lock = threading.Lock()
         self._messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._sent: list[Submission] = []
         #: all that were sent, and those that have not ended
         self.workers: list[RunFuture[Any]] = []
         self._living: dict[str, RunFuture[Any]] = {}
@@ -97,6 +98,7 @@ class MapCoordinator:
 
     def _send(self, submission: Submission) -> None:
         run = submission.request.run
+        self._sent.append(submission)
         worker = self._executor.send(submission, self._name, partial(self._hear, run), self._session)
         self.workers.append(worker)
         self._living[run] = worker
@@ -169,7 +171,8 @@ class MapCoordinator:
         if len(self._wanted_still()) >= min(self._wanted, self._queue.waiting):
             return None
         try:
-            self._send(self._submission.again())
+            # what was written for a worker that never had its turn is gone with it
+            self._send(next((sent for sent in self._sent if sent.has_inputs), self._submission).again())
         except GpuReleaseError as error:
             log.warning("launch_map of %s goes on with %d workers: %s", self._name, len(self._living), error)
             return error

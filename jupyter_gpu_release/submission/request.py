@@ -75,6 +75,11 @@ class Submission:
             with contextlib.suppress(OSError):
                 os.utime(self.paths.inputs)
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether what was written for it, if anything, is there still."""
+        return self.paths is None or self.paths.inputs.exists()
+
     def again(self) -> Submission:
         """The same for another run; what was written is not written again.
 

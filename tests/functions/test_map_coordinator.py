@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +21,10 @@ from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.fetch import ITEM, NEXT, ItemOutcome, ItemRequest, NextItem
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.protocol.session import Supply
+from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import decode
+from jupyter_gpu_release.store.layout import RunPaths
+from jupyter_gpu_release.store.run_folders import create_run_folder
 from jupyter_gpu_release.submission.request import Submission
 
 Until = Callable[[Callable[[], object], str], None]
@@ -28,10 +33,11 @@ Until = Callable[[Callable[[], object], str], None]
 class MapBed:
     """A map whose workers and connection are this test."""
 
-    def __init__(self, items: int, processes: int) -> None:
+    def __init__(self, items: int, processes: int, paths: RunPaths | None = None) -> None:
         self.supplied: list[Supply] = []
         self.told: list[str] = []
         self.sent: dict[str, tuple[RunFuture[Any], Callable[[list[Event]], None]]] = {}
+        self.submissions: dict[str, Submission] = {}
         self.is_away = False
         self._asked: dict[str, int] = {}
         self._wire = SimpleNamespace(supply=self.supplied.append)
@@ -40,7 +46,7 @@ class MapBed:
         self.futures: list[ItemFuture[Any]] = [
             ItemFuture(executor, "f", n, n, lambda item: made[0].take_out(item), lambda: "") for n in range(items)
         ]
-        first = Submission(RunRequest("first", "s", ResourceAsk(), b""), cast(Any, None))
+        first = Submission(RunRequest("first", "s", ResourceAsk(), b""), cast(Any, None), paths)
         made.append(MapCoordinator(executor, first, "f", self.futures, lambda _: None))
         self.coordinator = made[0]
         self.coordinator.begin(processes)
@@ -58,6 +64,7 @@ class MapBed:
             cast(Any, self), RunView(run, "", "queued"), name, lambda _: self.told.append(run)
         )
         self.sent[run] = worker, show
+        self.submissions[run] = submission
         return worker
 
     def shown(self, failure: BaseException, view: RunView) -> BaseException:
@@ -125,6 +132,23 @@ def test_an_item_comes_back_to_a_new_worker_when_the_others_were_told_to_leave(u
     bed.give(third, 1)
     until(bed.futures[1].done, "the item is done")
     assert bed.futures[1].status == "succeeded"
+
+
+def test_a_new_worker_has_inputs_also_when_those_of_the_first_one_went_with_it(until: Until, tmp_path: Path) -> None:
+    """Somebody cancels the first worker while it waits: what was written for it goes with it."""
+    paths = create_run_folder(tmp_path, new_run_id())
+    paths.inputs.write_text("inputs")
+    bed = MapBed(5, 2, paths)
+    first, second = bed.runs()
+    shutil.rmtree(paths.folder)
+    bed.end(first, "cancelled", "interrupted")
+    bed.ask(second)
+    until(lambda: bed.answers(second) == [0], "it has an item")
+    bed.end(second, "failed", "died")
+    until(lambda: len(bed.sent) == 3, "another one is sent")
+    found = bed.submissions[bed.runs()[2]].paths
+    assert found is not None
+    assert found.inputs.read_text() == "inputs"
 
 
 def test_of_a_worker_whose_node_is_gone_nobody_knows_what_it_had_begun(until: Until) -> None:
