@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import GpuReleaseError, RunCancelledError, RunLostError
+from ..errors import GpuReleaseError, RunCancelledError, RunFailedError, RunLostError
 from ..protocol.fetch import ItemOutcome
 from ..protocol.runs import Outcome, RunView
 from ..protocol.states import RunState
@@ -48,7 +48,8 @@ class ItemFuture(RunFuture[T]):
         """``queued``, ``running``, ``succeeded``, ``failed``, ``cancelled`` or ``lost``."""
         if self._trouble is None:
             return super().status
-        return (RunState.CANCELLED if isinstance(self._trouble, RunCancelledError) else RunState.LOST).word
+        states: dict[type, RunState] = {RunCancelledError: RunState.CANCELLED, RunFailedError: RunState.FAILED}
+        return states.get(type(self._trouble), RunState.LOST).word
 
     def logs(self) -> str:
         """The text that its worker has printed so far, for the items before and after it, too."""

@@ -12,7 +12,13 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.client.session import GatewaySession
-from jupyter_gpu_release.errors import GatewayUnavailableError, GpuReleaseError, RunCancelledError, RunLostError
+from jupyter_gpu_release.errors import (
+    GatewayUnavailableError,
+    GpuReleaseError,
+    RunCancelledError,
+    RunFailedError,
+    RunLostError,
+)
 from jupyter_gpu_release.functions.executor import FunctionExecutor
 from jupyter_gpu_release.functions.future import RunFuture
 from jupyter_gpu_release.functions.item_future import ItemFuture
@@ -197,7 +203,12 @@ def test_an_item_that_is_taken_out_is_over_at_once(until: Until) -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(RunCancelledError("c"), "cancelled"), (RunLostError("l"), "lost"), (GatewayUnavailableError("g"), "lost")],
+    [
+        (RunCancelledError("c"), "cancelled"),
+        (RunFailedError("no GPU within wait="), "failed"),
+        (RunLostError("l"), "lost"),
+        (GatewayUnavailableError("g"), "lost"),
+    ],
 )
 def test_an_item_that_was_given_up_says_so(error: GpuReleaseError, status: str) -> None:
     bed = MapBed(1, 1)
