@@ -244,7 +244,7 @@ class Rank:
         return {self._order.rank: frames} if frames is not None else {}
 
     def _what_else_it_did(self) -> dict[str, Any]:
-        _flush_open_files()
+        flush_open_files()
         if self._publisher is not None:
             self._publisher.finish()
         self._tell_files()
@@ -288,7 +288,7 @@ def _sendable(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _flush_open_files() -> None:
+def flush_open_files() -> None:
     """Files the cell left open: their buffers would be lost with the process."""
     for thing in gc.get_objects():
         # by its type: isinstance would ask the object for its class, and a dead weak proxy raises then

@@ -21,7 +21,7 @@ from ..ipc.lines import RankLines
 from ..ipc.stack_dump import show_on_signal
 from ..ipc.text_journal import TextJournal
 from ..values.settings import look_at_rest
-from .cell import Rank
+from .cell import Rank, flush_open_files
 from .interrupts import strike_again_where_dropped
 from .loop import CellLoop
 from .open_devices import has_threads, may_hold_gpu, may_keep_port
@@ -74,14 +74,17 @@ def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, l
     # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, shell.gate.note)
+    handlers = atexit._ncallbacks()
     Rank(order, outlet, lines, shell, loop).run()
-    _leave(outlet, order)
+    _leave(outlet, order, has_handlers=atexit._ncallbacks() > handlers)
 
 
-def _leave(outlet: OutputSender, order: RankOrder) -> None:
+def _leave(outlet: OutputSender, order: RankOrder, *, has_handlers: bool) -> None:
     _end_idle_workers()
     with contextlib.suppress(BaseException):  # the cell's own atexit handlers
         atexit._run_exitfuncs()
+    if has_handlers:  # what they wrote
+        flush_open_files()
     may_hold = has_threads() if order.simulated else may_hold_gpu()
     if order.tells_leaving and _is_soon_gone() and not may_hold and not may_keep_port():
         outlet.flush()

@@ -133,6 +133,13 @@ def test_an_open_device_may_hold_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     assert not open_devices.may_hold_gpu()
 
 
+def test_what_an_exit_handler_of_the_cell_writes_is_in_its_file(node: Node) -> None:
+    log = node.store / "log"
+    run = node.run(f"import atexit\n_file = open({str(log)!r}, 'w')\natexit.register(_file.write, 'the end')")
+    assert run.wait().status == "ok"
+    assert log.read_text() == "the end"
+
+
 #: the process waits until the thread that publishes has met its closed file
 _PUBLISHES = """
 import threading, jupyter_gpu_release
