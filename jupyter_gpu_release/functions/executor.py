@@ -214,18 +214,21 @@ class FunctionExecutor(ABC):
         ``show`` is called with the run's output, on the session's thread. ``session``: None for the present one.
         """
         session = session or self.session()
+        hearing: RunEventHandler | None = None
         try:
             launched, hearing = self._sent(session, submission, name, show)
             self._await_answer(session, hearing)
+            if hearing.refusal is not None:
+                submission.withdraw()
+                raise hearing.refusal
+            if submission.paths is not None:
+                launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
+            # inside: an interrupt strikes at calls, and from here to the caller there is none
+            return launched
         except BaseException:  # nobody would know of the run
-            session.signal(submission.request.run, "kill")
+            if hearing is None or hearing.refusal is None:
+                session.signal(submission.request.run, "kill")
             raise
-        if hearing.refusal is not None:
-            submission.withdraw()
-            raise hearing.refusal
-        if submission.paths is not None:
-            launched.add_done_callback(partial(_withdraw_unused, submission.paths.folder))
-        return launched
 
     def _prepare(self, call: Call, options: RunOptions) -> CapturedInputs:
         found = choice_of(options)
