@@ -85,7 +85,7 @@ def gateway_with_runs(folder: Path) -> Iterator[GatewayClient]:
         await stopped[0].wait()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        service.journal.close()
+        service.ledger.close()
 
     stopped: list[asyncio.Event] = []
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),))

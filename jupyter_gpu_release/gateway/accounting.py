@@ -28,7 +28,7 @@ class UsageAccount:
         self._today: dict[str, Usage] = {}
         self._reading = asyncio.Lock()
 
-    async def of(self, caller: Caller) -> UsageFacts:
+    async def usage_for(self, caller: Caller) -> UsageFacts:
         """The usage that the caller sees: the own and the team's; admins see everybody's."""
         async with self._reading:
             began_s = time.monotonic()

@@ -96,11 +96,11 @@ class Gateway(GatewayApi):
                 continue
             if isinstance(message, RawEvents):
                 record.tail.add(message.events)
-                record.wake()
+                record.notify()
             elif isinstance(message, RunWaits):
                 self._service.lifecycle.on_waits(record, message.waits_for)
             elif isinstance(message, RunAsks):
-                self._service.fetches.asked(record, message.rank)
+                self._service.fetches.on_question(record, message.rank)
             elif isinstance(message, RunUnbegun):
                 self._service.lifecycle.spawn(self._service.lifecycle.on_unbegun(record, message.reason))
             else:
@@ -153,8 +153,10 @@ class Gateway(GatewayApi):
 
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
-        for look in (self._look_at_clients, partial(node_liveness.refresh, self._service), self._reconciliation.look,
-                     self._look_at_others, self._tidy):  # fmt: skip
+        for look in (
+            self._look_at_clients, partial(node_liveness.refresh, self._service), self._reconciliation.compare_once,
+            self._look_at_others, self._tidy,
+        ):  # fmt: skip
             try:
                 await look()
             except ClusterError as error:
@@ -163,19 +165,19 @@ class Gateway(GatewayApi):
                 log.exception("the look around failed")
 
     async def _look_at_clients(self) -> None:
-        self._service.journal.look()
+        self._service.ledger.probe_disk()
         await self._service.sessions.check_silence()
 
     async def _tidy(self) -> None:
         self._service.warm.tidy()
-        self._service.audit.settle()
+        self._service.audit.write_counts()
         self._warm_workers()
         self._service.lifecycle.queue.serve()
-        await self._service.lifecycle.finished.forget()
+        await self._service.lifecycle.finished.forget_committed()
         self._collect_when_due()
         self._rounds += 1
         if self._rounds % _SLOW_EVERY == 1:
-            self._service.journal.put(self._strip_old_values)
+            self._service.ledger.write(self._strip_old_values)
 
     def _strip_old_values(self, connection: Connection) -> None:
         """Drop old values from the ledger, on the ledger's thread."""
@@ -188,7 +190,7 @@ class Gateway(GatewayApi):
         external = await self._service.ray_leases.external_gpus(self._service.nodes.totals())
         if external is not None and external != leases.external:
             leases.external = external
-            self._service.board.note()
+            self._service.status_feed.note_change()
 
     def _collect_when_due(self) -> None:
         """Collect where the operator has set limits; what a crash interrupted is finished in any case."""
@@ -197,7 +199,7 @@ class Gateway(GatewayApi):
             return
         limited = self._config.retention.has_limits
         self._collect_at = now_s + self._config.gc_interval_s if limited else float("inf")
-        self._service.lifecycle.spawn(self._service.collector.tidy(self._config.retention))
+        self._service.lifecycle.spawn(self._service.result_collector.tidy(self._config.retention))
 
     def _warm_workers(self) -> None:
         """Warm one worker of each node, while its agent is still starting, and whenever the agent has none."""

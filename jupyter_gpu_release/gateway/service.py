@@ -80,36 +80,36 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.config = config
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
-        self.journal = LedgerWriter(self.engine, on_ledger_death)
+        self.ledger = LedgerWriter(self.engine, on_ledger_death)
         self.store_threads = StoreThreads()
-        self.board = StatusFeed()
+        self.status_feed = StatusFeed()
         self.manifests = Manifests(Path(config.store), self.store_threads)
-        self.runs = RunTable(self.engine, self.journal, self.manifests, self)
-        self.sessions = SessionTable(self.journal, config.reconnect_grace_s, self)
+        self.runs = RunTable(self.engine, self.ledger, self.manifests, self)
+        self.sessions = SessionTable(self.ledger, config.reconnect_grace_s, self)
         # the cluster
         calls = RayCalls()
         self.nodes = NodeTable(config.runtime, self)
         self.agents = AgentFactory(config, calls, self.nodes)
-        self.gpus = GpuReadings(self.nodes)
+        self.gpu_readings = GpuReadings(self.nodes)
         self.leases = LeaseTable(self)
         self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
         # runs on it
-        releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.journal)
-        self.warm = WarmLeases(self.leases, self.nodes, self.journal, self.sessions, releaser, self, config.max_keep_s)
+        releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
+        self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)
         self.lifecycle = Lifecycle(
             self.runs, self.nodes, self.leases, self.manifests, self.warm, self.ray_leases, releaser,
-            LeaseRecorder(self.runs, self.nodes, self.journal),
+            LeaseRecorder(self.runs, self.nodes, self.ledger),
         )  # fmt: skip
-        self.fetches = Fetches(self.nodes, self.journal, self.sessions.may_answer)
+        self.fetches = Fetches(self.nodes, self.ledger, self.sessions.may_answer)
         # what is left of them
-        self.lineage = LineageService(self.engine, self.journal, self.nodes, self.manifests)
-        self.keeping = ResultHolds(self.engine, self.journal, self.sessions)
-        self.collector = ResultCollector(
-            Path(config.store), self.engine, self.journal, self.runs, self.keeping, self.store_threads
+        self.lineage = LineageService(self.engine, self.ledger, self.nodes, self.manifests)
+        self.holds = ResultHolds(self.engine, self.ledger, self.sessions)
+        self.result_collector = ResultCollector(
+            Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
-        self.account = UsageAccount(self.engine)
+        self.usage = UsageAccount(self.engine)
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()
@@ -117,7 +117,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     # ------------------------------------------------------------------------- what follows from what
     def on_runs_changed(self) -> None:
         """The status is another."""
-        self.board.note()
+        self.status_feed.note_change()
 
     def on_run_over(self, record: RunRecord) -> None:
         """It is noted where it ran, and whether its results may be used again."""
@@ -125,7 +125,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def on_leases_changed(self) -> None:
         """The status is another."""
-        self.board.note()
+        self.status_feed.note_change()
 
     def on_gpus_free(self) -> None:
         """They may be those of a run that waits."""
@@ -133,7 +133,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def on_nodes_changed(self) -> None:
         """The status is another."""
-        self.board.note()
+        self.status_feed.note_change()
 
     def on_session_ended(self, session: str) -> None:
         """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
@@ -171,7 +171,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         queue.add(record)
         queue.serve()
         for source in {used.run for used in request.used if is_run_id(used.run)}:
-            self.keeping.note_reuse(source)
+            self.holds.note_reuse(source)
         return record
 
     def _known(self, caller: Caller, request: RunRequest, *, in_memory: bool = False) -> RunRecord | None:
@@ -230,7 +230,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
                 await asyncio.shield(record.committed)
         except LedgerError:
             self.lifecycle.queue.remove(record)
-            self.runs.drop(record)
+            self.runs.drop_run(record)
             raise
 
     # ----------------------------------------------------------------------------------------- ask
@@ -244,10 +244,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             raise NoSuchRunError(f"there is no run {run[:80]}", hint="list them: `jupyter gpu runs`")
         owner = record.view.user
         if not may(caller, owner, act):
-            self.audit.note(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
+            self.audit.write_entry(caller, act.value, run, result=ForbiddenError.code, detail=f"owner {owner}")
             raise ForbiddenError(f"run {run} belongs to {owner}", hint=f"ask {owner}, or an admin of this cluster")
         if caller.user != owner:
-            self.audit.note(caller, act.value, run, detail=f"owner {owner}")
+            self.audit.write_entry(caller, act.value, run, detail=f"owner {owner}")
         return record
 
     def runs_of(self, session: str) -> list[RunRecord]:
@@ -321,14 +321,14 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     def problems(self) -> list[str]:
         """Reasons for which this cluster takes no runs."""
-        ledger = [] if self.journal.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
-        if self.journal.trouble:
-            ledger.append(f"the ledger in {self.config.home} cannot be written: {self.journal.trouble}")
+        ledger = [] if self.ledger.is_alive else ["the ledger's thread has ended: the gateway is being restarted"]
+        if self.ledger.trouble:
+            ledger.append(f"the ledger in {self.config.home} cannot be written: {self.ledger.trouble}")
         return ledger + [node.problem for node in self.nodes.alive() if node.problem]
 
     def health(self) -> Health:
         """Whether runs can be taken now."""
-        can_commit = self.journal.is_alive and not self.journal.trouble
+        can_commit = self.ledger.is_alive and not self.ledger.trouble
         ready = self.recovered.is_set() and can_commit and bool(self.nodes.ready())
         return Health(
             ready=ready, version=__version__, protocol=PROTOCOL, cluster=self.config.cluster, pid=os.getpid(),

@@ -37,7 +37,7 @@ class StatusFeed:
         """The latest change that was told."""
         return f"{self._life}-{self._told}"
 
-    def note(self) -> None:
+    def note_change(self) -> None:
         """Something changed that the status shows."""
         if self._due is None:
             loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class GpuReadings:
         self._said: dict[str, tuple[float, list[GpuInfo]]] = {}
         self._asking: dict[str, asyncio.Future[list[GpuInfo]]] = {}
 
-    async def of(self, node: Node, most_age_s: float) -> list[GpuInfo]:
+    async def readings_of(self, node: Node, most_age_s: float) -> list[GpuInfo]:
         """A node's GPUs as they were at most ``most_age_s`` seconds ago.
 
         When its agent does not answer, what it said when it introduced itself.

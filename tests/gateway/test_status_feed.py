@@ -22,11 +22,11 @@ def test_changes_close_together_are_told_once_and_none_is_forgotten() -> None:
         await asyncio.sleep(0)
         assert not any(waiter.done() for waiter in waiters)
         for _ in range(1000):
-            board.note()
+            board.note_change()
         await asyncio.gather(*waiters)
         second = board.serial
         assert second != first
-        board.note()
+        board.note_change()
         assert board.serial == second  # it is due, and told a little later
         await board.after(second, 60)
         third = board.serial

@@ -260,7 +260,7 @@ class BrokerBed:
         finally:
             for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
                 task.cancel()
-            service.journal.close()
+            service.ledger.close()
             service.engine.dispose()
 
     def next_agent(self, node: str) -> None:

@@ -42,13 +42,13 @@ class StoreBed:
         try:
             yield service
         finally:
-            service.journal.close()
+            service.ledger.close()
             service.engine.dispose()
 
     async def collect(self, policy: RetentionPolicy = OLD, **more: Any) -> GcDocument:
         """One collection by a gateway of its own."""
         async with self.service() as service:
-            return await service.collector.collect(policy, **more)
+            return await service.result_collector.collect(policy, **more)
 
     def paths(self, number: int) -> RunPaths:
         """Paths of the n-th run."""

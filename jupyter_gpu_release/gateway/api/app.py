@@ -47,7 +47,7 @@ async def until_token_ends(service: GatewayService, caller: Caller, socket: WebS
         if not serving.done():
             reason = ending.result().message
             log.info("a socket of %s is closed: %s", caller.user, reason)
-            service.audit.note(caller, "socket.close", detail=reason)
+            service.audit.write_entry(caller, "socket.close", detail=reason)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
                 await asyncio.wait_for(socket.close(_POLICY, reason), _CLOSING_S)
             serving.cancel()
@@ -92,7 +92,7 @@ def _name_of(table: Iterable[HttpRoute | WebSocketRoute], scope: Scope) -> str:
 
 def _check_role(service: GatewayService, route: Route, caller: Caller) -> None:
     if route.admin and not caller.is_admin:
-        service.audit.note(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
+        service.audit.write_entry(caller, f"{route.method} {route.path}", result=ForbiddenError.code)
         raise ForbiddenError(f"{route.path} is for admins, and {caller.user} is not one", hint="ask an admin")
 
 

@@ -82,7 +82,7 @@ class RequestGuard:
             scope[CALLER] = self._admit(headers, address_of(scope))
         except GpuReleaseError as error:
             nobody = Caller("", "", origin=address_of(scope))
-            self._service.audit.note(nobody, self._name_of(scope), result=error.code, detail=error.message)
+            self._service.audit.write_entry(nobody, self._name_of(scope), result=error.code, detail=error.message)
             await refuse(error, scope, receive, send)
             return
         try:

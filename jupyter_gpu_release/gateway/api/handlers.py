@@ -53,7 +53,7 @@ async def release_lease(service: GatewayService, caller: Caller, request: Reques
     """POST /v1/leases/{lease}/release: returns when the GPUs are free."""
     lease, kept = _warm(service, caller, request.path_params["lease"])
     given_back = service.warm.give_up(lease, f"released by {caller.user}")
-    service.audit.note(caller, "lease.release", lease.run, detail=f"owner {kept.user}")
+    service.audit.write_entry(caller, "lease.release", lease.run, detail=f"owner {kept.user}")
     if given_back is not None:
         await given_back
     return warm_row(service, lease, kept, LeaseState.GONE.value)
@@ -66,7 +66,7 @@ async def extend_lease(service: GatewayService, caller: Caller, request: Request
     if wanted.keep_s == 0:
         raise RequestError("keep_s 0 is not a time", hint="send a number of seconds above 0")
     kept = service.warm.extend(lease, wanted.keep_s)
-    service.audit.note(caller, "lease.extend", lease.run, detail=f"owner {kept.user}, {wanted.keep_s:g} s")
+    service.audit.write_entry(caller, "lease.extend", lease.run, detail=f"owner {kept.user}, {wanted.keep_s:g} s")
     return warm_row(service, lease, kept)
 
 
@@ -106,7 +106,7 @@ async def note_reuse(service: GatewayService, caller: Caller, request: Request) 
     record = service.run_for(caller, request.path_params["run"], Act.LOAD)
     use = await body_of(request, CacheUse)
     await service.lineage.reused(record.run, use)
-    service.keeping.note_reuse(record.run)
+    service.holds.note_reuse(record.run)
     return record_row(record, caller, time.time())
 
 
@@ -130,7 +130,7 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
     count = min(number(request, "limit", 100), MOST_ROWS)
     mine = flag(request, "mine")
     if caller.is_admin and not mine:
-        service.audit.note(caller, "runs.list")
+        service.audit.write_entry(caller, "runs.list")
     fresh = {record.run: record for record in service.runs.in_memory()}
     # 10,000 runs are some 10 MB of JSON: made in a thread, kernels' messages come first
     body = await asyncio.to_thread(
@@ -150,9 +150,9 @@ async def show_outcome(service: GatewayService, caller: Caller, request: Request
     record = service.run_for(caller, request.path_params["run"])
     session = request.query_params.get("session", "")
     if service.sessions.belongs_to(session, caller.user):
-        service.keeping.hold(session, record.run)
+        service.holds.hold_results(session, record.run)
     elif record.view.user == caller.user:
-        service.keeping.note_load(record.run)
+        service.holds.note_load(record.run)
     return service.visible(caller, record.view)
 
 
@@ -178,7 +178,7 @@ async def import_bundle(service: GatewayService, caller: Caller, request: Reques
     """POST /v1/imports/{name}."""
     by = request.query_params.get("exported_by", "")[:200]
     record = await import_run(service, caller, request.path_params["name"], by)
-    service.audit.note(caller, "run.import", record.run, detail=f"exported by {by}")
+    service.audit.write_entry(caller, "run.import", record.run, detail=f"exported by {by}")
     return record_row(record, caller, time.time())
 
 
@@ -192,8 +192,8 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
     user = None if caller.is_admin else caller.user
     dry_run = flag(request, "dry_run")
     if not dry_run:
-        service.audit.note(caller, "runs.collect")
-    return await service.collector.collect(policy, user=user, dry_run=dry_run)
+        service.audit.write_entry(caller, "runs.collect")
+    return await service.result_collector.collect(policy, user=user, dry_run=dry_run)
 
 
 async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:
@@ -201,11 +201,11 @@ async def show_status(service: GatewayService, caller: Caller, request: Request)
     began_s, age_s = time.monotonic(), GPUS_AGE_S
     if "after" in request.query_params:
         wait_s = number(request, "wait_ms", 0) / 1000
-        await service.board.after_for(caller, service.tokens, request.query_params["after"], wait_s)
+        await service.status_feed.after_for(caller, service.tokens, request.query_params["after"], wait_s)
         age_s = _SHOWN_GPUS_AGE_S  # a change is told at once, also while a node's agent is slow
     waited_ms = (time.monotonic() - began_s) * 1000
     document = shown_status(
-        caller, await status_document(service, caller.user, age_s), await service.account.of(caller)
+        caller, await status_document(service, caller.user, age_s), await service.usage.usage_for(caller)
     )
     headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
     return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")

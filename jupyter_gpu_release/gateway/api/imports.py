@@ -40,8 +40,8 @@ async def import_run(service: GatewayService, caller: Caller, name: str, exporte
         await service.store_threads.begin(shutil.rmtree, folder)
         return known
     await service.store_threads.begin(_move, folder, RunPaths.of(store, view.run), view)
-    await service.journal.put(partial(_insert, view=view, facts=facts, ordinal=service.runs.next_ordinal()))
-    service.keeping.note_load(view.run)
+    await service.ledger.write(partial(_insert, view=view, facts=facts, ordinal=service.runs.next_ordinal()))
+    service.holds.note_load(view.run)
     record = service.runs.find(view.run)
     assert record is not None
     return record
@@ -83,16 +83,16 @@ def _refuse_other(caller: Caller, known: RunRecord, view: RunView) -> None:
 
 async def _restore(service: GatewayService, caller: Caller, folder: Path, known: RunRecord, view: RunView) -> RunRecord:
     """The results of a run were collected: they come back from the bundle. May be repeated until it succeeds."""
-    async with service.collector.paused():
+    async with service.result_collector.paused():
         await service.store_threads.begin(_move_back, folder, RunPaths.of(Path(service.config.store), view.run))
-        await service.journal.put(partial(retention.forget_removal, run=view.run))
+        await service.ledger.write(partial(retention.forget_removal, run=view.run))
         if known.outcome is not None and view.outcome is not None:
             known.amend_outcome(msgspec.structs.replace(known.outcome, values=view.outcome.values))
         done = service.runs.change(known, at_once=True, collected_at=None, collected_because="", outcome=known.outcome)
         if done is not None:
             await asyncio.shield(done)
-        service.keeping.note_load(view.run)
-    service.audit.note(caller, "run.restore", view.run, detail=f"exported by {view.imported_from}")
+        service.holds.note_load(view.run)
+    service.audit.write_entry(caller, "run.restore", view.run, detail=f"exported by {view.imported_from}")
     return known
 
 

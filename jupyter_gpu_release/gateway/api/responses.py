@@ -49,7 +49,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
 
     Of a long queue: its head, and the runs of ``user``.
     """
-    serial = service.board.serial  # before anything is looked at: what changes meanwhile is told again
+    serial = service.status_feed.serial  # before anything is looked at: what changes meanwhile is told again
     nodes = service.nodes.alive()
     gpus = await asyncio.gather(*(_gpus(service, node, gpus_age_s) for node in nodes))
     now_s = time.time()
@@ -152,7 +152,7 @@ def held_s(view: RunView, now_s: float) -> float:
 
 
 async def _gpus(service: GatewayService, node: Node, most_age_s: float) -> list[GpuInfo]:
-    known = await service.gpus.of(node, most_age_s)
+    known = await service.gpu_readings.readings_of(node, most_age_s)
     return known or [GpuInfo(str(index), simulated=service.config.simulated) for index in range(node.gpus)]
 
 

@@ -70,7 +70,7 @@ class SessionConnection:
             await self._greet()
         except GpuReleaseError as error:
             if isinstance(error, ForbiddenError):
-                self._service.audit.note(self._caller, "session", result=error.code, detail=error.message)
+                self._service.audit.write_entry(self._caller, "session", result=error.code, detail=error.message)
             await self._refuse_connection(error)
             return
         except WebSocketDisconnect:
@@ -136,13 +136,13 @@ class SessionConnection:
             except WebSocketDisconnect:
                 return
             except RefusedMessageError as error:
-                self._service.sessions.heard(self._session)
+                self._service.sessions.on_message(self._session)
                 self._refuse(error.run, error)
                 continue
             except RequestError as error:
                 self._fault = error
                 return
-            self._service.sessions.heard(self._session)
+            self._service.sessions.on_message(self._session)
             if isinstance(message, Bye):
                 self._said_bye = True
                 return
@@ -215,7 +215,7 @@ class SessionConnection:
         """Follow a run from now on, in place of an earlier follower of the same run."""
         run = follower.record.run
         if self._session is not None and follower.record.view.session != self._session.session:
-            self._service.keeping.hold(self._session.session, run)
+            self._service.holds.hold_results(self._session.session, run)
         earlier = self._followers.get(run)
         if earlier is None:
             watch = partial(self._mark, run)

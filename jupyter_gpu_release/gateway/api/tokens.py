@@ -26,14 +26,14 @@ async def create_token(service: GatewayService, caller: Caller, request: Request
     token, secret = new_token(asked, time.time())
     facts = service.tokens.add(token, caller.user)
     try:
-        await service.journal.put(partial(tokens.add_token, token=token, facts=facts))
+        await service.ledger.write(partial(tokens.add_token, token=token, facts=facts))
     except GpuReleaseError:
-        service.tokens.drop(token)
+        service.tokens.drop_token(token)
         raise
     until = (
         "never expires" if token.expires_at is None else f"until {time.strftime('%F', time.gmtime(token.expires_at))}"
     )
-    service.audit.note(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
+    service.audit.write_entry(caller, "token.create", id_of(token.digest), detail=f"{token.role} {token.user}, {until}")
     (row,) = service.tokens.rows([token])
     issued = msgspec.json.encode(TokenIssued(row, secret))
     return Response(issued, 201, {"Cache-Control": "no-store"}, "application/json")
@@ -41,7 +41,7 @@ async def create_token(service: GatewayService, caller: Caller, request: Request
 
 async def list_tokens(service: GatewayService, caller: Caller, request: Request) -> TokensDocument:
     """GET /v1/tokens."""
-    service.audit.note(caller, "token.list")
+    service.audit.write_entry(caller, "token.list")
     return TokensDocument(DOCUMENT_VERSION, service.tokens.rows())
 
 
@@ -53,11 +53,11 @@ async def revoke_tokens(service: GatewayService, caller: Caller, request: Reques
     chosen = service.tokens.chosen(asked.id, asked.user)
     revoked = service.tokens.revoke(chosen, time.time())  # refused from here on, committed or not
     for facts in revoked:
-        service.audit.note(caller, "token.revoke", id_of(facts.digest))
+        service.audit.write_entry(caller, "token.revoke", id_of(facts.digest))
 
     def write(connection: Connection) -> None:
         for facts in revoked:
             tokens.put_facts(connection, facts)
 
-    await service.journal.put(write)
+    await service.ledger.write(write)
     return TokensDocument(DOCUMENT_VERSION, service.tokens.rows(chosen))

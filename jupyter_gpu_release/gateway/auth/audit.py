@@ -63,7 +63,9 @@ class AuditLog:
         self._clock = clock
         self._recent: dict[Entry, _Recent] = {}
 
-    def note(self, caller: Caller, action: str, target: str = "", *, result: str = "ok", detail: str = "") -> None:
+    def write_entry(
+        self, caller: Caller, action: str, target: str = "", *, result: str = "ok", detail: str = ""
+    ) -> None:
         """Write what ``caller`` did (``result`` "ok") or was refused (the error's code).
 
         The same again within :data:`QUIET_S` is counted only; the count is written when that time is over.
@@ -73,7 +75,7 @@ class AuditLog:
             _clean(detail),
         )  # fmt: skip
         now_s = self._clock()
-        self.settle()
+        self.write_counts()
         recent = self._recent.get(entry)
         if recent is not None:
             recent.repeated += 1
@@ -81,7 +83,7 @@ class AuditLog:
         self._recent[entry] = _Recent(now_s)
         self._write(entry, now_s, 0)
 
-    def settle(self) -> None:
+    def write_counts(self) -> None:
         """Write the counts whose time is over (called every few seconds, too)."""
         now_s = self._clock()
         while self._recent:

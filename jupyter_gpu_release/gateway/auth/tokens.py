@@ -161,7 +161,7 @@ class TokenBook:
         facts = self._facts[token.digest] = TokenFacts(token.digest, created_by)
         return facts
 
-    def drop(self, token: StoredToken) -> None:
+    def drop_token(self, token: StoredToken) -> None:
         """Forget a token that could not be stored."""
         self._tokens.pop(token.digest, None)
 
@@ -242,6 +242,6 @@ def read_book(connection: Connection, journal: LedgerWriter, now_s: float) -> To
     facts = all_facts(connection)
 
     def keep(used: TokenFacts) -> None:
-        journal.later(f"token {used.digest}", partial(put_facts, facts=used))
+        journal.write_later(f"token {used.digest}", partial(put_facts, facts=used))
 
     return TokenBook(database.all_tokens(connection), facts, keep)

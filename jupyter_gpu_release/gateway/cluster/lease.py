@@ -112,7 +112,7 @@ class LeaseTable:
         self._listener.on_leases_changed()
         return lease
 
-    def forget(self, lease: Lease) -> bool:
+    def drop_lease(self, lease: Lease) -> bool:
         """Forget a lease whose resources are free (or whose node is gone). False: a newer lease has its name by now."""
         lease.state = LeaseState.GONE
         newest = self._leases.get(lease.name, lease) is lease

@@ -68,7 +68,7 @@ class LedgerWriter:
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
-    def put(self, write: Write, *, replaces: str = "", again: Write | None = None) -> asyncio.Future[None]:
+    def write(self, write: Write, *, replaces: str = "", again: Write | None = None) -> asyncio.Future[None]:
         """Queue ``write``. The future carries the error when it could not be committed; nobody need await it.
 
         ``replaces``: the key of a :meth:`later` write that this one makes superfluous. ``again``: what is tried instead
@@ -83,7 +83,7 @@ class LedgerWriter:
             done.set_exception(LedgerError("its thread has ended"))
         return done
 
-    def later(self, key: str, write: Write) -> None:
+    def write_later(self, key: str, write: Write) -> None:
         """Commit ``write`` soon, unless another one with the same key comes first. For what can be found out again."""
         self._later[key] = write
         if self._flushing is None:
@@ -101,7 +101,7 @@ class LedgerWriter:
             self._flushing = None
         writes, self._later = self._later, {}
         for write in writes.values():
-            self.put(write)
+            self.write(write)
 
     def _work(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -127,7 +127,7 @@ class LedgerWriter:
                 entry.done.set_exception(LedgerError("its thread has ended"))
         self._on_death()
 
-    def look(self) -> None:
+    def probe_disk(self) -> None:
         """Find out whether the disk's trouble is over (called every few seconds)."""
         if self.trouble and self.is_alive:
             probe = partial(database.write_meta, key="looked at", value=str(time.time()))

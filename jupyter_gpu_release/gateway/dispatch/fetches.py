@@ -35,7 +35,7 @@ class Fetches:
         self._is_there = is_there
         self._spawn = BackgroundWork().spawn
 
-    def asked(self, record: RunRecord, rank: int) -> None:
+    def on_question(self, record: RunRecord, rank: int) -> None:
         """A rank waits for its kernel."""
         record.asking.add(rank)
         if not self._is_there(record.view.session):
@@ -58,7 +58,7 @@ class Fetches:
         new = [each for each in used if each.name not in known]
         if new and len(known) + len(new) <= _MOST_INPUTS:
             request = record.request = msgspec.structs.replace(record.request, used=[*record.request.used, *new])
-            self._journal.put(partial(lineage.put_fetched, request=request))
+            self._journal.write(partial(lineage.put_fetched, request=request))
 
     async def pass_on(self, record: RunRecord, rank: int, body: bytes) -> None:
         """Pass it on to the node that leads the run; a rank that hears nothing gives up by itself."""

@@ -45,7 +45,7 @@ class FinishedRuns:
         """A run has ended; None: there is nothing to commit."""
         self._waiting.append((record, committed))
 
-    async def forget(self) -> None:
+    async def forget_committed(self) -> None:
         """Let agents forget runs whose end is committed (called every few seconds)."""
         waiting, self._waiting = self._waiting, []
         over: list[RunRecord] = []
@@ -105,7 +105,7 @@ class Lifecycle:
     # ------------------------------------------------------------------------------------ granted
     def _on_grant(self, record: RunRecord, grant: Grant) -> None:
         if grant.lease:
-            lease, kept = self.warm.take(grant.lease, record.run)
+            lease, kept = self.warm.take_lease(grant.lease, record.run)
             self._start_on(record, lease, on_kept=kept.session == record.view.session)
         else:
             self._start_on(record, self.leases.add(Lease(group_name(record.run), record.run, grant.placement)))
@@ -126,7 +126,7 @@ class Lifecycle:
 
     async def _start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         try:
-            await self._starter.carry_out(record, lease, written)
+            await self._starter.execute_start(record, lease, written)
         except (ClusterError, StoreSilentError) as error:
             await self._after_failed_start(record, lease, error)
         except GpuReleaseError as error:
@@ -287,7 +287,7 @@ class Lifecycle:
         await self.warm.until_granted(record)
         lease, stage.lease = stage.lease, None
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
-        kept = self.warm.keep(record, lease, self.queue.leaves) if lease is not None and not silent else None
+        kept = self.warm.keep_lease(record, lease, self.queue.leaves) if lease is not None and not silent else None
         handed = lease is not None and not kept and not silent and await self._hand_over(lease)
         freed = True
         if lease is not None and not kept and not handed:

@@ -29,5 +29,5 @@ class LeaseReleaser:
             await self._ray_leases.release(lease, self._nodes.totals(), silent)
         finally:
             self.freeing.discard(lease)
-        if self._leases.forget(lease):  # else a newer lease has the name, and its place in the ledger
-            self._journal.later(lease.name, partial(database.drop_lease, lease=lease.name))
+        if self._leases.drop_lease(lease):  # else a newer lease has the name, and its place in the ledger
+            self._journal.write_later(lease.name, partial(database.drop_lease, lease=lease.name))

@@ -32,7 +32,7 @@ class LeaseRecorder:
         """A run is about to hold the lease; the future is done once that is committed."""
         first = self._nodes.find(lease.slots[0].node)
         lease.incarnation = first.info.incarnation if first is not None and first.info is not None else ""
-        return self._journal.put(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
+        return self._journal.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
 
     def to_starting(
         self, record: RunRecord, lease: Lease, stage: Starting, granted_at: float, *, on_kept: bool = False
@@ -55,7 +55,7 @@ class LeaseRecorder:
     def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
         """Note them in ledger and view; a quick cell may have ended before its gateway knows them."""
         if record.lease is lease:
-            self._journal.later(lease.name, partial(database.put_lease, lease=lease.stored()))
+            self._journal.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
             self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))
 
     def _accelerators(self, lease: Lease) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class RunStarter:
         if record.cancellation.reason:
             raise RunCancelledError(record.cancellation.reason)
 
-    async def carry_out(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
+    async def execute_start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
         """The node gets its order while Ray makes the lease; the cell runs when both are there.
 
         Raises :class:`GpuReleaseError` when it came to nothing; then no node goes on with it.

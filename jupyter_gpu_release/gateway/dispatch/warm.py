@@ -65,7 +65,7 @@ class WarmLeases:
             and self._sessions.is_open(record.view.session)
         )
 
-    def keep(self, record: RunRecord, lease: Lease, is_left: Callable[[Lease], bool]) -> KeptLease | None:
+    def keep_lease(self, record: RunRecord, lease: Lease, is_left: Callable[[Lease], bool]) -> KeptLease | None:
         """Keep the lease of a run that has ended, where that was asked for and nobody else is to have it.
 
         ``is_left``: whether nobody who waits takes a warm lease away at once.
@@ -95,7 +95,7 @@ class WarmLeases:
         lease.state, lease.kept = LeaseState.WARM, kept
         self._leases.add(lease)
 
-    def take(self, name: str, run: str) -> tuple[Lease, WarmLeaseRow]:
+    def take_lease(self, name: str, run: str) -> tuple[Lease, WarmLeaseRow]:
         """Hand a warm lease over to a run, as it is; returns who kept it, too."""
         lease = self._leases.find(name)
         assert lease is not None
@@ -124,7 +124,7 @@ class WarmLeases:
 
     def count(self, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str) -> None:
         """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
-        self._journal.put(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
+        self._journal.write(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
 
     # ------------------------------------------------------------------------------------ many of them
     def end_of(self, session: str) -> None:
@@ -154,7 +154,7 @@ class WarmLeases:
             )
         until_s = max(lease.kept.until_s, time.time() + min(keep_s, self.most_s))
         lease.kept = msgspec.structs.replace(lease.kept, until_s=until_s, auto=False)
-        self._journal.put(self.written(lease))
+        self._journal.write(self.written(lease))
         self._listener.on_leases_changed()
         self._listener.on_gpus_free()
         return lease.kept

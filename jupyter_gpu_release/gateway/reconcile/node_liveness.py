@@ -30,7 +30,7 @@ def take_in(service: GatewayService, info: NodeInfo) -> None:
     _heard(node, info)
     node.known_imports.clear()
     service.agent_up.set()
-    service.board.note()
+    service.status_feed.note_change()
 
 
 def _heard(node: Node, info: NodeInfo) -> None:
@@ -203,7 +203,7 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
             return
         if info.trouble != node.info.trouble:
             log.warning("node %s: %s", node.host, info.trouble or "takes runs again")
-            service.board.note()
+            service.status_feed.note_change()
         _heard(node, info)
         _take_back(service, node)
         for record in _runs_on(service, node.node):

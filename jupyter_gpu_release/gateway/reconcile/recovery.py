@@ -61,7 +61,7 @@ def restore(service: GatewayService) -> RecoveredState:
     secret = read_secret(Path(config.token_file))
     with service.engine.begin() as connection:
         database.put_token(connection, embedded_token(secret, unix_user(), time.time()))
-        service.tokens = tokens.read_book(connection, service.journal, time.time())
+        service.tokens = tokens.read_book(connection, service.ledger, time.time())
         fresh = database.read_meta(connection, "cluster") != config.cluster
         database.write_meta(connection, "cluster", config.cluster)
         service.nodes.store_id = meant_store(connection, config)
@@ -87,7 +87,7 @@ def _close_sessions(service: GatewayService, sessions: list[StoredSession]) -> N
     now_s = time.time()
     for session in sessions:
         ended = StoredSession(session.session, session.user, "ended", now_s)
-        service.journal.put(partial(database.put_session, session=ended))
+        service.ledger.write(partial(database.put_session, session=ended))
 
 
 async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
@@ -115,7 +115,7 @@ async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
             unbegun = stored is None or await _is_unbegun(service, record, stored, silent)
             await _without_agent(service, record, lease, unbegun=unbegun)
     for stored in remembered.leases.values():
-        service.journal.put(partial(database.drop_lease, lease=stored.lease))
+        service.ledger.write(partial(database.drop_lease, lease=stored.lease))
     await end_strangers(service)
 
 
@@ -165,7 +165,7 @@ def _adopt_warm(
         return
     gpus = sum(slot[1] for slot in decode(stored.placement, Placement).slots)
     service.warm.count(stored.lease, stored.run, gpus, kept, min(now_s, kept.until_s), "the gateway was restarted")
-    service.journal.put(partial(database.drop_lease, lease=stored.lease))
+    service.ledger.write(partial(database.drop_lease, lease=stored.lease))
 
 
 async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None, known: NodeRun, node: Node) -> None:
@@ -189,7 +189,7 @@ async def _go_on(service: GatewayService, record: RunRecord, lease: Lease | None
         await service.lifecycle.lose(record, "the lease of its GPUs is gone")
     if known.waits_for is not None:
         service.lifecycle.on_waits(record, known.waits_for)
-    record.wake()
+    record.notify()
 
 
 def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> None:

@@ -46,7 +46,7 @@ class Reconciliation:
         #: phases of runs that their nodes had reached, and we had not heard of
         self._ahead: dict[str, str] = {}
 
-    async def look(self) -> None:
+    async def compare_once(self) -> None:
         """One comparison; raises :class:`ClusterError` when Ray does not answer."""
         await end_strangers(self._service)
         self._mend({**self._leases_of_nobody(), **self._stuck_runs()}, time.monotonic())

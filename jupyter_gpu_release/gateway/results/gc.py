@@ -128,7 +128,7 @@ class ResultCollector:
         if work.dry_run:
             return
         at_s = time.time()
-        await self._journal.put(
+        await self._journal.write(
             partial(retention.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
         )
         if record.outcome is not None:
@@ -156,7 +156,7 @@ class ResultCollector:
             work.note(str(error))
             return
         work.freed_bytes += before.own_bytes
-        await self._journal.put(partial(retention.end_removal, run=run))
+        await self._journal.write(partial(retention.end_removal, run=run))
 
     # ------------------------------------------------------------------------------------ sweep
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:

@@ -106,7 +106,7 @@ class RunTable:
         """Commit a new submission as it is by now (``record.committed``)."""
         view, ordinal, request = record.view, record.ordinal, record.request
         record.recorded = True
-        record.committed = self._journal.put(lambda link: _insert(link, view, ordinal, request))
+        record.committed = self._journal.write(lambda link: _insert(link, view, ordinal, request))
 
     def adopt(self, stored: StoredRun) -> RunRecord:
         """A run of the gateway's earlier life."""
@@ -114,7 +114,7 @@ class RunTable:
         record.view = msgspec.structs.replace(record.view, seq=record.view.seq + SEQ_STEP)
         return record
 
-    def drop(self, record: RunRecord) -> None:
+    def drop_run(self, record: RunRecord) -> None:
         """Forget a submission that could not be committed."""
         self._records.pop(record.run, None)
         self._listener.on_runs_changed()
@@ -126,7 +126,7 @@ class RunTable:
         view = record.view
         record.view = msgspec.structs.replace(view, seq=view.seq + 1, position=position, reason=reason)
         self._listener.on_runs_changed()
-        record.wake_later(position)
+        record.notify_later(position)
 
     def change(
         self,
@@ -153,12 +153,12 @@ class RunTable:
         record.view = view
         self._listener.on_runs_changed()
         if told is NotifyWhen.NOW:
-            record.wake()
+            record.notify()
         else:
-            record.wake_soon()
+            record.notify_soon()
         done = self._commit(record, view, outcome, also, at_once=at_once, is_step=stage is not None)
         if stage is not None and not isinstance(stage, Queued):
-            self._manifests.note(view, outcome, record.request)
+            self._manifests.write_manifest(view, outcome, record.request)
         if record.state.is_terminal:
             self._listener.on_run_over(record)
             self._evict()
@@ -184,12 +184,12 @@ class RunTable:
         write: Write = partial(_update, view=view, outcome=outcome)
         again = write if is_step else None
         if also is not None:
-            return self._journal.put(_both(write, also), replaces=view.run, again=again)
+            return self._journal.write(_both(write, also), replaces=view.run, again=again)
         values = outcome.values if outcome is not None and isinstance(record.stage, Persisting) else None
         is_kept = values is not None and bool(values.file)
         if at_once or is_kept or record.state.is_terminal or isinstance(record.stage, Starting):
-            return self._journal.put(write, replaces=view.run, again=again)
-        self._journal.later(view.run, write)
+            return self._journal.write(write, replaces=view.run, again=again)
+        self._journal.write_later(view.run, write)
         return None
 
     def _keep(self, record: RunRecord) -> RunRecord:

@@ -85,7 +85,7 @@ class Manifests:
             return True
         return bool(values.digest) and (RunPaths.of(self._store, run).folder / VALUES_FILE).exists()
 
-    def note(
+    def write_manifest(
         self, view: RunView, outcome: Outcome | None, request: RunRequest, environment: Environment | None = None
     ) -> None:
         """Write the run's manifest soon (at once when it is terminal)."""

@@ -19,7 +19,7 @@ class ChangeNotifier:
         self.watchers: set[Callable[[], None]] = set()
         self._due: asyncio.TimerHandle | None = None
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Tell everybody who follows this run."""
         if self._due is not None:
             self._due.cancel()
@@ -27,21 +27,21 @@ class ChangeNotifier:
         for watcher in list(self.watchers):
             watcher()
 
-    def wake_soon(self) -> None:
+    def notify_soon(self) -> None:
         """Tell them in a moment, with what else changes until then."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + _SOON_S
         if self._due is None or self._due.when() > at_s:
             if self._due is not None:
                 self._due.cancel()
-            self._due = loop.call_at(at_s, self.wake)
+            self._due = loop.call_at(at_s, self.notify)
 
-    def wake_later(self, place: int) -> None:
+    def notify_later(self, place: int) -> None:
         """Tell them in a while of their place in the queue, once for all changes until then."""
         if self._due is None:
             loop = asyncio.get_running_loop()
             at_s = loop.time() + min(max(_LEAST_S, place * _A_PLACE_S), _MOST_S)
-            self._due = loop.call_at(at_s + -at_s % _TOGETHER_S, self.wake)
+            self._due = loop.call_at(at_s + -at_s % _TOGETHER_S, self.notify)
 
 
 class NotifyWhen(Enum):

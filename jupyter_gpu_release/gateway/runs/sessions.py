@@ -126,7 +126,7 @@ class SessionTable:
         session = self._sessions.get(name)
         return session is not None and (session.state in ("live", "grace") or session.timer is not None)
 
-    def heard(self, session: Session) -> None:
+    def on_message(self, session: Session) -> None:
         """Something arrived from the client."""
         session.heard_at = time.monotonic()
         if session.state == "lost" and session.wire is not None:
@@ -161,9 +161,9 @@ class SessionTable:
             session.timer = None
         session.state, session.since_s = state, time.time()
         stored = StoredSession(session.session, session.user, state, session.since_s)
-        self._journal.put(lambda link: database.put_session(link, stored))
+        self._journal.write(lambda link: database.put_session(link, stored))
         if state == "ended":
-            self._journal.put(lambda link: usage.put_session_end(link, stored.session, stored.since))
+            self._journal.write(lambda link: usage.put_session_end(link, stored.session, stored.since))
             self._listener.on_session_ended(session.session)
         elif state in ("grace", "lost"):
             loop = asyncio.get_running_loop()
@@ -181,4 +181,4 @@ class SessionTable:
         for session in list(self._sessions.values()):
             if session.state == "ended" and session.since_s < old:
                 del self._sessions[session.session]
-        self._journal.put(lambda link: database.drop_sessions(link, old))
+        self._journal.write(lambda link: database.drop_sessions(link, old))

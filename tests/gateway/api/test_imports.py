@@ -131,7 +131,7 @@ def test_a_gateway_that_died_between_rename_and_commit(here: StoreBed, there: St
             def killed(*_: object, **__: object) -> None:
                 raise SystemExit("killed")
 
-            service.journal.put = killed  # type: ignore[method-assign]
+            service.ledger.write = killed  # type: ignore[method-assign]
             with pytest.raises(SystemExit):
                 await import_run(service, BOB, name, "ann@here")
             assert service.runs.find(run_id(1)) is None  # not in any list

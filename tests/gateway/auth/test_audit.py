@@ -43,7 +43,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_who_what_which_from_where_and_the_result(audit: AuditLog, path: Path) -> None:
-    audit.note(ANN, "run.change", "20260101-000000-00000000", detail="owner bob")
+    audit.write_entry(ANN, "run.change", "20260101-000000-00000000", detail="owner bob")
     assert lines(path) == [{
         "at": "2027-01-15T08:00:00.250Z", "action": "run.change", "result": "ok", "user": "ann", "role": "admin",
         "token": "0123456789", "origin": "10.0.0.7", "target": "20260101-000000-00000000", "detail": "owner bob",
@@ -54,21 +54,21 @@ def test_who_what_which_from_where_and_the_result(audit: AuditLog, path: Path) -
 
 def test_the_same_again_is_counted(audit: AuditLog, path: Path, clock: Clock) -> None:
     for _ in range(5):
-        audit.note(ANN, "run.read", "r1")
-    audit.note(ANN, "run.read", "r2")
+        audit.write_entry(ANN, "run.read", "r1")
+    audit.write_entry(ANN, "run.read", "r2")
     assert [line["target"] for line in lines(path)] == ["r1", "r2"]
     clock.now_s += QUIET_S
-    audit.settle()
+    audit.write_counts()
     assert [(line["target"], line.get("repeated")) for line in lines(path)[2:]] == [("r1", 4)]
-    audit.note(ANN, "run.read", "r1")
+    audit.write_entry(ANN, "run.read", "r1")
     assert len(lines(path)) == 4
 
 
 def test_a_flood_of_different_lines_takes_no_more_memory_than_so_much(audit: AuditLog, path: Path) -> None:
-    audit.note(ANN, "run.read", "first")
-    audit.note(ANN, "run.read", "first")
+    audit.write_entry(ANN, "run.read", "first")
+    audit.write_entry(ANN, "run.read", "first")
     for number in range(1100):
-        audit.note(ANN, "run.read", str(number))
+        audit.write_entry(ANN, "run.read", str(number))
     assert len(audit._recent) <= 1000
     assert {"first": 1}.items() <= {
         line["target"]: line["repeated"] for line in lines(path) if "repeated" in line
@@ -77,7 +77,7 @@ def test_a_flood_of_different_lines_takes_no_more_memory_than_so_much(audit: Aud
 
 def test_what_may_be_a_token_is_not_written(audit: AuditLog, path: Path) -> None:
     secret = "jgr_" + secrets.token_urlsafe(32)
-    audit.note(ANN, "x", f"/v1/runs/{secret}", detail=f"foreign Origin https://{secret}.example\n{{")
+    audit.write_entry(ANN, "x", f"/v1/runs/{secret}", detail=f"foreign Origin https://{secret}.example\n{{")
     assert secret[:40] not in path.read_text()
     assert lines(path)[0]["target"] == "/v1/runs/…"
 
@@ -85,7 +85,7 @@ def test_what_may_be_a_token_is_not_written(audit: AuditLog, path: Path) -> None
 def test_it_is_rotated_by_size(path: Path, clock: Clock) -> None:
     audit = AuditLog(path, most_bytes=1000, clock=clock)
     for number in range(100):
-        audit.note(ANN, "run.read", f"r{number}")
+        audit.write_entry(ANN, "run.read", f"r{number}")
     files = sorted(file.name for file in path.parent.iterdir())
     assert set(files) <= {"audit.jsonl", *(f"audit.jsonl.{n}" for n in range(1, 6))}
     assert len(files) >= 5
@@ -98,6 +98,6 @@ def test_a_log_that_cannot_be_written_stops_nobody(
 ) -> None:
     (tmp_path / "elsewhere").write_text("")
     (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
-    AuditLog(tmp_path / "audit.jsonl", clock=clock).note(ANN, "run.read", "r1")
+    AuditLog(tmp_path / "audit.jsonl", clock=clock).write_entry(ANN, "run.read", "r1")
     assert "misses a line" in caplog.text
     assert (tmp_path / "elsewhere").read_text() == ""  # a link laid in its place is not followed

@@ -153,7 +153,7 @@ def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
         journal = LedgerWriter(engine)
         writes = [submission(1), submission(2), submission(2), submission(3)]
         done = [
-            journal.put(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
+            journal.write(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
             for view, ordinal, request in writes
         ]
         results = await asyncio.gather(*done, return_exceptions=True)
@@ -176,9 +176,9 @@ def test_no_failure_of_one_write_ends_the_ledgers_thread(engine: Engine, fault: 
     async def go() -> list[BaseException | None]:
         journal = LedgerWriter(engine)
         writes = [partial(insert, what=submission(1)), bad, partial(insert, what=submission(2))]
-        together = await asyncio.gather(*map(journal.put, writes), return_exceptions=True)
-        alone = await asyncio.gather(journal.put(bad), return_exceptions=True)
-        await journal.put(partial(insert, what=submission(3)))
+        together = await asyncio.gather(*map(journal.write, writes), return_exceptions=True)
+        alone = await asyncio.gather(journal.write(bad), return_exceptions=True)
+        await journal.write(partial(insert, what=submission(3)))
         assert journal.is_alive
         journal.close()
         return together + alone
@@ -203,13 +203,13 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
     async def go() -> None:
         dead = asyncio.Event()
         journal = LedgerWriter(engine, on_death=dead.set)
-        doomed = journal.put(end)
+        doomed = journal.write(end)
         await asyncio.wait_for(dead.wait(), 60)
         assert not journal.is_alive
         with pytest.raises(LedgerError, match="its thread has ended"):
             await asyncio.wait_for(doomed, 60)
         with pytest.raises(LedgerError, match="its thread has ended"):
-            await journal.put(partial(insert, what=submission(1)))
+            await journal.write(partial(insert, what=submission(1)))
 
     asyncio.run(go())
 
@@ -218,14 +218,14 @@ def test_a_gateway_that_can_commit_nothing_is_not_ready(tmp_path: Path) -> None:
     async def go() -> None:
         service = GatewayService(GatewayConfig(str(tmp_path / "home"), str(tmp_path / "store"), "", str(tmp_path), ""))
         assert service.problems() == []
-        service.journal.is_alive = False
+        service.ledger.is_alive = False
         assert service.problems() == ["the ledger's thread has ended: the gateway is being restarted"]
         assert not service.health().ready
-        service.journal.is_alive, service.journal.trouble = True, "database or disk is full"
+        service.ledger.is_alive, service.ledger.trouble = True, "database or disk is full"
         (problem,) = service.problems()
         assert problem.endswith("cannot be written: database or disk is full")
         assert not service.health().ready
-        service.journal.close()
+        service.ledger.close()
         service.engine.dispose()
 
     asyncio.run(go())
@@ -239,7 +239,7 @@ from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.db.database import open_ledger
 async def go():
     journal = LedgerWriter(open_ledger(Path(sys.argv[1])), on_death=end_process)
-    journal.put(lambda connection: sys.exit())
+    journal.write(lambda connection: sys.exit())
     await asyncio.sleep(600)
 asyncio.run(go())
 """
@@ -263,7 +263,7 @@ async def go():
     journal = LedgerWriter(ledger.open_ledger(Path(sys.argv[1])))
     for number in range(1, 100000):
         view, ordinal, request = submission(number)
-        await journal.put(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
+        await journal.write(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
         print(number, flush=True)
 asyncio.run(go())
 """

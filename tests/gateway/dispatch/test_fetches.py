@@ -75,7 +75,7 @@ def test_a_rank_whose_kernel_is_gone_is_told_so(gateway: GatewayBed, until: Call
 @pytest.mark.asyncio
 async def test_a_kernel_that_stays_silent_answers_no_more_though_its_runs_go_on() -> None:
     alone, ended = [], []
-    nothing: Any = SimpleNamespace(put=lambda *_: None)
+    nothing: Any = SimpleNamespace(write=lambda *_: None)
     listener: Any = SimpleNamespace(on_session_lost=alone.append, on_session_ended=ended.append)
     table = SessionTable(nothing, 0.01, listener)
     wire: Any = SimpleNamespace(is_direct=False, close=lambda _reason: asyncio.sleep(0))

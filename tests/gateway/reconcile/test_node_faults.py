@@ -96,10 +96,10 @@ async def test_gateway_and_agent_die_before_the_ledger_has_it_that_a_cell_runs(
     async with bed.life() as first:
         record = await bed.running(first, 4)
         assert record.state is RunState.RUNNING
-        first.journal._later.pop(record.run)
+        first.ledger._later.pop(record.run)
         if in_ledger == "queued":
             view = msgspec.structs.replace(record.view, state="queued")
-            first.journal.put(partial(database.update_run, view=view, outcome=None))
+            first.ledger.write(partial(database.update_run, view=view, outcome=None))
     bed.next_agent("b")
     if not begun:
         bed.agents["b"].marks.clear()
@@ -304,9 +304,9 @@ async def test_a_run_is_cancelled_while_its_gateway_recovers(bed: BrokerBed, mon
     """A kernel that comes back tells at once what it could not tell before. The ledger does not know of the start."""
     async with bed.life() as first:
         run = (record := await bed.running(first, 4)).run
-        first.journal._later.pop(run)
+        first.ledger._later.pop(run)
         view = msgspec.structs.replace(record.view, state="queued")
-        await first.journal.put(partial(database.update_run, view=view, outcome=None))
+        await first.ledger.write(partial(database.update_run, view=view, outcome=None))
     ask = recovery._ask_agents
 
     async def meanwhile(service: GatewayService) -> Any:

@@ -28,7 +28,7 @@ async def _reconcile(service: GatewayService, condition: Any) -> None:
     reconciliation = Reconciliation(service)
     async with asyncio.timeout(30):
         while not condition():
-            await reconciliation.look()
+            await reconciliation.compare_once()
             await asyncio.sleep(0.005)
 
 
@@ -59,7 +59,7 @@ async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: 
     async with bed.life() as service:
         record = await bed.running(service, 4)
         with monkeypatch.context() as patch:
-            patch.setattr(service.warm, "keep", lambda *_: 1 / 0)
+            patch.setattr(service.warm, "keep_lease", lambda *_: 1 / 0)
             bed.end(service, record)
             await until(lambda: isinstance(record.stage, Releasing) and record.stage.ending.done())
         assert record.state is RunState.RELEASING
@@ -75,9 +75,9 @@ async def test_an_end_that_nobody_was_told_of_is_taken_in_but_not_ahead_of_its_o
         bed.agents["a"].phases[record.run] = "ended"
         reconciliation = Reconciliation(service)
         for _ in range(2 * 5 - 1):
-            await reconciliation.look()
+            await reconciliation.compare_once()
         assert record.state is RunState.RUNNING
-        await reconciliation.look()
+        await reconciliation.compare_once()
         assert record.state is RunState.RELEASING
 
 

@@ -45,7 +45,7 @@ def test_the_run_says_so_afterwards(bed: StoreBed) -> None:
 
     async def go() -> None:
         async with bed.service() as service:
-            await service.collector.collect(OLD)
+            await service.result_collector.collect(OLD)
         async with bed.service() as service:
             view = service.runs.find(run).view
             assert (view.collected_because, view.state) == ("not used for 50 days", "succeeded")
@@ -105,13 +105,13 @@ def test_pinned_live_and_held_runs_stay(bed: StoreBed) -> None:
         async with bed.service() as service:
             for name in ("a kernel", "another"):
                 service.sessions._sessions[name] = Session(name, "ann")
-            service.keeping.hold("another", held)
+            service.holds.hold_results("another", held)
         async with bed.service() as service:  # holds survive the gateway's death
             for name in ("a kernel", "another"):
                 service.sessions._sessions[name] = Session(name, "ann")
-            first = await service.collector.collect(OLD)
+            first = await service.result_collector.collect(OLD)
             service.sessions._sessions.clear()
-            second = await service.collector.collect(RetentionPolicy(keep=1))
+            second = await service.result_collector.collect(RetentionPolicy(keep=1))
         return first, second
 
     first, second = asyncio.run(go())
@@ -126,14 +126,14 @@ def test_who_attaches_while_it_is_decided_keeps_the_results(bed: StoreBed) -> No
     async def go() -> GcDocument:
         async with bed.service() as service:
             service.sessions._sessions["s"] = Session("s", "ann")
-            removing = service.collector._remove
+            removing = service.result_collector._remove
 
             async def attach_meanwhile(removal: object, work: object) -> None:
-                service.keeping.hold("s", second)
+                service.holds.hold_results("s", second)
                 await removing(removal, work)
 
-            service.collector._remove = attach_meanwhile
-            return await service.collector.collect(OLD)
+            service.result_collector._remove = attach_meanwhile
+            return await service.result_collector.collect(OLD)
 
     assert gone(asyncio.run(go())) == [first]
     assert is_whole(bed, 2)
@@ -166,7 +166,7 @@ def test_blobs_of_a_run_that_has_been_saving_for_days_stay(bed: StoreBed) -> Non
             with service.engine.connect() as connection:
                 for stored in database.live_runs(connection):
                     service.runs.adopt(stored)
-            saving = await service.collector.collect(RetentionPolicy())
+            saving = await service.result_collector.collect(RetentionPolicy())
         over = await bed.collect(RetentionPolicy())
         return saving.blobs, over.blobs
 
@@ -210,13 +210,13 @@ def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
             def killed(*_: object) -> None:
                 raise SystemExit("killed")
 
-            service.collector._trash.take_results = killed
+            service.result_collector._trash.take_results = killed
             with pytest.raises(SystemExit):
-                await service.collector.collect(OLD)
+                await service.result_collector.collect(OLD)
         assert bed.paths(1).values.exists()
         async with bed.service() as service:
             assert service.runs.find(run).view.collected_because  # marked: nobody looks for it any more
-            await service.collector.tidy(RetentionPolicy())
+            await service.result_collector.tidy(RetentionPolicy())
         assert os.listdir(bed.paths(1).folder) == ["manifest.json"]
 
     asyncio.run(go())

@@ -65,10 +65,10 @@ def test_a_run_that_cannot_be_moved_is_named_and_the_others_go(bed: StoreBed) ->
             def refuse(run: str, reason: str, now_s: float) -> None:
                 if run == run_id(1):
                     raise StoreError(f"cannot move {bed.paths(1).values} away: Operation not permitted")
-                real(service.collector._trash, run, reason, now_s)
+                real(service.result_collector._trash, run, reason, now_s)
 
-            service.collector._trash.take_results = refuse
-            return await service.collector.collect(OLD)
+            service.result_collector._trash.take_results = refuse
+            return await service.result_collector.collect(OLD)
 
     document = asyncio.run(go())
     assert os.listdir(bed.paths(2).folder) == ["manifest.json"]

@@ -27,9 +27,9 @@ def test_the_newest_is_written_when_the_store_is_back(tmp_path: Path, monkeypatc
     async def write() -> None:
         manifests = Manifests(store, StoreThreads())
         request = RunRequest(run, "session", ResourceAsk(), b"")
-        manifests.note(RunView(run, "ann", "running"), None, request)
+        manifests.write_manifest(RunView(run, "ann", "running"), None, request)
         await _until_tried(manifests, run)
-        manifests.note(RunView(run, "ann", "failed"), None, request)
+        manifests.write_manifest(RunView(run, "ann", "failed"), None, request)
         assert not store.exists()
         away.rename(store)
         await manifests.flush()
@@ -48,8 +48,8 @@ def test_of_a_short_run_only_the_end_is_written(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(module, "write_manifest", lambda *facts, durable: written.append((facts[1], durable)))
         request = RunRequest(run, "session", ResourceAsk(), b"")
         for state in ("starting", "running", "succeeded"):
-            manifests.note(RunView(run, "ann", state), None, request)
-        manifests.note(RunView(run, "ann", "succeeded"), None, request, Environment(python="3.11"))
+            manifests.write_manifest(RunView(run, "ann", state), None, request)
+        manifests.write_manifest(RunView(run, "ann", "succeeded"), None, request, Environment(python="3.11"))
         await manifests.flush()
 
     asyncio.run(live())

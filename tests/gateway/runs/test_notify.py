@@ -33,7 +33,7 @@ def test_many_moves_are_told_once_and_later_ones_again():
             heard.clear()
             for place in places:
                 record.view = RunView("r", "u", "queued", position=place)
-                record.wake_later(place)
+                record.notify_later(place)
             await asyncio.wait_for(heard.wait(), 30)
         return told
 
@@ -59,10 +59,10 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
         for place in range(8, 0, -1):
             runs.move(record, place, f"place {place}")
         journal._flush()
-        await journal.put(lambda _: None)
+        await journal.write(lambda _: None)
         look()
         runs.change(record, at_once=True, pinned=True)
-        await journal.put(lambda _: None)
+        await journal.write(lambda _: None)
         look()
         journal.close()
 

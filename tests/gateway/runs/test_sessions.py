@@ -46,7 +46,7 @@ class _Wire:
 async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_direct: bool) -> None:
     """Stopped, or deep in C code; through a tunnel nobody could tell it from a closed lid."""
     ended: list[str] = []
-    nothing: Any = SimpleNamespace(put=lambda *_: None)
+    nothing: Any = SimpleNamespace(write=lambda *_: None)
     listener: Any = SimpleNamespace(on_session_lost=lambda _: None, on_session_ended=ended.append)
     table = SessionTable(nothing, 0.01, listener)
     wire = _Wire(is_direct=is_direct)
@@ -55,7 +55,7 @@ async def test_a_kernel_that_is_killed_when_its_heartbeat_is_old_is_ended(is_dir
     await table.check_silence()
     assert (session.state, bool(wire.closed)) == ("lost", not is_direct)
     if is_direct:
-        table.heard(session)
+        table.on_message(session)
         assert session.state == "live"  # it was only stopped
         session.heard_at -= 20
         await table.check_silence()
