@@ -38,24 +38,24 @@ def test_the_end_of_a_run_is_committed_when_there_is_room_again(tmp_path: Path) 
     """A submission is refused at once, as it may be sent again; what is older never replaces what is newer."""
 
     async def go(engine: Engine) -> None:
-        journal = LedgerWriter(engine)
+        ledger = LedgerWriter(engine)
         view, asked = RunView(RUN, "ann", "queued", 1), RunRequest(RUN, "s", ResourceAsk(), b"", code="x" * 100_000)
-        await journal.write(partial(database.insert_run, view=view, ordinal=1, request=asked))
+        await ledger.write(partial(database.insert_run, view=view, ordinal=1, request=asked))
         with filled(tmp_path):
             large = Outcome("ok", values=Graph(stream=b"v" * 100_000))
             views = [RunView(RUN, "ann", "succeeded", 9), RunView(RUN, "ann", "running", 5)]
             waiting = []
             for newest in views:
                 write = partial(database.update_run, view=newest, outcome=large)
-                waiting.append(journal.write(write, again=write))
+                waiting.append(ledger.write(write, again=write))
             other = RunView("20260101-000000-00000002", "ann", "queued", 1)
             with pytest.raises(LedgerError, match="full"):
-                await journal.write(partial(database.insert_run, view=other, ordinal=2, request=asked))
-            assert "full" in journal.trouble
+                await ledger.write(partial(database.insert_run, view=other, ordinal=2, request=asked))
+            assert "full" in ledger.trouble
             assert not any(done.done() for done in waiting)
         await asyncio.wait_for(asyncio.gather(*waiting), 60)
-        assert journal.trouble == ""
-        journal.close()
+        assert ledger.trouble == ""
+        ledger.close()
 
     with tmpfs(tmp_path, "1m"):
         engine = database.open_ledger(tmp_path / "ledger.sqlite")

@@ -236,12 +236,12 @@ def _day(at_s: float) -> str:
 _KEPT_S = 90 * 86400.0
 
 
-def read_book(connection: Connection, journal: LedgerWriter, now_s: float) -> TokenBook:
+def read_book(connection: Connection, ledger: LedgerWriter, now_s: float) -> TokenBook:
     """All tokens, those long over forgotten; their use is written down from time to time."""
     forget_old_tokens(connection, now_s - _KEPT_S)
     facts = all_facts(connection)
 
     def keep(used: TokenFacts) -> None:
-        journal.write_later(f"token {used.digest}", partial(put_facts, facts=used))
+        ledger.write_later(f"token {used.digest}", partial(put_facts, facts=used))
 
     return TokenBook(database.all_tokens(connection), facts, keep)

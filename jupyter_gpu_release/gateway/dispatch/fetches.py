@@ -29,9 +29,9 @@ _GONE = encode(Answer(error="the notebook's kernel is gone"))
 class Fetches:
     """``is_there``: whether a session's kernel answers, or may come back soon."""
 
-    def __init__(self, nodes: NodeTable, journal: LedgerWriter, is_there: Callable[[str], bool]) -> None:
+    def __init__(self, nodes: NodeTable, ledger: LedgerWriter, is_there: Callable[[str], bool]) -> None:
         self._nodes = nodes
-        self._journal = journal
+        self._ledger = ledger
         self._is_there = is_there
         self._spawn = BackgroundWork().spawn
 
@@ -58,7 +58,7 @@ class Fetches:
         new = [each for each in used if each.name not in known]
         if new and len(known) + len(new) <= _MOST_INPUTS:
             request = record.request = msgspec.structs.replace(record.request, used=[*record.request.used, *new])
-            self._journal.write(partial(lineage.put_fetched, request=request))
+            self._ledger.write(partial(lineage.put_fetched, request=request))
 
     async def pass_on(self, record: RunRecord, rank: int, body: bytes) -> None:
         """Pass it on to the node that leads the run; a rank that hears nothing gives up by itself."""

@@ -14,11 +14,11 @@ from ..db.writer import LedgerWriter
 class LeaseReleaser:
     """Goes on trying until a lease's GPUs are free."""
 
-    def __init__(self, leases: LeaseTable, nodes: NodeTable, ray_leases: RayLeases, journal: LedgerWriter) -> None:
+    def __init__(self, leases: LeaseTable, nodes: NodeTable, ray_leases: RayLeases, ledger: LedgerWriter) -> None:
         self._leases = leases
         self._nodes = nodes
         self._ray_leases = ray_leases
-        self._journal = journal
+        self._ledger = ledger
         #: leases that are being given back
         self.freeing: set[Lease] = set()
 
@@ -30,4 +30,4 @@ class LeaseReleaser:
         finally:
             self.freeing.discard(lease)
         if self._leases.drop_lease(lease):  # else a newer lease has the name, and its place in the ledger
-            self._journal.write_later(lease.name, partial(database.drop_lease, lease=lease.name))
+            self._ledger.write_later(lease.name, partial(database.drop_lease, lease=lease.name))

@@ -23,16 +23,16 @@ from . import gangs
 class LeaseRecorder:
     """Writes down that runs hold leases."""
 
-    def __init__(self, runs: RunTable, nodes: NodeTable, journal: LedgerWriter) -> None:
+    def __init__(self, runs: RunTable, nodes: NodeTable, ledger: LedgerWriter) -> None:
         self._runs = runs
         self._nodes = nodes
-        self._journal = journal
+        self._ledger = ledger
 
     def write(self, lease: Lease) -> asyncio.Future[None]:
         """A run is about to hold the lease; the future is done once that is committed."""
         first = self._nodes.find(lease.slots[0].node)
         lease.incarnation = first.info.incarnation if first is not None and first.info is not None else ""
-        return self._journal.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
+        return self._ledger.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
 
     def to_starting(
         self, record: RunRecord, lease: Lease, stage: Starting, granted_at: float, *, on_kept: bool = False
@@ -55,7 +55,7 @@ class LeaseRecorder:
     def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
         """Note them in ledger and view; a quick cell may have ended before its gateway knows them."""
         if record.lease is lease:
-            self._journal.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
+            self._ledger.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
             self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))
 
     def _accelerators(self, lease: Lease) -> dict[str, Any]:

@@ -31,13 +31,13 @@ class WarmLeases:
     """Leases without a run. ``most_s``: nothing is kept for longer than this after a cell (0: nothing is kept)."""
 
     def __init__(
-        self, leases: LeaseTable, nodes: NodeTable, journal: LedgerWriter, sessions: SessionTable,
+        self, leases: LeaseTable, nodes: NodeTable, ledger: LedgerWriter, sessions: SessionTable,
         releaser: LeaseReleaser, listener: LeaseListener, most_s: float,
     ) -> None:  # fmt: skip
         self.most_s = most_s
         self._leases = leases
         self._nodes = nodes
-        self._journal = journal
+        self._ledger = ledger
         self._sessions = sessions
         self._releaser = releaser
         self._listener = listener
@@ -124,7 +124,7 @@ class WarmLeases:
 
     def count(self, lease: str, run: str, gpus: int, kept: WarmLeaseRow, at_s: float, why: str) -> None:
         """Add the time for which a lease was warm to what is remembered, in place of the lease itself."""
-        self._journal.write(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
+        self._ledger.write(partial(end_warm_lease, lease=lease, run=run, gpus=gpus, kept=kept, at_s=at_s, why=why))
 
     # ------------------------------------------------------------------------------------ many of them
     def end_of(self, session: str) -> None:
@@ -154,7 +154,7 @@ class WarmLeases:
             )
         until_s = max(lease.kept.until_s, time.time() + min(keep_s, self.most_s))
         lease.kept = msgspec.structs.replace(lease.kept, until_s=until_s, auto=False)
-        self._journal.write(self.written(lease))
+        self._ledger.write(self.written(lease))
         self._listener.on_leases_changed()
         self._listener.on_gpus_free()
         return lease.kept

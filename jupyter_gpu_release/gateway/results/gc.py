@@ -46,7 +46,7 @@ class ResultCollector:
         self,
         store: Path,
         engine: Engine,
-        journal: LedgerWriter,
+        ledger: LedgerWriter,
         runs: RunTable,
         keeping: ResultHolds,
         threads: StoreThreads,
@@ -55,7 +55,7 @@ class ResultCollector:
     ) -> None:
         self._store = store
         self._engine = engine
-        self._journal = journal
+        self._ledger = ledger
         self._runs = runs
         self._keeping = keeping
         self._threads = threads
@@ -128,7 +128,7 @@ class ResultCollector:
         if work.dry_run:
             return
         at_s = time.time()
-        await self._journal.write(
+        await self._ledger.write(
             partial(retention.begin_removal, run=removal.run, reason=removal.reason, size=removal.bytes, at_s=at_s)
         )
         if record.outcome is not None:
@@ -156,7 +156,7 @@ class ResultCollector:
             work.note(str(error))
             return
         work.freed_bytes += before.own_bytes
-        await self._journal.write(partial(retention.end_removal, run=run))
+        await self._ledger.write(partial(retention.end_removal, run=run))
 
     # ------------------------------------------------------------------------------------ sweep
     def _sweep(self, work: _Collection, saving_since_s: float) -> None:

@@ -19,8 +19,8 @@ _LOST_S = 7 * 86400.0
 class ResultHolds:
     """Holds and uses, in memory and in the ledger."""
 
-    def __init__(self, engine: Engine, journal: LedgerWriter, sessions: SessionTable) -> None:
-        self._journal = journal
+    def __init__(self, engine: Engine, ledger: LedgerWriter, sessions: SessionTable) -> None:
+        self._ledger = ledger
         self._sessions = sessions
         with engine.connect() as connection:
             self._holds = retention.all_holds(connection)
@@ -30,16 +30,16 @@ class ResultHolds:
         held = self._holds.setdefault(session, set())
         if run not in held:
             held.add(run)
-            self._journal.write(partial(retention.put_hold, session=session, run=run))
+            self._ledger.write(partial(retention.put_hold, session=session, run=run))
         self.note_load(run)
 
     def note_load(self, run: str) -> None:
         """Somebody asked for the results of ``run`` just now."""
-        self._journal.write(partial(retention.put_load, run=run, at_s=time.time()))
+        self._ledger.write(partial(retention.put_load, run=run, at_s=time.time()))
 
     def note_reuse(self, run: str) -> None:
         """A later run was made from the results of ``run``, or took them as its own."""
-        self._journal.write(partial(retention.put_reuse, run=run, at_s=time.time()))
+        self._ledger.write(partial(retention.put_reuse, run=run, at_s=time.time()))
 
     def open_sessions(self) -> set[str]:
         """Sessions of kernels that are there, or may come back."""
@@ -50,7 +50,7 @@ class ResultHolds:
         there = self.open_sessions()
         for session in [session for session in self._holds if session not in there]:
             del self._holds[session]
-            self._journal.write(partial(retention.drop_holds, session=session))
+            self._ledger.write(partial(retention.drop_holds, session=session))
         return {run for held in self._holds.values() for run in held}
 
     def is_held(self, view: RunView) -> bool:

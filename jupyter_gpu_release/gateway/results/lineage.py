@@ -35,9 +35,9 @@ _SOON_S, _LOOK_S = 1.0, 0.02
 class LineageService:
     """Every method runs on the event loop."""
 
-    def __init__(self, engine: Engine, journal: LedgerWriter, nodes: NodeTable, manifests: Manifests) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerWriter, nodes: NodeTable, manifests: Manifests) -> None:
         self._engine = engine
-        self._journal = journal
+        self._ledger = ledger
         self._nodes = nodes
         self._manifests = manifests
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,13 +65,13 @@ class LineageService:
             environment = await self._environment_of(view, request)
             if environment is not None:
                 write = partial(db_lineage.put_environment, request=request, environment=environment)
-                self._journal.write_later(f"facts of {view.run}", write)
+                self._ledger.write_later(f"facts of {view.run}", write)
                 self._manifests.write_manifest(view, outcome, request, environment)
             if view.state == RunState.SUCCEEDED.word and request.cache_key and before:
                 now, _ = await self._common_environment(request.packages)
                 if now == before and self._manifests.has_values(view.run, outcome):
                     key = partial(db_lineage.put_key, view=view, request=request, environment=now)
-                    await asyncio.wait([self._journal.write(key)])
+                    await asyncio.wait([self._ledger.write(key)])
         except ClusterError as error:
             log.info("run %s: its environment is not known: %s", view.run, error.message)
 
@@ -129,7 +129,7 @@ class LineageService:
 
     async def reused(self, run: str, use: CacheUse) -> None:
         """Results of ``run`` were bound again; returns once that is committed."""
-        await self._journal.write(partial(db_lineage.put_use, run=run, use=use))
+        await self._ledger.write(partial(db_lineage.put_use, run=run, use=use))
 
     # ----------------------------------------------------------------------------------------- lineage
     def document_of(self, caller: Caller, record: RunRecord) -> Lineage:

@@ -54,9 +54,9 @@ class RunListener(Protocol):
 class RunTable:
     """All live runs, the latest terminal ones, and through the ledger the rest."""
 
-    def __init__(self, engine: Engine, journal: LedgerWriter, manifests: Manifests, listener: RunListener) -> None:
+    def __init__(self, engine: Engine, ledger: LedgerWriter, manifests: Manifests, listener: RunListener) -> None:
         self._engine = engine
-        self._journal = journal
+        self._ledger = ledger
         self._manifests = manifests
         self._listener = listener
         self._records: dict[str, RunRecord] = {}
@@ -106,7 +106,7 @@ class RunTable:
         """Commit a new submission as it is by now (``record.committed``)."""
         view, ordinal, request = record.view, record.ordinal, record.request
         record.recorded = True
-        record.committed = self._journal.write(lambda link: _insert(link, view, ordinal, request))
+        record.committed = self._ledger.write(lambda link: _insert(link, view, ordinal, request))
 
     def adopt(self, stored: StoredRun) -> RunRecord:
         """A run of the gateway's earlier life."""
@@ -184,12 +184,12 @@ class RunTable:
         write: Write = partial(_update, view=view, outcome=outcome)
         again = write if is_step else None
         if also is not None:
-            return self._journal.write(_both(write, also), replaces=view.run, again=again)
+            return self._ledger.write(_both(write, also), replaces=view.run, again=again)
         values = outcome.values if outcome is not None and isinstance(record.stage, Persisting) else None
         is_kept = values is not None and bool(values.file)
         if at_once or is_kept or record.state.is_terminal or isinstance(record.stage, Starting):
-            return self._journal.write(write, replaces=view.run, again=again)
-        self._journal.write_later(view.run, write)
+            return self._ledger.write(write, replaces=view.run, again=again)
+        self._ledger.write_later(view.run, write)
         return None
 
     def _keep(self, record: RunRecord) -> RunRecord:

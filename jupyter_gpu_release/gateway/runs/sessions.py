@@ -72,8 +72,8 @@ class SessionListener(Protocol):
 class SessionTable:
     """All sessions. What becomes of their runs is the listener's."""
 
-    def __init__(self, journal: LedgerWriter, grace_s: float, listener: SessionListener) -> None:
-        self._journal = journal
+    def __init__(self, ledger: LedgerWriter, grace_s: float, listener: SessionListener) -> None:
+        self._ledger = ledger
         self._grace_s = grace_s
         self._listener = listener
         self._sessions: dict[str, Session] = {}
@@ -161,9 +161,9 @@ class SessionTable:
             session.timer = None
         session.state, session.since_s = state, time.time()
         stored = StoredSession(session.session, session.user, state, session.since_s)
-        self._journal.write(lambda link: database.put_session(link, stored))
+        self._ledger.write(lambda link: database.put_session(link, stored))
         if state == "ended":
-            self._journal.write(lambda link: usage.put_session_end(link, stored.session, stored.since))
+            self._ledger.write(lambda link: usage.put_session_end(link, stored.session, stored.since))
             self._listener.on_session_ended(session.session)
         elif state in ("grace", "lost"):
             loop = asyncio.get_running_loop()
@@ -181,4 +181,4 @@ class SessionTable:
         for session in list(self._sessions.values()):
             if session.state == "ended" and session.since_s < old:
                 del self._sessions[session.session]
-        self._journal.write(lambda link: database.drop_sessions(link, old))
+        self._ledger.write(lambda link: database.drop_sessions(link, old))

@@ -146,7 +146,7 @@ def test_who_waits_for_a_tokens_end_hears_of_it(monkeypatch: pytest.MonkeyPatch)
 def test_the_ledger_remembers_and_in_the_end_forgets(tmp_path: Path) -> None:
     async def use() -> None:
         engine = database.open_ledger(tmp_path / "ledger.sqlite")
-        journal = LedgerWriter(engine)
+        ledger = LedgerWriter(engine)
         tokens = [new_token(TokenRequest("ann", expires_s=days * 86400.0), 0.0) for days in (1, 2, 400)]
         with engine.begin() as link:
             database.put_token(link, embedded_token("own", "root", 0.0))
@@ -154,12 +154,12 @@ def test_the_ledger_remembers_and_in_the_end_forgets(tmp_path: Path) -> None:
                 db_tokens.add_token(link, token, TokenFacts(token.digest, "root"))
             db_tokens.put_facts(link, replace(TokenFacts(tokens[1][0].digest, "root"), revoked_at=50.0))
         with engine.begin() as link:
-            book = auth_tokens.read_book(link, journal, 100.0)
+            book = auth_tokens.read_book(link, ledger, 100.0)
         assert sorted(row.state for row in book.rows(now_s=100.0)) == ["active", "active", "active", "revoked"]
         book.caller(f"Bearer {tokens[2][1]}", 600.0)
-        journal.close()
+        ledger.close()
         with engine.begin() as link:
-            book = auth_tokens.read_book(link, journal, 95 * 86400.0)
+            book = auth_tokens.read_book(link, ledger, 95 * 86400.0)
         rows = {row.user: row for row in book.rows(now_s=95 * 86400.0)}
         assert set(rows) == {"ann", "root"}
         assert len(book.rows()) == 2

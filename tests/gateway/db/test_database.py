@@ -150,14 +150,14 @@ def test_a_damaged_ledger_is_said(tmp_path: Path) -> None:
 
 def test_one_bad_write_does_not_take_others_along(engine: Engine) -> None:
     async def go() -> list[BaseException | None]:
-        journal = LedgerWriter(engine)
+        writer = LedgerWriter(engine)
         writes = [submission(1), submission(2), submission(2), submission(3)]
         done = [
-            journal.write(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
+            writer.write(partial(database.insert_run, view=view, ordinal=ordinal, request=request))
             for view, ordinal, request in writes
         ]
         results = await asyncio.gather(*done, return_exceptions=True)
-        journal.close()
+        writer.close()
         return results
 
     results = asyncio.run(go())
@@ -174,13 +174,13 @@ def test_no_failure_of_one_write_ends_the_ledgers_thread(engine: Engine, fault: 
         raise fault("no")
 
     async def go() -> list[BaseException | None]:
-        journal = LedgerWriter(engine)
+        writer = LedgerWriter(engine)
         writes = [partial(insert, what=submission(1)), bad, partial(insert, what=submission(2))]
-        together = await asyncio.gather(*map(journal.write, writes), return_exceptions=True)
-        alone = await asyncio.gather(journal.write(bad), return_exceptions=True)
-        await journal.write(partial(insert, what=submission(3)))
-        assert journal.is_alive
-        journal.close()
+        together = await asyncio.gather(*map(writer.write, writes), return_exceptions=True)
+        alone = await asyncio.gather(writer.write(bad), return_exceptions=True)
+        await writer.write(partial(insert, what=submission(3)))
+        assert writer.is_alive
+        writer.close()
         return together + alone
 
     results = asyncio.run(go())
@@ -202,14 +202,14 @@ def test_a_ledger_whose_thread_has_ended_takes_nothing_in_and_says_so(engine: En
 
     async def go() -> None:
         dead = asyncio.Event()
-        journal = LedgerWriter(engine, on_death=dead.set)
-        doomed = journal.write(end)
+        writer = LedgerWriter(engine, on_death=dead.set)
+        doomed = writer.write(end)
         await asyncio.wait_for(dead.wait(), 60)
-        assert not journal.is_alive
+        assert not writer.is_alive
         with pytest.raises(LedgerError, match="its thread has ended"):
             await asyncio.wait_for(doomed, 60)
         with pytest.raises(LedgerError, match="its thread has ended"):
-            await journal.write(partial(insert, what=submission(1)))
+            await writer.write(partial(insert, what=submission(1)))
 
     asyncio.run(go())
 
@@ -238,8 +238,8 @@ from jupyter_gpu_release.gateway.actor import end_process
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 from jupyter_gpu_release.gateway.db.database import open_ledger
 async def go():
-    journal = LedgerWriter(open_ledger(Path(sys.argv[1])), on_death=end_process)
-    journal.write(lambda connection: sys.exit())
+    writer = LedgerWriter(open_ledger(Path(sys.argv[1])), on_death=end_process)
+    writer.write(lambda connection: sys.exit())
     await asyncio.sleep(600)
 asyncio.run(go())
 """
@@ -260,10 +260,10 @@ from test_database import submission
 from jupyter_gpu_release.gateway.db import database as ledger
 from jupyter_gpu_release.gateway.db.writer import LedgerWriter
 async def go():
-    journal = LedgerWriter(ledger.open_ledger(Path(sys.argv[1])))
+    writer = LedgerWriter(ledger.open_ledger(Path(sys.argv[1])))
     for number in range(1, 100000):
         view, ordinal, request = submission(number)
-        await journal.write(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
+        await writer.write(partial(ledger.insert_run, view=view, ordinal=ordinal, request=request))
         print(number, flush=True)
 asyncio.run(go())
 """

@@ -51,20 +51,20 @@ def test_a_move_in_the_queue_is_no_write_and_the_next_change_takes_it_along(tmp_
         stored.append((found.view.state, found.view.position, found.view.reason))
 
     async def moves() -> None:
-        journal = LedgerWriter(engine)
-        runs = RunTable(engine, journal, Manifests(tmp_path / "store", StoreThreads()), _Listener())
+        ledger = LedgerWriter(engine)
+        runs = RunTable(engine, ledger, Manifests(tmp_path / "store", StoreThreads()), _Listener())
         record = RunRecord(RunView("r", "u", "queued", position=9), 1, RunRequest("r", "s", ResourceAsk(), b""))
         runs.add(record)
         runs.record(record)
         for place in range(8, 0, -1):
             runs.move(record, place, f"place {place}")
-        journal._flush()
-        await journal.write(lambda _: None)
+        ledger._flush()
+        await ledger.write(lambda _: None)
         look()
         runs.change(record, at_once=True, pinned=True)
-        await journal.write(lambda _: None)
+        await ledger.write(lambda _: None)
         look()
-        journal.close()
+        ledger.close()
 
     asyncio.run(moves())
     engine.dispose()
