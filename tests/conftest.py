@@ -50,7 +50,7 @@ class Shared:
         self.folders: set[Path] = set()
 
     def has(self, process: psutil.Process) -> bool:
-        """Whether a session fixture's process, or its descendant, or of its cluster."""
+        """Tell if a session fixture's process, or its descendant, or of its cluster."""
         if marker_of(process.pid) in self.clusters:
             return True
         return bool({process.pid, *(parent.pid for parent in process.parents())} & self.processes)

@@ -34,7 +34,7 @@ _RETIRED = {
 _EXCEPTIONS = {
     ("docs/index.md", "card"),  # sphinx-design's boxes
 }
-_CLAUSE = re.compile(r"(What|Which|Who|Whom|Whose|Whoever|Whatever)\b")
+_CLAUSE = re.compile(r"(What|Which|Who|Whom|Whose|Whoever|Whatever|Whether)\b")
 
 
 @cache

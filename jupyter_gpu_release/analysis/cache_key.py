@@ -24,7 +24,7 @@ _DYNAMIC_IMPORTS = frozenset({"import_module", "__import__", "find_spec", "reloa
 
 @dataclass(frozen=True)
 class Rule:
-    """Whether an option is part of the key, and why (the table in docs/reference.md says the same)."""
+    """Part that an option plays in the key, and why (the table in docs/reference.md says the same)."""
 
     counts: bool
     why: str

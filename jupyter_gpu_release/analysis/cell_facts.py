@@ -69,7 +69,7 @@ def _compiled(source: str, filename: str) -> ast.Module:
 
 
 def postpones_annotations(compiler_flags: int) -> bool:
-    """Whether a shell's compiler makes texts of annotations."""
+    """Tell if a shell's compiler makes texts of annotations."""
     return bool(compiler_flags & __future__.annotations.compiler_flag)
 
 
@@ -87,7 +87,7 @@ HISTORY = frozenset({"In", "Out", "_ih", "_oh"})
 
 
 def is_machinery(name: str) -> bool:
-    """Whether ``name`` is IPython's or Python's own."""
+    """Tell if ``name`` is IPython's or Python's own."""
     return name in _OWN or _INPUT.fullmatch(name) is not None
 
 

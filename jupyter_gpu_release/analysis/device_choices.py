@@ -168,7 +168,7 @@ class DeviceLedger:
         return f"{self.resolve(root)}{dot}{rest}" if chain else ""
 
     def _choice(self, value: ast.expr) -> Assignment | None:
-        """Whether ``value`` consults the hardware, itself or through other choices, and does nothing else."""
+        """Tell if ``value`` consults the hardware, itself or through other choices, and does nothing else."""
         consults = through = False
         needs: list[str] = []
         for node in ast.walk(value):

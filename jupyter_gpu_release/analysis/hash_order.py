@@ -1,4 +1,4 @@
-"""Whether code depends on the hashes of texts: it calls ``hash()`` or goes through a set in the set's own order."""
+"""Finds code that depends on the hashes of texts: it calls ``hash()`` or goes through a set in the set's own order."""
 
 from __future__ import annotations
 

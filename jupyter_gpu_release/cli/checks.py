@@ -113,7 +113,7 @@ def check_gpus() -> Iterator[Finding]:
 
 
 def compare_cuda(hardware: Hardware, framework: str, cuda: tuple[int, int] | None) -> Finding:
-    """Whether a framework built for ``cuda`` (None: a CPU build) can work with this machine's driver."""
+    """Tell if a framework built for ``cuda`` (None: a CPU build) can work with this machine's driver."""
     if cuda is None:
         if not hardware.gpus:
             return ok("cuda", f"{framework} is a CPU build, and there is no GPU here")

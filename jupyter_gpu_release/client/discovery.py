@@ -30,7 +30,7 @@ class Target:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the gateway is on this machine (then no proxy is asked)."""
+        """Tell if the gateway is on this machine (then no proxy is asked)."""
         return (urlsplit(self.url).hostname or "") in _LOOPBACK
 
 
@@ -108,7 +108,7 @@ def _checked_url(url: str) -> str:
 
 
 def is_alive(target: Target) -> bool:
-    """Whether this machine's own cluster still runs (its daemon does); a configured gateway counts as alive."""
+    """Tell if this machine's own cluster still runs (its daemon does); a configured gateway counts as alive."""
     connection = target.connection
     if target.configured or connection is None or not connection.daemon_pid:
         return True
@@ -159,7 +159,7 @@ def hint_for(*, configured: bool) -> str:
 
 
 def is_refused(error: GpuReleaseError) -> bool:
-    """Whether nobody listens there (a gateway that restarts looks like that for some seconds)."""
+    """Tell if nobody listens there (a gateway that restarts looks like that for some seconds)."""
     return any(isinstance(cause, ConnectionRefusedError) for cause in _causes(error))
 
 

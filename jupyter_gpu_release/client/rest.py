@@ -96,7 +96,7 @@ class GatewayClient:
         self._client.close()
 
     def health(self) -> Health:
-        """Whether the gateway can take runs now."""
+        """Tell if the gateway can take runs now."""
         return self._get("/v1/health", Health)
 
     def checks(self) -> NodeChecks:
@@ -219,7 +219,7 @@ class AsyncGatewayClient:
         await self._client.aclose()
 
     async def health(self) -> Health:
-        """Whether the gateway can take runs now."""
+        """Tell if the gateway can take runs now."""
         return await self._ask("GET", "/v1/health", Health)
 
     async def status(self) -> StatusDocument:

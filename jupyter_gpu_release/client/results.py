@@ -90,7 +90,7 @@ def open_values(run: str, graph: Graph, find_store: Callable[[], Path], named: s
 
 
 def is_usable(view: RunView) -> bool:
-    """Whether the lease is gone and what came back can be used: it is inline or durable (or nothing came)."""
+    """Tell if the lease is gone and what came back can be used: it is inline or durable (or nothing came)."""
     if RunState.of(view.state).is_terminal:
         return True
     if view.gone_at is None or view.outcome is None:

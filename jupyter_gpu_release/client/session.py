@@ -79,7 +79,7 @@ class GatewaySession:
     # ------------------------------------------------------------------------------- the caller's side
     @property
     def connected(self) -> bool:
-        """Whether the session is welcome at the gateway just now."""
+        """Tell if the session is welcome at the gateway just now."""
         return self._link is not None
 
     def connect(self, timeout_s: float = 10.0) -> Welcome:

@@ -158,15 +158,15 @@ class RunFuture(Future[T], Generic[T]):
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it is over here because nothing more is heard of the run, and not by the run's own end."""
+        """Tell if it is over here because nothing more is heard of the run, and not by the run's own end."""
         return self._trouble is not None
 
     def running(self) -> bool:
-        """Whether it holds its GPUs (or, for a CPU stage, its cores)."""
+        """Tell if it holds its GPUs (or, for a CPU stage, its cores)."""
         return RunState.of(self.status).holds_gpu
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled, by :meth:`cancel` or by somebody else."""
+        """Tell if it was cancelled, by :meth:`cancel` or by somebody else."""
         return self.status == RunState.CANCELLED.word
 
     def logs(self) -> str:

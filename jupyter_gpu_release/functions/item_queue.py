@@ -61,7 +61,7 @@ class ItemQueue:
         self._dismissed.add(run)
 
     def is_dismissed(self, run: str) -> bool:
-        """Whether a worker was told to end."""
+        """Tell if a worker was told to end."""
         return run in self._dismissed
 
     def clear(self) -> list[int]:

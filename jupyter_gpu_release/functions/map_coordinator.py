@@ -162,7 +162,7 @@ class MapCoordinator:
             self._give_up(waiting, error or RunLostError(f"no worker is left for it: {failure or 'they ended'}"))
 
     def _may_go_on(self, run: str, worker: RunFuture[Any], failure: BaseException | None) -> bool:
-        """Whether another worker may take the place of one that has ended."""
+        """Tell if another worker may take the place of one that has ended."""
         is_unwanted = isinstance(failure, RunCancelledError) and not self._queue.is_dismissed(run)
         return not (self._is_cancelled or worker.is_given_up or is_unwanted or self._in_vain > _MOST_IN_VAIN)
 

@@ -63,7 +63,7 @@ class MappedFutures(Sequence[ItemFuture[T]], Generic[T]):
 
     # -------------------------------------------------------------------------------------- wait for it
     def done(self) -> bool:
-        """Whether all calls are over."""
+        """Tell if all calls are over."""
         return all(future.done() for future in self._futures)
 
     def results(self, timeout: float | None = None, *, return_exceptions: bool = False) -> list[T]:

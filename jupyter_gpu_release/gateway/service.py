@@ -327,7 +327,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         return ledger + [node.problem for node in self.nodes.alive() if node.problem]
 
     def health(self) -> Health:
-        """Whether runs can be taken now."""
+        """Tell if runs can be taken now."""
         can_commit = self.ledger.is_alive and not self.ledger.trouble
         ready = self.recovered.is_set() and can_commit and bool(self.nodes.ready())
         return Health(

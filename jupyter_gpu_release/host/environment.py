@@ -107,13 +107,13 @@ class OwnVariables:
 
 @functools.cache
 def may_travel(name: str) -> bool:
-    """Whether a variable can be the notebook's own."""
+    """Tell if a variable can be the notebook's own."""
     return name in _TRAVEL or not any(fnmatchcase(name, pattern) for pattern in _STAY)
 
 
 @functools.lru_cache(512)
 def stays(name: str, value: str) -> bool:
-    """Whether such a value is a secret, or too large."""
+    """Tell if such a value is a secret, or too large."""
     return _is_secret(name, value) or _size(name, value) > MOST_BYTES
 
 

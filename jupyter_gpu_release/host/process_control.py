@@ -72,7 +72,7 @@ def close_files(but: Iterable[int] = ()) -> None:
 
 
 def is_persister(pid: int) -> bool:
-    """Whether ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
+    """Tell if ``pid`` keeps results that are not durable yet: no sweep may kill it, only the cluster's end."""
     return name_of(pid) == PERSISTER and not is_gone(pid)
 
 
@@ -101,7 +101,7 @@ def descendants_of(pid: int) -> Iterator[int]:
 
 
 def has_others(pid: int, known: Collection[int]) -> bool:
-    """Whether ``pid`` has descendants but for these, which have none that is not one of them."""
+    """Tell if ``pid`` has descendants but for these, which have none that is not one of them."""
     # from below: a child whose parent ends meanwhile moves up, past who looks from above
     return any(child not in known for parent in (*known, pid) for child in children_of(parent))
 
@@ -180,7 +180,7 @@ def state_of(pid: int) -> str:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether ``pid`` is no living process (zombies count as gone)."""
+    """Tell if ``pid`` is no living process (zombies count as gone)."""
     return state_of(pid) in ("", "Z", "X")
 
 
@@ -195,7 +195,7 @@ def wait_until_gone(pid: int, limit_s: float) -> bool:
 
 
 def is_of_the_user(pid: int) -> bool:
-    """Whether a process left behind is the cell's own doing.
+    """Tell if a process left behind is the cell's own doing.
 
     The resource tracker of multiprocessing (and joblib) always ends last: no oversight of the user's.
     """

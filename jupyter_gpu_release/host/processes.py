@@ -68,7 +68,7 @@ class ProcessTable:
         return found
 
     def descends(self, pid: int, ancestor: int) -> bool:
-        """Whether ``ancestor`` is above ``pid``."""
+        """Tell if ``ancestor`` is above ``pid``."""
         seen: set[int] = set()
         while (process := self.processes.get(pid)) is not None and pid not in seen:
             seen.add(pid)  # ids that were given out anew while the table was read may make a circle
@@ -134,14 +134,14 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def in_first_namespace() -> bool:
-    """Whether process ids here are those that the driver uses (not so in most containers)."""
+    """Tell if process ids here are those that the driver uses (not so in most containers)."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
     return False
 
 
 def has_open(pid: int, prefixes: tuple[str, ...]) -> bool:
-    """Whether a process has a file open whose path begins with one of ``prefixes`` (``/dev/nvidia``)."""
+    """Tell if a process has a file open whose path begins with one of ``prefixes`` (``/dev/nvidia``)."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:

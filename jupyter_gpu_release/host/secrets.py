@@ -40,7 +40,7 @@ _HEXADECIMAL = re.compile(
 
 
 def looks_secret(name: str, value: Any) -> bool:
-    """Whether ``value`` is text, bytes, or a wrapper made for secrets, and either ``name`` or the value says so.
+    """Tell if ``value`` is text, bytes, or a wrapper made for secrets, and either ``name`` or the value says so.
 
     ``api_key`` and ``password`` are, whatever the text; ``primary_key`` only if it looks random; ``hf_…`` of the
     right length always. A ``sort_key`` function or a ``rng_key`` array is none; a dict only when called credentials.
@@ -60,7 +60,7 @@ def looks_secret(name: str, value: Any) -> bool:
 
 
 def _looks_random(text: str) -> bool:
-    """Whether some part of it is no word, nor several (``customerAccountId``), nor a number."""
+    """Tell if some part of it is no word, nor several (``customerAccountId``), nor a number."""
     return _HEXADECIMAL.fullmatch(text) is not None or any(map(_is_mixed, _BETWEEN_WORDS.split(text)))
 
 

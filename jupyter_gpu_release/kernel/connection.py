@@ -55,7 +55,7 @@ class GatewayConnection:
         return self._session_id
 
     def is_configured(self, settings: GpuRelease) -> bool:
-        """Whether a gateway is named; else this machine's own cluster is used."""
+        """Tell if a gateway is named; else this machine's own cluster is used."""
         target = find_target(settings)
         return target is not None and target.configured
 

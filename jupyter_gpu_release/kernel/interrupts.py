@@ -40,7 +40,7 @@ class LateInterrupts:
 
 
 def _is_outermost() -> bool:
-    """Whether this is the end of the cell that was sent, and not of one that a cell runs."""
+    """Tell if this is the end of the cell that was sent, and not of one that a cell runs."""
     frame: FrameType | None = sys._getframe(1)
     count = 0
     while frame is not None:

@@ -23,6 +23,6 @@ def load(shell: Any) -> None:
 
 
 def is_wanted(shell: Any) -> bool:
-    """Whether neither the environment nor IPython's configuration says no."""
+    """Tell if neither the environment nor IPython's configuration says no."""
     configured = getattr(shell, "config", {}).get("GpuRelease", {}).get("automatic", True)
     return os.environ.get(VARIABLE, "1") != "0" and configured is not False

@@ -32,12 +32,12 @@ def marker_of(pid: int) -> str:
 
 
 def daemon_alive(pid: int, cluster: str) -> bool:
-    """Whether ``pid`` is the daemon of ``cluster`` still, and not a process that got its number later."""
+    """Tell if ``pid`` is the daemon of ``cluster`` still, and not a process that got its number later."""
     return pid > 0 and is_alive(pid) and marker_of(pid) == cluster
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Tell if the process exists and is no zombie."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -83,7 +83,7 @@ def sweep(cluster: str, daemon_pid: int = 0, runtime: str = "", *, grace_s: floa
 
 
 def keeps_results(cluster: str) -> bool:
-    """Whether a process of ``cluster`` is still writing results to the node's own disk."""
+    """Tell if a process of ``cluster`` is still writing results to the node's own disk."""
     return any(_keeps_results(process) for process in psutil.process_iter() if marker_of(process.pid) == cluster)
 
 
@@ -145,7 +145,7 @@ def _is_marked(pid: int, cluster: str, runtime: str) -> bool:
 
 
 def _is_ray_process_of(pid: int, runtime: str) -> bool:
-    """Whether it is a Python process of Ray (its title replaced its environment) with a log in ``runtime``."""
+    """Tell if it is a Python process of Ray (its title replaced its environment) with a log in ``runtime``."""
     return command_of(pid).startswith(b"ray::") and has_open(pid, (runtime + "/",))
 
 

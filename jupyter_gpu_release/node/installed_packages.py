@@ -54,7 +54,7 @@ class PackageWatch:
         self._look: asyncio.Task[bool] | None = None
 
     async def has_changed(self) -> bool:
-        """Whether something was installed or removed since it was last asked; False while nobody can tell."""
+        """Tell if something was installed or removed since it was last asked; False while nobody can tell."""
         look = self._look = self._look or asyncio.create_task(asyncio.to_thread(self._is_new))
         try:
             return await asyncio.wait_for(asyncio.shield(look), _LOOK_S)

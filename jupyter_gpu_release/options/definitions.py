@@ -27,7 +27,7 @@ class Option:
 
     @property
     def is_flag(self) -> bool:
-        """Whether the option stands alone, without a value."""
+        """Tell if the option stands alone, without a value."""
         return not self.metavar
 
 

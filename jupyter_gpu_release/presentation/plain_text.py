@@ -31,7 +31,7 @@ def traceback_of(error: Mapping[str, Any], *, in_gang: bool = False) -> str:
 
 
 def is_stderr(event: Event) -> bool:
-    """Whether a terminal shows it on the error stream."""
+    """Tell if a terminal shows it on the error stream."""
     return event.data.get("name") == "stderr" or event.kind in ("note", "error", "traceback")
 
 

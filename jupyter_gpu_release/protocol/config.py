@@ -34,7 +34,7 @@ def hash_seed_for_kernel(environment: Mapping[str, str], cluster: str) -> dict[s
 
 @functools.cache
 def is_seed_of_this_process(seed: str) -> bool:
-    """Whether texts have the hashes here that they have in a Python that was started with ``seed``.
+    """Tell if texts have the hashes here that they have in a Python that was started with ``seed``.
 
     Asked of a hash, since the environment may say something else by now.
     """
@@ -100,7 +100,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_limits(self) -> bool:
-        """Whether anything is ever removed by it."""
+        """Tell if anything is ever removed by it."""
         return bool(self.older_than_s or self.keep or self.quota_bytes)
 
 

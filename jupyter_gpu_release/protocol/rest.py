@@ -251,7 +251,7 @@ class RunsDocument(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the gateway can take runs: ``ready`` once recovery is over and a node agent is up."""
+    """Health of the gateway: ``ready`` to take runs once recovery is over and a node agent is up."""
 
     ready: bool
     version: str

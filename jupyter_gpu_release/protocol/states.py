@@ -34,7 +34,7 @@ class RunState(Enum):
         return _BY_WORD[word]
 
     def may_become(self, new: RunState) -> bool:
-        """Whether ``self → new`` is a legal step (a state may always stay what it is)."""
+        """Tell if ``self → new`` is a legal step (a state may always stay what it is)."""
         return new is self or new in _NEXT[self]
 
 
@@ -75,5 +75,5 @@ def new_run_id(now_s: float | None = None) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether ``text`` has the form of a run id (so that it is safe as a folder name)."""
+    """Tell if ``text`` has the form of a run id (so that it is safe as a folder name)."""
     return _RUN_ID.fullmatch(text) is not None

@@ -70,7 +70,7 @@ FILTERS: tuple[Filter, ...] = (gpu_count, gpu_type, gpu_memory, cpu_count, host_
 
 
 def suits(ask: ResourceAsk, node: NodeState) -> bool:
-    """Whether ``node``, empty, could take ``ask``."""
+    """Tell if ``node``, empty, could take ``ask``."""
     return all(lack(ask, node) is None for lack in FILTERS)
 
 

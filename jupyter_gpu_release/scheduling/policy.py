@@ -238,7 +238,7 @@ class Claims:
         return found
 
     def may_go(self, queued: QueuedRun) -> bool:
-        """Whether there may be a node for the run that nobody ahead of it waits for."""
+        """Tell if there may be a node for the run that nobody ahead of it waits for."""
         return queued.shape not in self._behind and not self.aside(queued)
 
     def left_to(self, queued: QueuedRun) -> frozenset[str]:

@@ -27,7 +27,7 @@ def split_ended(warm: Iterable[WarmLease], now_s: float) -> tuple[list[Release],
 
 
 def fits(ask: ResourceAsk, lease: WarmLease, nodes: Sequence[NodeState]) -> bool:
-    """Whether ``ask`` can have the lease as it is: the same number of GPUs, spread the same way, on nodes that suit."""
+    """Tell if ``ask`` can have the lease as it is: the same number of GPUs, spread the same way, on nodes that suit."""
     by_id = {node.node: node for node in nodes}
     return _shape(ask) == _shape(lease.ask) and all(
         (node := by_id.get(slot.node)) is not None and node.schedulable and suits(ask, node) for slot in lease.slots
@@ -160,7 +160,7 @@ _GPU_WORDS = ("CUDA error", "CUDA driver error", "HIP error", "cuDNN error", "NC
 
 
 def is_worth_keeping(outcome: Outcome) -> bool:
-    """Whether the next cell may have the same GPUs: not after a crash, a kill, too little memory or a GPU's error."""
+    """Tell if the next cell may have the same GPUs: not after a crash, a kill, too little memory or a GPU's error."""
     error = outcome.error
     if outcome.status not in _KEPT_AFTER or (outcome.gpu_use is not None and outcome.gpu_use.left_bytes):
         return False

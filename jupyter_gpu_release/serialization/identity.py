@@ -48,7 +48,7 @@ def know_class(ident: str, cls: type) -> type:
 
 
 def travels_by_value(cls: type) -> bool:
-    """Whether a class was sent, or came, by value (the notebook's own)."""
+    """Tell if a class was sent, or came, by value (the notebook's own)."""
     return cls in cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS
 
 

@@ -276,7 +276,7 @@ def _cached_reducer(kind: type) -> Reducer | None:
 
 
 def is_refused(value: Any) -> bool:
-    """Whether such things never travel, whatever is in them."""
+    """Tell if such things never travel, whatever is in them."""
     return _cached_reducer(type(value)) in stdlib.REFUSING or torch_distributed.is_flat(value)
 
 

@@ -39,12 +39,12 @@ Recipe = tuple[Any, bytes, int]
 
 
 def may_have_sets(stream: bytes) -> bool:
-    """Whether a pickle has sets; rarely True for others."""
+    """Tell if a pickle has sets; rarely True for others."""
     return _IN_STREAM in stream
 
 
 def is_kept_by_pickle(thing: set[Any] | frozenset[Any]) -> bool:
-    """Whether it has the same order when its elements are added in that order."""
+    """Tell if it has the same order when its elements are added in that order."""
     order = list(thing)
     return _same(order, list(set(order)))
 

@@ -104,7 +104,7 @@ class BlobStore:
         return self.root / digest[:2] / digest
 
     def has(self, digest: str) -> bool:
-        """Whether there is a file for this digest."""
+        """Tell if there is a file for this digest."""
         return self.path_of(digest).exists()
 
     # ---------------------------------------------------------------------------------- writing

@@ -204,7 +204,7 @@ class BundleReader:
         self.proof = b"".join(self.member(PROOF_FILE, most_bytes=1024)).decode(errors="replace")
 
     def is_proved(self, secret: str) -> bool:
-        """Whether it was exported by somebody with this secret, and not altered since."""
+        """Tell if it was exported by somebody with this secret, and not altered since."""
         return hmac.compare_digest(self.proof.encode(), proof_of(self.raw_head, secret).encode())
 
     def member(self, name: str, *, most_bytes: int | None = None, size: int | None = None) -> Iterator[bytes]:
@@ -272,7 +272,7 @@ class _Versioned(msgspec.Struct):
 
 
 def is_kept_path(path: str) -> bool:
-    """Whether ``path`` (from a bundle) names a file that a run folder may have, inside of that folder."""
+    """Tell if ``path`` (from a bundle) names a file that a run folder may have, inside of that folder."""
     parts = PurePosixPath(path).parts
     is_plain = path == "/".join(parts) and not {"..", ".", "/"} & set(parts) and path.isprintable()
     is_short = len(path.encode(errors="replace")) <= _LONGEST_PATH and all(

@@ -26,5 +26,5 @@ def hasher() -> Any:
 
 
 def is_digest(text: str) -> bool:
-    """Whether ``text`` has the form of a digest (so that it is safe as a file name)."""
+    """Tell if ``text`` has the form of a digest (so that it is safe as a file name)."""
     return _DIGEST.fullmatch(text) is not None

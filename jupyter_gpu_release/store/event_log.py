@@ -45,7 +45,7 @@ class EventWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is anything to be made durable."""
+        """Tell if there is anything to be made durable."""
         return self._descriptor is not None
 
     def cut(self) -> None:

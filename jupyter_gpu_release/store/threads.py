@@ -36,7 +36,7 @@ class StoreThreads:
 
     @property
     def is_late(self) -> bool:
-        """Whether somebody has waited in vain for an answer that has not come yet."""
+        """Tell if somebody has waited in vain for an answer that has not come yet."""
         return bool(self._late)
 
     def begin(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:

@@ -102,7 +102,7 @@ class LocalModules:
         return None if found is None else [(str(path), _stamp(path)) for path in found[1]]
 
     def _is_edited(self, module: types.ModuleType) -> bool:
-        """Whether its file is another one than this process has loaded, as far as can be told."""
+        """Tell if its file is another one than this process has loaded, as far as can be told."""
         source, spec = getattr(module, "__file__", None), module.__spec__
         if not source or spec is None or not os.path.isfile(source):
             return False
@@ -168,7 +168,7 @@ class LocalModules:
 
 
 def _is_compiled_from(source: Path, compiled: str) -> bool | None:
-    """Whether ``compiled`` was made from the file as it is now; None: there is no telling."""
+    """Tell if ``compiled`` was made from the file as it is now; None: there is no telling."""
     try:
         found = source.stat()
         with open(compiled, "rb") as file:

@@ -208,5 +208,5 @@ class PendingNames:
             self._namespace[name] = value
 
     def had_before(self, name: str) -> bool:
-        """Whether the name held something before the run."""
+        """Tell if the name held something before the run."""
         return self._before.get(name, _ABSENT) is not _ABSENT

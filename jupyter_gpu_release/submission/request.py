@@ -77,7 +77,7 @@ class Submission:
 
     @property
     def has_inputs(self) -> bool:
-        """Whether what was written for it, if anything, is there still."""
+        """Tell if what was written for it, if anything, is there still."""
         return self.paths is None or self.paths.inputs.exists()
 
     def again(self) -> Submission:

@@ -27,7 +27,7 @@ _DEVICE_WORDS = ("cpu", "cuda", "gpu", "mps", "xpu")
 
 
 def is_device_choice(value: Any, *, strictly: bool) -> bool:
-    """Whether evaluating again makes sense: a device, a word, a flag, a number, a small dict of such.
+    """Tell if evaluating again makes sense: a device, a word, a flag, a number, a small dict of such.
 
     ``strictly``: only a device or the name of one (the expression runs a function of the notebook).
     """
@@ -300,7 +300,7 @@ class Selection:
             self.warnings.append(f"this code looks names up by text, which could mean any; {'; '.join(said)}")
 
     def is_optional(self, name: str) -> bool:
-        """Whether the cell can do without: it is only perhaps read."""
+        """Tell if the cell can do without: it is only perhaps read."""
         looked_up = name in self._reflection.names and name not in self._facts.reads
         may_lack = name in self._facts.hints or looked_up or name in self.implicit
         return is_state(name) or (may_lack and name not in self._chosen)

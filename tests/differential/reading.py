@@ -34,7 +34,7 @@ def percent_cells(text: str) -> list[str]:
 
 
 def is_ours(source: str) -> bool:
-    """Whether a cell has one of our own magics."""
+    """Tell if a cell has one of our own magics."""
     return bool(_OURS.search(source))
 
 

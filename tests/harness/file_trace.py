@@ -38,7 +38,7 @@ def _note(frame, event, _argument):
 
 
 def _is_import(frame):
-    """Whether a module's own code is what called; the program that was started with -m is none."""
+    """Tell if a module's own code is what called; the program that was started with -m is none."""
     while frame is not None:
         if not frame.f_code.co_flags & 1 and frame.f_code.co_filename.startswith(_package):
             if frame.f_globals.get("__name__") != "__main__":

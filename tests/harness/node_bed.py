@@ -172,7 +172,7 @@ class Run:
 
 
 def is_running(run: Run) -> bool:
-    """Whether its first statement has begun."""
+    """Tell if its first statement has begun."""
     return run.phase("running") is not None
 
 

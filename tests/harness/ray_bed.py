@@ -96,7 +96,7 @@ class RayBed:
         return found
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        """Whether it writes below our folder; Ray's workers overwrite their environment."""
+        """Tell if it writes below our folder; Ray's workers overwrite their environment."""
         files = [os.readlink(file) for file in Path(f"/proc/{process.pid}/fd").iterdir()]
         return any(file.startswith(f"{self.folder}/") for file in files)
 

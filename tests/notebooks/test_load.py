@@ -33,7 +33,7 @@ def store(cluster: Ready) -> Path:
 
 
 def is_written(store: Path, run: str) -> bool:
-    """Whether the run's end is in its manifest, which is written last."""
+    """Tell if the run's end is in its manifest, which is written last."""
     manifest = store / "runs" / run / "manifest.json"
     return manifest.exists() and '"succeeded"' in manifest.read_text()
 

@@ -21,7 +21,7 @@ MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def flag(request: Request, name: str) -> bool:
-    """Whether a parameter is there and says ``1`` or ``true``."""
+    """Tell if a parameter is there and says ``1`` or ``true``."""
     return request.query_params.get(name, "") in ("1", "true")
 
 

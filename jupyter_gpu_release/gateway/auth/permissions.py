@@ -67,12 +67,12 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the gateway's admin routes and everybody's runs are open to this caller."""
+        """Tell if the gateway's admin routes and everybody's runs are open to this caller."""
         return self.role == ADMIN
 
 
 def may(caller: Caller, owner: str, act: Act) -> bool:
-    """Whether ``caller`` may do ``act`` with a run of ``owner``.
+    """Tell if ``caller`` may do ``act`` with a run of ``owner``.
 
     Owners may do everything. Admins may read and end everybody's runs, but not load their values: those are pickles
     made by somebody else's code, and an admin's notebook is the last place where that should run.

@@ -120,7 +120,7 @@ class AgentClient:
         return await self._send(NodeAgentApi.forget_unbegun, run).answer()
 
     async def has_begun(self, run: str) -> bool:
-        """Whether a run began there, also in an earlier life of the agent."""
+        """Tell if a run began there, also in an earlier life of the agent."""
         return await self._send(NodeAgentApi.has_begun, run).answer()
 
     # ------------------------------------------------------------------------------------ gangs over nodes
@@ -133,7 +133,7 @@ class AgentClient:
         return self._send(NodeAgentApi.join, pack(order))
 
     async def lends(self, run: str) -> bool:
-        """Whether it lends ranks to this gang."""
+        """Tell if it lends ranks to this gang."""
         return await self._send(NodeAgentApi.lends, run).answer()
 
     async def leave(self, run: str) -> None:

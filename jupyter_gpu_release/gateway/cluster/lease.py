@@ -141,5 +141,5 @@ class LeaseTable:
 
     @property
     def quiet(self) -> bool:
-        """Whether no lease is being made or removed just now."""
+        """Tell if no lease is being made or removed just now."""
         return all(lease.state in (LeaseState.BUSY, LeaseState.WARM) for lease in self._leases.values())

@@ -112,7 +112,7 @@ class NodeTable(AgentListener):
         return self._nodes.get(node)
 
     def is_lost(self, node: str) -> bool:
-        """Whether a node has not answered for so long that what is held there is held by nobody."""
+        """Tell if a node has not answered for so long that what is held there is held by nobody."""
         found = self._nodes.get(node)
         return found is not None and found.is_lost
 

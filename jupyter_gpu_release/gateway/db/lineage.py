@@ -113,5 +113,5 @@ def uses_of(connection: Connection, run: str) -> int:
 
 
 def is_keyed(connection: Connection, run: str) -> bool:
-    """Whether a run may be found by its key."""
+    """Tell if a run may be found by its key."""
     return connection.execute(select(cache_keys.c.run).where(cache_keys.c.run == run)).first() is not None

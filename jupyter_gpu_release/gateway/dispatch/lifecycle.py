@@ -78,7 +78,7 @@ _TAIL_KEPT_S = 5.0
 
 
 def _is_unbegun(record: RunRecord) -> bool:
-    """Whether nothing was heard of its cell, and nobody wants it ended."""
+    """Tell if nothing was heard of its cell, and nobody wants it ended."""
     return isinstance(record.stage, Starting) and not record.cancellation.reason
 
 

@@ -118,7 +118,7 @@ class RunQueue:
         return None
 
     def leaves(self, lease: Lease) -> bool:
-        """Whether nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
+        """Tell if nobody but the kernel that keeps it would get a warm lease (or its GPUs) now."""
         kept = lease.kept
         for decision in decide(self._snapshot(self._nodes.states(self._leases)), time.time()):
             if isinstance(decision, Release) and decision.lease == lease.name:

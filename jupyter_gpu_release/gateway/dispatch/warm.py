@@ -51,7 +51,7 @@ class WarmLeases:
             await asyncio.wait({granting})
 
     def is_possible(self, record: RunRecord) -> bool:
-        """Whether it was asked that the lease be kept after the run."""
+        """Tell if it was asked that the lease be kept after the run."""
         return min(record.request.keep_s, self.most_s) > 0
 
     def _is_asked_for(self, record: RunRecord) -> bool:

@@ -211,7 +211,7 @@ async def _check_agent(service: GatewayService, node: Node) -> None:
 
 
 async def _is_empty(service: GatewayService, node: Node) -> bool:
-    """Whether nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
+    """Tell if nothing is left on a node of what was given up: it is ended, and looked for at the next look."""
     left = False
     for known in await service.nodes.agent(node.node).runs():
         record = service.runs.find(known.run)

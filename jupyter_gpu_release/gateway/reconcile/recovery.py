@@ -249,7 +249,7 @@ async def _is_taken_back(service: GatewayService, record: RunRecord, lease: Leas
 
 
 async def _is_unbegun(service: GatewayService, record: RunRecord, stored: StoredLease, silent: set[str]) -> bool:
-    """Whether its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it.
+    """Tell if its cell has surely not begun: its agent never heard of it, or a later one finds no mark of it.
 
     The ledger may say ``queued`` of a run with a lease: what follows a grant is committed a moment later.
     """

@@ -157,7 +157,7 @@ class Reconciliation:
         self._service.lifecycle.on_phase(record, RunPhase(run.run, run.phase, run.at_s, run.outcome))
 
     def _is_at(self, record: RunRecord, node: Node) -> bool:
-        """Whether the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
+        """Tell if the node must know the run: it has accepted it, in its agent's present life, and not ended it."""
         lease = record.lease
         return (
             lease is not None and lease.slots[0].node == node.node and record.accepted

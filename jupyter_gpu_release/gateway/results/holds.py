@@ -54,5 +54,5 @@ class ResultHolds:
         return {run for held in self._holds.values() for run in held}
 
     def is_held(self, view: RunView) -> bool:
-        """Whether a connected kernel submitted, attached or loaded the run."""
+        """Tell if a connected kernel submitted, attached or loaded the run."""
         return view.session in self.open_sessions() or view.run in self.held()

@@ -150,7 +150,7 @@ class LineageService:
 
 
 def _is_being_noted(record: RunRecord) -> bool:
-    """Whether its cell has ended well, or not, and that is not written down yet."""
+    """Tell if its cell has ended well, or not, and that is not written down yet."""
     stage = record.stage
     return isinstance(stage, Persisting) or (isinstance(stage, Releasing) and stage.outcome is not None)
 

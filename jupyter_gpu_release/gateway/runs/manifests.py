@@ -35,7 +35,7 @@ class _Pending:
 
     @property
     def is_final(self) -> bool:
-        """Whether it is written at once, and durably."""
+        """Tell if it is written at once, and durably."""
         return self.of is None or RunState.of(self.of[0].state).is_terminal
 
     def document(self, paths: RunPaths) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Manifests:
             return outcome is None or outcome.values is None or bool(outcome.values.digest)
 
     def has_values(self, run: str, outcome: Outcome | None) -> bool:
-        """Whether the values that ``outcome`` speaks of are on the store; waits for it."""
+        """Tell if the values that ``outcome`` speaks of are on the store; waits for it."""
         values = outcome.values if outcome is not None else None
         if values is None:
             return True

@@ -246,7 +246,7 @@ class RunRecord(ChangeNotifier):
 
     @property
     def accepted(self) -> bool:
-        """Whether nodes have its order, and it is not over."""
+        """Tell if nodes have its order, and it is not over."""
         match self._stage:
             case Starting(is_accepted=is_accepted):
                 return is_accepted
@@ -259,7 +259,7 @@ class RunRecord(ChangeNotifier):
 
     @property
     def is_ending(self) -> bool:
-        """Whether its lease is being given back, or is gone for good."""
+        """Tell if its lease is being given back, or is gone for good."""
         match self._stage:
             case Releasing(ending=ending):
                 return ending is not None
@@ -271,7 +271,7 @@ class RunRecord(ChangeNotifier):
                 assert_never(self._stage)
 
     def expects(self, phase: str) -> bool:
-        """Whether this phase, reported by its node, is news: reports are repeated, and some come late."""
+        """Tell if this phase, reported by its node, is news: reports are repeated, and some come late."""
         match self._stage:
             case Starting():
                 return phase in ("running", "ended", "released", "final")

@@ -107,22 +107,22 @@ class SessionTable:
         }
 
     def belongs_to(self, name: str, user: str) -> bool:
-        """Whether there is such a session, and it is this user's."""
+        """Tell if there is such a session, and it is this user's."""
         session = self._sessions.get(name)
         return session is not None and session.user == user
 
     def is_open(self, name: str) -> bool:
-        """Whether this session has not ended: its client is there, or may come back."""
+        """Tell if this session has not ended: its client is there, or may come back."""
         session = self._sessions.get(name)
         return session is not None and session.state != "ended"
 
     def is_live(self, name: str) -> bool:
-        """Whether this session's client is connected now."""
+        """Tell if this session's client is connected now."""
         session = self._sessions.get(name)
         return session is not None and session.state == "live"
 
     def may_answer(self, name: str) -> bool:
-        """Whether this session's client is there, or was a moment ago."""
+        """Tell if this session's client is there, or was a moment ago."""
         session = self._sessions.get(name)
         return session is not None and (session.state in ("live", "grace") or session.timer is not None)
 

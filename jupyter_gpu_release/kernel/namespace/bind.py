@@ -89,7 +89,7 @@ class NamespaceUpdate:
 
     # --------------------------------------------------------- objects of the notebook that stay themselves
     def _keep(self, old: Any, new: Any) -> bool:
-        """Whether ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
+        """Tell if ``old`` was brought to what ``new`` is, to stand in its place everywhere."""
         if old is new or id(new) in self._pairs:
             return True
         if isinstance(old, types.FunctionType):

@@ -23,7 +23,7 @@ class StatusLine:
 
     @property
     def is_shown(self) -> bool:
-        """Whether a display stands in the notebook that :meth:`finish` would replace."""
+        """Tell if a display stands in the notebook that :meth:`finish` would replace."""
         return self.is_in_notebook and bool(self._text)
 
     def show_text(self, text: str) -> None:

@@ -81,7 +81,7 @@ class RunFollower:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the gateway has committed the run."""
+        """Tell if the gateway has committed the run."""
         return self._is_accepted
 
     def until_usable(self) -> RunView:

@@ -142,7 +142,7 @@ class LeaseWorker:
 
     @property
     def is_there(self) -> bool:
-        """Whether a worker is held."""
+        """Tell if a worker is held."""
         return self._line is not None
 
     def _take(self) -> None:
@@ -277,7 +277,7 @@ class NodeAgent(NodeAgentApi):
                 forwarder.grant(ids)
 
     async def lends(self, run: str) -> bool:
-        """Whether ranks are lent to this gang."""
+        """Tell if ranks are lent to this gang."""
         return run in self._forwarders
 
     async def leave(self, run: str) -> None:
@@ -291,7 +291,7 @@ class NodeAgent(NodeAgentApi):
             found.gang.lose(node)
 
     async def has_begun(self, run: str) -> bool:
-        """Whether a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
+        """Tell if a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
         return run in self._runs or (Path(self._where.marks) / run).exists()
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:

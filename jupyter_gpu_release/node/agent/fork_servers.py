@@ -112,7 +112,7 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Tell if the process still runs."""
         return self._popen.poll() is None
 
     async def ready(self) -> None:

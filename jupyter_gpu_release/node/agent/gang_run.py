@@ -168,12 +168,12 @@ class GangRun:
 
     @property
     def is_cut_off_early(self) -> bool:
-        """Whether its processes here were killed before its first statement, and nobody wanted it ended."""
+        """Tell if its processes here were killed before its first statement, and nobody wanted it ended."""
         return self._is_cut_off and self._signalled is None and not self.has_begun
 
     @property
     def has_begun(self) -> bool:
-        """Whether the first statement has begun, as far as can be known: what is not known has begun."""
+        """Tell if the first statement has begun, as far as can be known: what is not known has begun."""
         if any(line.progress.began_s is not None for line in self._lines.values()):
             return True
         return self._is_going and (not self._mark or os.path.exists(self._mark))

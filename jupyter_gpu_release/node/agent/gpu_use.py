@@ -112,7 +112,7 @@ class UseMeter:
             await asyncio.sleep(_LOOK_S)
 
     async def _is_of_others(self, order: StartOrder) -> bool:
-        """Whether all that use its devices live: the processes of the run do not."""
+        """Tell if all that use its devices live: the processes of the run do not."""
         users = await self._answered(self._reader.ask_users(order.gpu_ids or ()), set[int]())
         return bool(users) and not any(process_control.is_gone(pid) for pid in users)
 

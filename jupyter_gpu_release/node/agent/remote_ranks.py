@@ -108,12 +108,12 @@ class RankForwarder:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its ranks are being ended."""
+        """Tell if its ranks are being ended."""
         return self._is_abandoned
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its ranks is left."""
+        """Tell if none of its ranks is left."""
         return self._ended.is_set()
 
     def grant(self, gpu_ids: list[str]) -> None:

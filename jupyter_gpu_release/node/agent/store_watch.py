@@ -1,4 +1,4 @@
-"""Whether this node sees the store: without it no run could end well here, so it takes none."""
+"""Watches if this node sees the store: without it no run could end well here, so it takes none."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class _SupervisorsEnd:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the rank has not taken everything yet."""
+        """Tell if the rank has not taken everything yet."""
         return bool(self._outgoing)
 
     def flush(self) -> None:

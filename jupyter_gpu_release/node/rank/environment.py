@@ -147,7 +147,7 @@ def _interface_of(address: str) -> str:
 
 
 def is_visible(payload: CellPayload) -> bool:
-    """Whether this node has the notebook's folder, and it is the same one (not just the same path)."""
+    """Tell if this node has the notebook's folder, and it is the same one (not just the same path)."""
     if not payload.workdir:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Whether this process holds a GPU or a port: open or mapped device files of a driver, threads, sockets."""
+"""Finds out if this process holds a GPU or a port: open or mapped device files of a driver, threads, sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS = "jgr-"
 
 
 def may_hold_gpu() -> bool:
-    """Whether a device is open or mapped, or another thread of Python's could open one before the process ends."""
+    """Tell if a device is open or mapped, or another thread of Python's could open one before the process ends."""
     if has_threads():
         return True
     try:
@@ -29,13 +29,13 @@ def may_hold_gpu() -> bool:
 
 
 def has_threads() -> bool:
-    """Whether threads of the cell's are left, which may do anything; ``_thread`` begins some that have no name."""
+    """Tell if threads of the cell's are left, which may do anything; ``_thread`` begins some that have no name."""
     idents = {thread.ident for thread in threading.enumerate() if thread.is_alive()} | sys._current_frames().keys()
     return not idents <= {thread.ident for thread in _ours()}
 
 
 def may_keep_port() -> bool:
-    """Whether a library's thread may wait at a port: that keeps it, although its descriptor is closed."""
+    """Tell if a library's thread may wait at a port: that keeps it, although its descriptor is closed."""
     try:
         if len(os.listdir("/proc/self/task")) <= len(_ours()):
             return False

@@ -71,7 +71,7 @@ class RankDisplayHook(DisplayHook):
     cell = ""
 
     def quiet(self) -> bool:
-        """Whether the cell ends in ``;`` (then the value is not shown)."""
+        """Tell if the cell ends in ``;`` (then the value is not shown)."""
         return bool(self.semicolon_at_end_of_expression(self.cell))
 
     #: a value is being formatted
@@ -236,7 +236,7 @@ class RankShell(InteractiveShell):
         raise SystemExit
 
     def _ends_cell(self, error: BaseException | None) -> bool:
-        """Whether ``error`` is the cell's own; others are only shown: `%run`, a cell that the cell runs, a callback."""
+        """Tell if ``error`` is the cell's own; others are only shown: `%run`, a cell that the cell runs, a callback."""
         if self._result is None:
             return self._is_early
         own = (self._result.error_in_exec, self._result.error_before_exec)

@@ -142,7 +142,7 @@ class _Try:
         os.kill(os.getpid(), _DONE_SIGNAL)
 
     def hangs(self) -> bool:
-        """Whether nothing was written for a long time."""
+        """Tell if nothing was written for a long time."""
         if self._pace.written != self._seen:
             self._seen, self._seen_at = self._pace.written, time.monotonic()
         return not self.is_over and time.monotonic() - self._seen_at > _HUNG_S

@@ -34,7 +34,7 @@ class MemoryLimit:
         self._started = True
 
     def is_exceeded(self, now: float | None = None) -> bool:
-        """Whether the descendants use more than the limit (looks at most every 100 ms)."""
+        """Tell if the descendants use more than the limit (looks at most every 100 ms)."""
         now = time.monotonic() if now is None else now
         if not self._limit or not self._started or now < self._next_look:
             return False

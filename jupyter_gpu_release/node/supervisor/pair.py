@@ -64,7 +64,7 @@ class Pair:
 
     @property
     def is_there(self) -> bool:
-        """Whether it may take an order."""
+        """Tell if it may take an order."""
         return not self.reader.at_eof()
 
     def close(self) -> None:

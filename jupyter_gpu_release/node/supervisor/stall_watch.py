@@ -46,7 +46,7 @@ class StallWatch:
         self._since_s = None
 
     def is_stalled(self, now_s: float) -> bool:
-        """Whether the rank has done nothing for as long as the limit."""
+        """Tell if the rank has done nothing for as long as the limit."""
         if self._since_s is None or now_s < self._next_look_s:
             return False
         self._next_look_s = now_s + self._limit_s / _LOOKS

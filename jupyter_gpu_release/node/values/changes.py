@@ -67,7 +67,7 @@ class FingerprintReader:
         return Fingerprint(stream, tuple(self._buffer(view) for view in views), self._idents(value))
 
     def is_same(self, before: Fingerprint | None, value: Any) -> bool:
-        """Whether ``value`` still looks as it did; False when that cannot be decided."""
+        """Tell if ``value`` still looks as it did; False when that cannot be decided."""
         dumped = None if before is None else self._dump(value)
         if before is None or dumped is None:
             return False
@@ -154,7 +154,7 @@ class FingerprintReader:
 
 
 def is_immutable(value: Any) -> bool:
-    """Whether a value cannot be changed in place."""
+    """Tell if a value cannot be changed in place."""
     if isinstance(value, _ATOMS):
         return True
     return type(value) in (tuple, frozenset) and all(map(is_immutable, value))
@@ -180,7 +180,7 @@ class ArrivedNumbers:
 
     @property
     def are_known(self) -> bool:
-        """Whether there are any."""
+        """Tell if there are any."""
         return bool(self._idents)
 
     @functools.cached_property
@@ -218,7 +218,7 @@ class ObjectIds:
 
     @property
     def has_sentinels(self) -> bool:
-        """Whether an ``object()`` arrived."""
+        """Tell if an ``object()`` arrived."""
         return bool(self._sentinels)
 
     def among(self, is_written: Callable[[Any], bool], *, only_sentinels: bool) -> tuple[list[int], list[Any]]:
@@ -323,7 +323,7 @@ class NameSnapshot:
         return None if self._reference is None else self._reference()
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value`` is (as far as can be told) the same object."""
+        """Tell if ``value`` is (as far as can be told) the same object."""
         if id(value) != self._ident:
             return False
         return self._reference is None or self._reference() is value

@@ -36,7 +36,7 @@ def gang_hints(error: str, ranks: int, gpus: int) -> list[str]:
 
 
 def gpu_touched() -> bool:
-    """Whether a framework has opened the GPU in this process."""
+    """Tell if a framework has opened the GPU in this process."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         return True
@@ -49,7 +49,7 @@ def gpu_touched() -> bool:
 
 
 def gpu_is_busy() -> bool:
-    """Whether reading the GPU's memory could wait, for ever if another rank does not come to a collective."""
+    """Tell if reading the GPU's memory could wait, for ever if another rank does not come to a collective."""
     torch = sys.modules.get("torch")
     if [name for name in loaded() if name != "torch"] and gpu_touched():
         return True  # these cannot be asked
@@ -62,18 +62,18 @@ def gpu_is_busy() -> bool:
 
 
 def is_device_word(name: str, value: Any) -> bool:
-    """Whether a name holds a GPU's name as text (``device = "cuda"``)."""
+    """Tell if a name holds a GPU's name as text (``device = "cuda"``)."""
     return type(value) is str and "dev" in name.lower() and _DEVICE_WORD.fullmatch(value) is not None
 
 
 def is_gpu_device(value: Any) -> bool:
-    """Whether a value is a ``torch.device`` of a GPU."""
+    """Tell if a value is a ``torch.device`` of a GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and type(value) is torch.device and value.type not in ("cpu", "meta")
 
 
 def says_cpu(value: Any) -> bool:
-    """Whether a value chooses the CPU: ``torch.device("cpu")`` or the word."""
+    """Tell if a value chooses the CPU: ``torch.device("cpu")`` or the word."""
     torch = sys.modules.get("torch")
     if torch is not None and type(value) is torch.device:
         return bool(value.type == "cpu")

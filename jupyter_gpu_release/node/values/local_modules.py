@@ -89,13 +89,13 @@ class ModulesOfNotebook:
 
     @staticmethod
     def is_small(value: Any) -> bool:
-        """Whether changes in it are looked for."""
+        """Tell if changes in it are looked for."""
         is_array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
         return not is_array or getattr(value, "nbytes", 0) <= MOST_BYTES
 
 
 def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:
-    """Whether what the module's import made is what the notebook has: a sentinel always is, it cannot be set."""
+    """Tell if what the module's import made is what the notebook has: a sentinel always is, it cannot be set."""
     if old is new or type(old) is type(new) is object:
         return True
     if type(old) is not type(new):
@@ -117,7 +117,7 @@ def _look_at(value: Any, realm: NamespaceInfo) -> _ModuleState:
 
 
 def _looks_like(before: _ModuleState | None, value: Any, realm: NamespaceInfo) -> bool:
-    """Whether a value is what it was; of one that cannot be pickled, or is large, whether it is the same object."""
+    """Tell if a value is what it was; of one that cannot be pickled, or is large, whether it is the same object."""
     if before is None:
         return False
     now = _look_at(value, realm)

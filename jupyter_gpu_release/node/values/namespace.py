@@ -369,7 +369,7 @@ class RankValues:
         return changed, KnownInputs(keys, things, held, large) if keys else None
 
     def _may_refer(self, changed: set[str]) -> bool:
-        """Whether something goes home that can hold an input."""
+        """Tell if something goes home that can hold an input."""
         made = (
             value
             for name, value in self._namespace.items()

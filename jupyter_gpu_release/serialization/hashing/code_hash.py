@@ -22,7 +22,7 @@ _PYTHONS_OWN = frozenset(
 
 
 def is_by_reference(thing: Any) -> bool:
-    """Whether a function, class or module travels by its name."""
+    """Tell if a function, class or module travels by its name."""
     found: bool = cloudpickle._should_pickle_by_reference(thing)
     return found
 

@@ -54,5 +54,5 @@ def write(_module: Any, name: str, value: str | None) -> None:
 
 
 def counts(name: str) -> bool:
-    """Whether a variable can change what a cell computes."""
+    """Tell if a variable can change what a cell computes."""
     return name.removeprefix(_VARIABLE) not in SET_BY_IMPORTS

@@ -483,7 +483,7 @@ class ArrivedSettings:
         return bool(self.waiting or self._again)
 
     def waits_for(self, module: str) -> bool:
-        """Whether something is to be set when this one is imported."""
+        """Tell if something is to be set when this one is imported."""
         return module in self.waiting or module in self._again
 
     def imported(self, module: str) -> None:

@@ -19,7 +19,7 @@ _ABSENT = object()
 
 
 def is_state(name: str) -> bool:
-    """Whether a name in a graph is an attribute of a module."""
+    """Tell if a name in a graph is an attribute of a module."""
     return _MARK in name
 
 

@@ -35,7 +35,7 @@ class WorkingFolder:
         return True
 
     def is_in(self, folder: str) -> bool:
-        """Whether it is ``folder`` or below it."""
+        """Tell if it is ``folder`` or below it."""
         return bool(folder) and f"{self.path}/".startswith(f"{os.path.realpath(folder)}/")
 
     def not_followed(self, why: str) -> str:

@@ -28,7 +28,7 @@ def lookup(kind: type) -> Any:
 
 
 def _is_memory_and_attributes(kind: Any) -> bool:
-    """Whether that is all that an array of this class is; else it says itself how it is pickled."""
+    """Tell if that is all that an array of this class is; else it says itself how it is pickled."""
     if kind in (np.ma.MaskedArray, np.recarray, np.matrix):
         return True
     usual = all(

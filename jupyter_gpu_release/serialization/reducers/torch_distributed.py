@@ -43,7 +43,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_flat(value: Any) -> bool:
-    """Whether this is a parameter in which FSDP's first version keeps one rank's part."""
+    """Tell if this is a parameter in which FSDP's first version keeps one rank's part."""
     return _FLAT in getattr(value, "__dict__", ())
 
 

@@ -38,7 +38,7 @@ def lookup(kind: type) -> Any:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a tensor class keeps all its data where torch.Tensor does."""
+    """Tell if a tensor class keeps all its data where torch.Tensor does."""
     usual = kind.__reduce_ex__ in (torch.Tensor.__reduce_ex__, torch.nn.Parameter.__reduce_ex__)
     return usual and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
@@ -109,7 +109,7 @@ def _kept(pickler: Any, thing: Any) -> Any:
 
 
 def _is_small_view(pickler: Any, tensor: Any, storage: Any) -> bool:
-    """Whether to send a copy of the view alone (a batch of a large data set, say)."""
+    """Tell if to send a copy of the view alone (a batch of a large data set, say)."""
     total = storage.nbytes()
     if total <= _SMALL_STORAGE_BYTES or tensor.nbytes * 2 >= total:
         return False

@@ -24,7 +24,7 @@ _NOT_ADOPTED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
 
 
 def adopt(old: Any, new: Any) -> bool:
-    """Whether ``old`` is now what ``new`` is; else nothing has happened to it."""
+    """Tell if ``old`` is now what ``new`` is; else nothing has happened to it."""
     kind = type(old)
     if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
         return False
@@ -45,7 +45,7 @@ def adopt(old: Any, new: Any) -> bool:
 
 
 def _is_open(kind: type) -> bool:
-    """Whether all that its objects are is in attributes, slots and items.
+    """Tell if all that its objects are is in attributes, slots and items.
 
     What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one.
     """
@@ -113,7 +113,7 @@ def _adopt_tensor(torch: Any, old: Any, new: Any) -> bool:
 
 
 def _is_shared(torch: Any, tensor: Any) -> bool:
-    """Whether something else looks at a tensor's memory (the tensor and the storage that is asked count two)."""
+    """Tell if something else looks at a tensor's memory (the tensor and the storage that is asked count two)."""
     count: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
     return count > 2
 

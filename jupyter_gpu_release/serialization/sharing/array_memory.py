@@ -53,7 +53,7 @@ def storage_key(value: Any) -> Any:
 
 
 def copy_into_view(old: Any, new: Any) -> bool:
-    """Whether ``old`` is a view whose memory was not sent, and got the values of ``new``: the memory sees them, too."""
+    """Tell if ``old`` is a view whose memory was not sent, and got the values of ``new``: the memory sees them, too."""
     kind = type(old)
     if type(new) is not kind or kind.__name__ not in ("ndarray", "Tensor"):
         return False
@@ -93,7 +93,7 @@ class Layout(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether all memory from the first to the last byte is its own."""
+        """Tell if all memory from the first to the last byte is its own."""
         low, high = self.extent
         return 0 < high - low == math.prod(self.shape) * self.itemsize
 

@@ -107,7 +107,7 @@ class LargeInput:
         return KnownMemory((self.part(thing), thing) for thing in self._things if _may_have_memory(thing))
 
     def looks_at(self, view: Any) -> bool:
-        """Whether a view looks at memory in it."""
+        """Tell if a view looks at memory in it."""
         return self._memory.find(view) is not None
 
     def place_of(self, view: Any) -> Place | None:
@@ -116,7 +116,7 @@ class LargeInput:
 
 
 def is_told_apart(thing: Any) -> bool:
-    """Whether somebody would miss that it is the same object: it can be changed."""
+    """Tell if somebody would miss that it is the same object: it can be changed."""
     if isinstance(thing, _CHANGEABLE) or type(thing).__dictoffset__ != 0:
         return True
     return _may_have_memory(thing) and layout_of(thing) is not None

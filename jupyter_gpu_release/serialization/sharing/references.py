@@ -141,11 +141,11 @@ class References:
 
     @property
     def with_copies(self) -> bool:
-        """Whether what is referred to travels along."""
+        """Tell if what is referred to travels along."""
         return self._known.with_copies
 
     def has_memory_of(self, view: Any) -> bool:
-        """Whether it looks at the memory of an input."""
+        """Tell if it looks at the memory of an input."""
         return self._known.memory.find(view) is not None
 
     def place_of(self, view: Any) -> int | None:

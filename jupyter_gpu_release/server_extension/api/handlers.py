@@ -72,7 +72,7 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
         return self.app.identities.line_of(self.username)
 
     async def may_act(self) -> bool:
-        """Whether the authoriser lets who asks change something here."""
+        """Tell if the authoriser lets who asks change something here."""
         said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
         return bool(await ensure_async(said))
 
@@ -128,7 +128,7 @@ class StatusHandler(GpuHandler):
 
 
 class HealthHandler(GpuHandler):
-    """Whether the extension itself works."""
+    """Answer that the extension itself works."""
 
     @web.authenticated
     @authorized

@@ -24,7 +24,7 @@ _ERROR = {
 }
 OPERATIONS = (
     Operation("GET", BASE + "/status", "Who holds what, who waits, what is missing", ServerStatus),
-    Operation("GET", BASE + "/health", "Whether the extension itself works", Health),
+    Operation("GET", BASE + "/health", "Answer that the extension itself works", Health),
     Operation("GET", BASE + "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
     Operation("POST", BASE + "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
     Operation("POST", BASE + "/leases/{id}/release", "End a warm lease", WarmRow),

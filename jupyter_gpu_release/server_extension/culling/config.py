@@ -187,7 +187,7 @@ class SiteSignals:
 
     @property
     def known(self) -> bool:
-        """Whether there are any."""
+        """Tell if there are any."""
         return bool(self._plugins)
 
     def signals_for(self, facts: Mapping[str, Any]) -> tuple[Signal, ...]:

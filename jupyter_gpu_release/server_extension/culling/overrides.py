@@ -43,7 +43,7 @@ class Hours:
     spans: tuple[tuple[int, time, time], ...] = ()
 
     def contain(self, moment: datetime) -> bool:
-        """Whether a local time lies within."""
+        """Tell if a local time lies within."""
         clock = moment.time()
         return any(day == moment.weekday() and begin <= clock < end for day, begin, end in self.spans)
 

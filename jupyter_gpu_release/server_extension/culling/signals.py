@@ -36,7 +36,7 @@ def conversation_signal(said: tuple[bool | None, str], execution_state: str) -> 
 
 
 def gpu_signal(held: Sequence[GpuHolding], gpus: Mapping[int, Gpu], limits: Thresholds) -> tuple[Signal, float | None]:
-    """Whether the kernel's processes keep a GPU busy, and how much. Without a share of its own a process is taken
+    """Tell if the kernel's processes keep a GPU busy, and how much. Without a share of its own a process is taken
     to be all that its GPU does: too much rather than too little. ``gpus``: by index.
     """
     most: float | None = 0.0
@@ -84,7 +84,7 @@ def run_signal(kernel: str, path: str, status: StatusDocument | None, *, current
 
 
 def is_of(run: ActiveRow, kernel: str, path: str) -> bool:
-    """Whether a run was sent by this kernel. One that does not know its id is matched by its notebook, which it names
+    """Tell if a run was sent by this kernel. One that does not know its id is matched by its notebook, which it names
     by file or by whole path.
     """
     if run.kernel:

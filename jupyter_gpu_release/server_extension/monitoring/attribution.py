@@ -93,7 +93,7 @@ class OwnerIndex:
         return frozenset(self._table.tree(kernel.pid)) if self._is_here(kernel) else frozenset()
 
     def _is_here(self, kernel: KernelProcess) -> bool:
-        """Whether the id means a process of this machine: what starts kernels on others may tell the id over there."""
+        """Tell if the id means a process of this machine: what starts kernels on others may tell the id over there."""
         if self._table.descends(kernel.pid, self._evidence.server):
             return True
         return self._evidence.environment(kernel.pid).get(KERNEL_MARKER) == kernel.kernel

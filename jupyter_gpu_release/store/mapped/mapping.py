@@ -57,18 +57,18 @@ class GraphMap(mmap.mmap):
         return mapping
 
     def holds(self, address: int, length: int) -> bool:
-        """Whether the memory at ``address`` lies in this mapping."""
+        """Tell if the memory at ``address`` lies in this mapping."""
         return self.address <= address and address + length <= self.address + len(self)
 
     def is_untouched(self) -> bool:
-        """Whether no page was ever written to, by the kernel's own account; False where that is not known."""
+        """Tell if no page was ever written to, by the kernel's own account; False where that is not known."""
         if self.torn:
             return False
         flags = page_flags(self.address, len(self))
         return flags is not None and not flags.translate(None, _CLEAN)
 
     def unchanged(self, address: int, length: int) -> bool:
-        """Whether the memory still equals the file; reads only what was written to, where the system tells."""
+        """Tell if the memory still equals the file; reads only what was written to, where the system tells."""
         if self.torn:
             return False
         offset = address - self.address
@@ -78,11 +78,11 @@ class GraphMap(mmap.mmap):
         return self._is_in_file([(start, memoryview(self)[start:end]) for start, end in ranges])
 
     def equals(self, address: int, other: memoryview) -> bool:
-        """Whether ``other`` holds what the file has for the memory at ``address``."""
+        """Tell if ``other`` holds what the file has for the memory at ``address``."""
         return self._is_in_file([(address - self.address, other)])
 
     def _is_in_file(self, parts: list[tuple[int, memoryview]]) -> bool:
-        """Whether each part stands in the file at its offset. Read, not mapped: the file may be cut short meanwhile."""
+        """Tell if each part stands in the file at its offset. Read, not mapped: the file may be cut short meanwhile."""
         if not parts:
             return True
         try:

@@ -126,7 +126,7 @@ def _error(lost: list[tuple[Path, Path]]) -> StoreError:
 
 
 def _is_between_cells(frame: types.FrameType | None) -> bool:
-    """Whether this is a notebook's kernel that runs no cell: raising would end its event loop."""
+    """Tell if this is a notebook's kernel that runs no cell: raising would end its event loop."""
     if "ipykernel.kernelapp" not in sys.modules:
         return False
     while frame is not None:

@@ -41,7 +41,7 @@ _VALUES_OF_THE_OWNER = {"/v1/runs/{run}/reused"}
 
 
 def is_closed_to(who: str, route: Route) -> bool:
-    """Whether ``who`` is known and may not: a user at an admin's route, another's run, anyone's values."""
+    """Tell if ``who`` is known and may not: a user at an admin's route, another's run, anyone's values."""
     if route.path in _VALUES_OF_THE_OWNER:
         return who != "ann"
     return (route.admin and who in ("ann", "bob")) or ("{run}" in route.path and who == "bob")

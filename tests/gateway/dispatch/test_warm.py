@@ -196,7 +196,7 @@ def test_a_killed_agent_costs_the_kept_gpus_nothing(gateway: GatewayBed, open_se
 
 
 def test_an_agent_that_is_gone_takes_one_run_with_it_at_most(gateway: GatewayBed, open_session: Open, until) -> None:
-    """Whether the one that was sent to it has begun is unknown; those behind it are not sent."""
+    """It is not known if the one that was sent to it has begun; those behind it are not sent."""
     session = open_session("agent-gone")
     end(session, gpus=4, keep_s=300.0)
     lives = gateway.log().count("is up, incarnation")

@@ -1,4 +1,4 @@
-"""Whether the node sees the store; one that hangs is not waited for."""
+"""A node watches if it sees the store; one that hangs is not waited for."""
 
 from __future__ import annotations
 
