@@ -236,7 +236,8 @@ class NodeAgent(NodeAgentApi):
 
     async def grant(self, run: str, gpu_ids: list[str]) -> None:
         """The run's accelerators; does nothing when they are known already."""
-        if self._forwarders.grant(run, gpu_ids):
+        if (forwarder := self._forwarders.by_run.get(run)) is not None:
+            forwarder.grant(gpu_ids)
             return
         if run not in self._ungranted and run not in self._runs:
             raise ClusterError(f"run {run} is not known on this node (its agent was started anew)")
@@ -278,7 +279,7 @@ class NodeAgent(NodeAgentApi):
 
     async def lends(self, run: str) -> bool:
         """Tell if ranks are lent to this gang."""
-        return run in self._forwarders
+        return run in self._forwarders.by_run
 
     async def leave(self, run: str) -> None:
         """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
@@ -366,7 +367,8 @@ class NodeAgent(NodeAgentApi):
         self._spawn(adopted.carry_out())
 
     def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
-        if self._forwarders.grant(run, gpu_ids):
+        if (forwarder := self._forwarders.by_run.get(run)) is not None:
+            forwarder.grant(gpu_ids)
             return True
         self._grant(run, gpu_ids)
         return run in self._runs

@@ -13,7 +13,7 @@ from ...protocol.node import StartOrder
 from ...protocol.runs import ErrorInfo, Outcome
 from ..gang.layout import EVALUATOR, RANK, SERVER, RankSpec
 from ..ipc.frames import RankOrder, SpoolConfig
-from ..supervisor import stall_watch
+from ..supervisor import limits
 
 #: ended because the rest of the gang was done
 DISMISSED = "dismissed"
@@ -46,7 +46,7 @@ def rank_order(
         ranks=sum(other.role == RANK for other in specs), role=spec.role,
         sharers=sum(other.node == spec.node for other in specs), simulated=order.simulated,
         memory_bytes=order.memory_bytes, cpus=order.cpus, timeout_s=order.timeout_s, grace_s=grace_s, keep=keep,
-        stall_s=stall_watch.STALL_S, mark=mark, tells_leaving=len(specs) == 1,
+        stall_s=limits.STALL_S, mark=mark, tells_leaving=len(specs) == 1,
     )  # fmt: skip
 
 

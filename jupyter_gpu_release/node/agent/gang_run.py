@@ -17,8 +17,7 @@ from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..gang.hangs import Progress, find_hang
-from ..gang.layout import RANK, GangLayout, NodeLocation, RankSpec, RemoteRankHello, environment
-from ..gang.ports import HeldPorts
+from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, environment
 from ..gang.rendezvous import CollectiveCall, CollectiveReplies, Rendezvous
 from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, died_outcome, pack
 from ..supervisor.pair import Pair
@@ -112,7 +111,10 @@ class GangRun:
         self._lines: dict[int, RankConnection] = {}
         self._changed = asyncio.Event()
         self._signalled: Command | None = None
-        self._meetings = {"cell": Rendezvous(self._ranks), "gather": Rendezvous(self._ranks, in_step=False)}
+        #: a process that is no gang meets nobody
+        self._meetings: dict[str, Rendezvous] = {}
+        if self._is_gang:
+            self._meetings = {"cell": Rendezvous(self._ranks), "gather": Rendezvous(self._ranks, in_step=False)}
         self._waiting_since_s: float | None = None
         self._is_going = self._is_failing = self._is_cut_off = self._is_withdrawn = False
         #: hosts that the cluster says are gone

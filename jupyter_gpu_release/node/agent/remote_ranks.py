@@ -21,8 +21,7 @@ import msgspec
 from ...errors import ClusterError, GpuReleaseError
 from ...protocol.node import JoinOrder, StartOrder
 from ...protocol.wire import decode, encode
-from ..gang.layout import RemoteRankHello
-from ..gang.ports import HeldPorts
+from ..gang.layout import HeldPorts, RemoteRankHello
 from ..ipc.frames import HEAD_BYTES, Kind, KindsSeen
 from ..supervisor.pair import Pair
 from .fork_servers import ForkServer, ForkServers
@@ -231,17 +230,15 @@ class RankForwarders:
         self._servers = servers
         self._address = address
         self._meter = meter
-        self._forwarders: dict[str, RankForwarder] = {}
-
-    def __contains__(self, run: object) -> bool:
-        return run in self._forwarders
+        #: run → what is lent to its gang
+        self.by_run: dict[str, RankForwarder] = {}
 
     def begin(self, order: JoinOrder) -> RankForwarder | None:
         """A new remote rank to be run; None when it is known already."""
-        known = self._forwarders.get(order.run)
+        known = self.by_run.get(order.run)
         if known is not None and not known.has_ended:
             return None
-        forwarder = self._forwarders[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
+        forwarder = self.by_run[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
         return forwarder
 
     async def until_left(self, run: str) -> None:
@@ -249,7 +246,7 @@ class RankForwarders:
 
         Raises :class:`ClusterError` when they take long: the gang waits again then, not for ranks that never come.
         """
-        known = self._forwarders.get(run)
+        known = self.by_run.get(run)
         if known is None or not known.is_abandoned:
             return
         try:
@@ -260,23 +257,17 @@ class RankForwarders:
     async def carry_out(self, run: str, forwarder: RankForwarder) -> None:
         """Run until its last rank has ended."""
         await forwarder.carry_out()
-        if self._forwarders.get(run) is forwarder:
-            del self._forwarders[run]
-
-    def grant(self, run: str, gpu_ids: list[str]) -> bool:
-        """Tell a remote rank its accelerators; False when there is none for this run."""
-        if run in self._forwarders:
-            self._forwarders[run].grant(gpu_ids)
-        return run in self._forwarders
+        if self.by_run.get(run) is forwarder:
+            del self.by_run[run]
 
     def abandon(self, run: str) -> None:
         """End a remote rank."""
-        if run in self._forwarders:
-            self._forwarders[run].abandon()
+        if run in self.by_run:
+            self.by_run[run].abandon()
 
     async def leave(self, run: str) -> None:
         """End a remote rank; returns when its ranks are gone."""
-        forwarder = self._forwarders.get(run)
+        forwarder = self.by_run.get(run)
         if forwarder is not None:
             forwarder.abandon()
             await forwarder.ended()

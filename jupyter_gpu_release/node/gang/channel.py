@@ -89,9 +89,7 @@ class RankChannel:
 
 
 def place_of(order: RankOrder, go: Go, channel: RankChannel, realm: Callable[[], rebuild.NamespaceInfo]) -> RankContext:
-    """Build what ``gpu_release.ranks`` says in this process."""
-    if order.ranks < 2 and order.role == "rank":
-        return RankContext()
+    """Build what ``gpu_release.ranks`` says in a process of a gang."""
 
     def meet(op: str, src: int, value: Any, timeout_s: float | None) -> Any:
         data = _packed(value, realm()) if op == "broadcast" and src == order.rank else b""

@@ -6,7 +6,10 @@ import contextlib
 import gc
 import io
 import os
+import threading
 import time
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,8 @@ from ..values.held_names import hold_back
 from ..values.namespace import Collected, RankValues
 from ..values.settings import CellSettings
 from . import environment
+from .environment import take_front_end
 from .fetching import Fetcher
-from .front_end import take_front_end
 from .items import ItemExchange
 from .loop import CellLoop
 from .output import OutputSender
@@ -56,7 +59,7 @@ class Rank:
         self._loop = loop
         self._outlet = outlet
         self._sock = lines.sock
-        self._channel = RankChannel(lines.channel)
+        self._lines = lines
         self._shell = shell
         self._notes: list[str] = []
         self._granted_s: float | None = None
@@ -64,6 +67,7 @@ class Rank:
         self._started: float | None = None
         self._files = WrittenFiles()
         self._publisher: Publisher | None = None
+        self._one_publisher = threading.Lock()
         self._is_gang = False
 
     def run(self) -> None:
@@ -94,7 +98,8 @@ class Rank:
             raise problem
         environment.take_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
-        set_rank_context(place_of(self._order, go, self._channel, lambda: self._values.realm))
+        if self._order.ranks > 1 or self._order.role != "rank":
+            set_rank_context(place_of(self._order, go, self._channel, lambda: self._values.realm))
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
@@ -124,13 +129,12 @@ class Rank:
         )
         self._notes += self._values.load()
         folder = RunPaths(Path(self._order.folder))
-        self._publisher = Publisher(self._outlet, self._values.realm, folder.published, self._order.rank)
         set_context(
             ExecutionContext(
                 realm=lambda: self._values.realm,
                 find_target=None,
                 store=lambda: str(folder.folder.parent.parent),
-                publish=self._publisher.publish,
+                publish=self._publish,
                 items=lambda: ItemExchange(self._outlet, self._sock, self._values.realm, folder, self._shell.lines_of),
                 in_run=True,
             )
@@ -143,6 +147,18 @@ class Rank:
         tracked_files.HERE.begin()
         if names is not None:
             names.hold(payload.held)
+
+    @cached_property
+    def _channel(self) -> RankChannel:
+        """Where ranks meet; most runs have one rank, which meets nobody."""
+        return RankChannel(self._lines.channel)
+
+    def _publish(self, values: Mapping[str, Any]) -> None:
+        with self._one_publisher:  # most runs publish nothing
+            if self._publisher is None:
+                folder = RunPaths(Path(self._order.folder)).published
+                self._publisher = Publisher(self._outlet, self._values.realm, folder, self._order.rank)
+        self._publisher.publish(values)
 
     def _fetcher(self, payload: CellPayload) -> Fetcher:
         paths = RunPaths(Path(self._order.folder))

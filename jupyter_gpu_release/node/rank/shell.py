@@ -27,7 +27,7 @@ from ...analysis import sources
 from ...errors import GpuReleaseError
 from ...presentation.tracebacks import drop_own_causes, without_own
 from ...serialization import exceptions
-from .front_end import look_like_a_notebook
+from .environment import look_like_a_notebook
 from .interrupts import InterruptGate
 from .output import OutputSender
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from ...host import process_control
-from ...host.process_ending import end_all
+from ...host.process_control import end_all
 from ...protocol.wire import decode, encode
 
 _HELLO_BYTES = 4096

@@ -19,7 +19,7 @@ import time
 import msgspec
 
 from ...host import process_control
-from ...host.process_ending import STUCK_S, end_all
+from ...host.process_control import STUCK_S, end_all
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..ipc.frames import Command, Kind, Output, RankOrder
@@ -27,8 +27,7 @@ from ..ipc.lines import AgentLine, ChannelRelay, RankLine
 from ..ipc.stack_dump import where_it_stands
 from ..ipc.text_journal import TextJournal
 from . import exit_reason
-from .memory_limit import MemoryLimit
-from .stall_watch import StallWatch
+from .limits import MemoryLimit, StallWatch
 from .written_files import FileListing, WrittenPaths
 
 _SWEEP_S = 0.1

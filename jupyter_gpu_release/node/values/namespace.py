@@ -37,8 +37,7 @@ from .failed_frames import collect_frames
 from .held_names import HeldNames
 from .last_output import last_output
 from .local_modules import ModulesOfNotebook
-from .once_warnings import OnceWarnings
-from .settings import CellSettings
+from .settings import CellSettings, OnceWarnings
 
 _MOST_NAMED = 8
 _UNDERSCORES = ("_", "__", "___")

@@ -19,7 +19,7 @@ import pytest
 from node_bed import Node, is_running
 
 from jupyter_gpu_release.errors import ClusterError
-from jupyter_gpu_release.host import process_control, process_ending
+from jupyter_gpu_release.host import process_control
 from jupyter_gpu_release.node.agent import packages
 from jupyter_gpu_release.node.agent.run import RunOnNode
 from jupyter_gpu_release.node.ipc.frames import Go
@@ -173,11 +173,11 @@ def test_a_run_is_released_when_the_driver_shows_that_it_has_left_its_gpus(
 def test_a_process_that_cannot_be_killed_is_named_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     told: list[str] = []
-    monkeypatch.setattr(process_ending, "STUCK_S", 0.0)
+    monkeypatch.setattr(process_control, "STUCK_S", 0.0)
     killed = signal.pidfd_send_signal
     # as one that waits in the kernel: signals are for later
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda fd, number: killed(fd, number) if told else None)
-    assert process_ending.end_all(lambda: [child.pid], on_stuck=told.append) == 1
+    assert process_control.end_all(lambda: [child.pid], on_stuck=told.append) == 1
     assert child.wait() == -signal.SIGKILL
     assert f"process {child.pid} (python" in told[0]
     assert "GPUs stay held" in told[0]

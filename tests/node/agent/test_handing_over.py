@@ -11,7 +11,7 @@ import pytest
 from node_bed import Node
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.node.supervisor import stall_watch
+from jupyter_gpu_release.node.supervisor import limits
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
@@ -49,7 +49,7 @@ def test_a_grant_reaches_a_rank_that_has_not_read_its_order_yet(node: Node, unti
 def test_a_rank_that_does_nothing_with_its_gpus_ends(
     node: Node, until: UntilTrue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stall_watch, "STALL_S", 0.5)
+    monkeypatch.setattr(limits, "STALL_S", 0.5)
     until(lambda: len(_pairs(node)) > 1, "ranks that stand by")
     process_control.kill_each(_pairs(node), signal.SIGSTOP)
     outcome = node.run("print(1)", gpus=1).outcome
@@ -61,7 +61,7 @@ def test_a_rank_that_does_nothing_with_its_gpus_ends(
 
 
 def test_a_rank_that_loads_slowly_may_take_its_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stall_watch, "STALL_S", 0.5)
+    monkeypatch.setattr(limits, "STALL_S", 0.5)
     realm = NamespaceInfo(types.ModuleType("__main__").__dict__, at_home=True)
     dump = codec.dump({"slow": _Slow()}, realm)
     run = node.run("print(slow.begun)", gpus=1, inputs=Graph(stream=dump.stream))

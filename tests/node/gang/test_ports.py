@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_gpu_release.errors import ClusterError
-from jupyter_gpu_release.node.gang.ports import HeldPorts
+from jupyter_gpu_release.node.gang.layout import HeldPorts
 
 #: of the 28,000 that the system deals out, so that by chance 35 of 2,000 would be among them
 _HELD, _ASKED = 500, 2000

@@ -12,7 +12,7 @@ import pytest
 from node_bed import Node, Run
 
 from jupyter_gpu_release.host import process_control
-from jupyter_gpu_release.node.rank import open_devices
+from jupyter_gpu_release.node.rank import process
 from jupyter_gpu_release.protocol.node import NodeMessage, RunPhase
 
 #: a cell's process that does not end by itself; it holds a lock
@@ -122,15 +122,15 @@ def test_where_something_may_hold_the_gpus_only_the_end_counts(
 def test_an_open_device_may_hold_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = tmp_path / "nvidia0"
     device.write_bytes(b"\0" * 4096)
-    monkeypatch.setattr(open_devices, "_DEVICES", (str(device),))
-    monkeypatch.setattr(open_devices, "has_threads", lambda: False)
-    assert not open_devices.may_hold_gpu()
+    monkeypatch.setattr(process, "_DEVICES", (str(device),))
+    monkeypatch.setattr(process, "has_threads", lambda: False)
+    assert not process.may_hold_gpu()
     with device.open("rb") as file:
-        assert open_devices.may_hold_gpu()
+        assert process.may_hold_gpu()
         mapped = mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ)
-    assert open_devices.may_hold_gpu()
+    assert process.may_hold_gpu()
     mapped.close()
-    assert not open_devices.may_hold_gpu()
+    assert not process.may_hold_gpu()
 
 
 def test_what_an_exit_handler_of_the_cell_writes_is_in_its_file(node: Node) -> None:
