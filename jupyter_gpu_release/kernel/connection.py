@@ -11,10 +11,10 @@ from ..client.config import GpuRelease, find_target
 from ..client.discovery import Target, is_alive, is_refused
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, WrongAddressError
+from ..presentation.receipt import boxed, bundle_of
+from ..presentation.status_line import StatusLine
 from ..protocol.session import Welcome
 from .output.cell_output import CellOutput
-from .output.receipt import boxed, bundle_of
-from .output.status_line import StatusLine
 
 CONNECT_S = 15.0
 #: a port of this machine at which nobody listens: a gateway that restarts is back by then

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ..client.config import GpuRelease, NotebookDefaults, load_settings
 from ..options.definitions import Written, from_mapping, overlay
 from ..options.run_options import RunOptions, build_options
+from ..presentation.receipt import ShortCells
 from .connection import GatewayConnection
 from .namespace.detached import DetachedResults
 from .namespace.namespace import Namespace
 from .namespace.published import PublishedValues
 from .namespace.values import UnreadableValues
-from .output.receipt import ShortCells
 from .runs.background import BackgroundRuns
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from ...client.tracebacks import failure_of, interrupted
 from ...errors import ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchRunError, OptionError
 from ...options.definitions import refuse_words
 from ...presentation.plain_text import traceback_of
+from ...presentation.relay import Relay
 from ...protocol.rest import RunRow, WarmRow
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState, is_run_id
@@ -25,7 +26,6 @@ from ..interrupts import Interrupts
 from ..namespace.post_mortem import FailedCell, attach_frames, begin_post_mortem, error_of, frames_of, rebuild
 from ..namespace.values import open_values
 from ..output.cell_output import CellOutput, SilentOutput
-from ..output.relay import Relay
 from ..output.replay import show_recorded
 from ..runs.finish import BoundRun, ResultBinder
 from ..runs.follow import FollowMode, RunFollower
@@ -50,11 +50,11 @@ def attach_to(notebook: Notebook, run: str) -> None:
         try:
             view = following.until_usable()
         except GpuReleaseError as error:
-            following.close_line(error.message)
+            following.display.close_line(error.message)
             raise
         if not is_usable(view):
             text = _left(view, is_own=own is not None)
-            following.close_line(text)
+            following.display.close_line(text)
             raise interrupted(text)
         if own is not None and not own.is_bound:  # its names are bound by the one that awaits them
             own.is_done.wait()
@@ -63,7 +63,7 @@ def attach_to(notebook: Notebook, run: str) -> None:
                 own.is_reported = True
                 return _show(own.returned, following, view)
         if session.welcome is not None and view.user != session.welcome.user:
-            following.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
+            following.display.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
             raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
         coming = ResultBinder(notebook, session)
         coming.in_turn = False
@@ -71,7 +71,7 @@ def attach_to(notebook: Notebook, run: str) -> None:
 
 
 def _show(returned: BoundRun, following: RunFollower, view: RunView) -> None:
-    returned.show(following, view)
+    following.display.end(returned.receipt, failed=returned.failure is not None)
     if returned.failure is not None:
         raise returned.failure
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ...presentation.output_sink import OutputSink
 
-class CellOutput:
+
+class CellOutput(OutputSink):
     """Below the cell that runs now, as if it said so itself; a terminal in plain IPython."""
 
     def __init__(self, shell: Any) -> None:

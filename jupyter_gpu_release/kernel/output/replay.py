@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import GatewayUnavailableError, from_code
+from ...presentation.relay import Relay
 from ...presentation.terminal import OutputCollapser
 from ...protocol.runs import RunView
 from ...protocol.session import Accepted, Events, Refused, Update
-from .relay import Relay
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession

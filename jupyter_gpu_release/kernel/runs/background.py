@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ...client.results import is_usable
 from ...client.tracebacks import in_our_words, interrupted
 from ...errors import GpuReleaseError, NoSuchRunError, OptionError
+from ...presentation.run_display import describe
+from ...presentation.status_line import StatusLine
 from ...protocol.runs import RunView
 from ...submission.placeholders import AwaitedRun, Pending, PendingNames
 from ...submission.request import Submission
 from ...submission.selection import placeholder
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput, PinnedOutput
-from ..output.status_line import StatusLine
 from .finish import BoundRun, ResultBinder
-from .follow import FollowMode, RunFollower, describe
+from .follow import FollowMode, RunFollower
 from .idle_hooks import BetweenCells
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class BackgroundRun:
         returned = coming.bind_run(view)
         self.failure = returned.failure
         self.returned = replace(returned, values={})
-        returned.show(following, view)
+        following.display.end(returned.receipt, failed=returned.failure is not None)
         if returned.failure is not None:
             following.output.show_error(returned.failure)
 
@@ -136,7 +137,7 @@ class BackgroundRun:
         self.pending.bind_results({}, others)
         error = self._trouble or GpuReleaseError(f"run {self.run} could not be followed")
         self.failure = in_our_words(error)
-        self._following.close_line(getattr(error, "message", str(error)))
+        self._following.display.close_line(getattr(error, "message", str(error)))
         self._following.output.show_error(self.failure)
 
 
@@ -171,14 +172,14 @@ class BackgroundRuns:
         except GpuReleaseError as error:
             if not following.is_accepted:
                 submission.withdraw()
-            following.close_line(error.message)
+            following.display.close_line(error.message)
             raise
         except BaseException:  # nobody would look after the run any more
             session.signal(request.run, "kill")
             raise
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
-        following.line.show_text(describe(following.view) + manner.suffix)
+        following.display.line.show_text(following.display.words())
         self._notebook.names.outward.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)

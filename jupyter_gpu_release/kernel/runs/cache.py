@@ -15,6 +15,9 @@ from ...analysis.cell_facts import parse_cell
 from ...analysis.dataflow import analyse
 from ...cell_api.tracked_files import FileDigests
 from ...errors import GpuReleaseError
+from ...presentation.receipt import Receipt, list_names
+from ...presentation.relay import Relay
+from ...presentation.status_line import StatusLine
 from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering
 from ...protocol.runs import RunView, ValueInfo
 from ...protocol.wire import decode, encode
@@ -26,10 +29,7 @@ from ...submission.location import find_workdir
 from ...submission.request import Cell, exported
 from ..namespace.values import open_values
 from ..output.cell_output import CellOutput
-from ..output.receipt import Receipt, list_names
-from ..output.relay import Relay
 from ..output.replay import show_recorded
-from ..output.status_line import StatusLine
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...client.tracebacks import failure_of, without_traceback
 from ...errors import GpuReleaseError
+from ...presentation.receipt import Receipt, make_receipt
 from ...protocol.runs import RunView, ValueInfo
 from ...submission.capture import CapturedInputs
 from ..namespace.post_mortem import FailedCell, attach_frames, frames_of, rebuild
 from ..namespace.values import open_values
-from ..output.receipt import Receipt, make_receipt
-from .follow import RunFollower
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
@@ -33,17 +32,6 @@ class BoundRun:
     receipt: Receipt
     failure: BaseException | None
     values: dict[str, Any]
-
-    def show(self, following: RunFollower, view: RunView) -> None:
-        """The receipt comes last: below the output, or (as part of its text) below the traceback."""
-        failed = self.failure is not None
-        if view.outcome is not None and view.outcome.error is not None:
-            following.relay.show_other_errors(view.outcome.error.ename, view.outcome.error.evalue)
-        following.end_output(self.receipt.metadata() if failed else None, failed=failed)
-        if failed:
-            following.line.step_aside()
-        else:
-            following.line.finish(self.receipt.bundle(), self.receipt.metadata())
 
 
 class ResultBinder:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...client.results import is_usable
 from ...errors import GatewayUnavailableError, RunLostError, from_code
-from ...presentation.terminal import OutputCollapser
-from ...presentation.wording import clock, sentence
+from ...presentation.run_display import RunDisplay
 from ...protocol.events import Event
 from ...protocol.runs import RunView
 from ...protocol.session import Accepted, Events, Refused, Update
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput
-from ..output.receipt import name_gpus, name_lease
-from ..output.relay import Relay
-from ..output.status_line import StatusLine
 
 if TYPE_CHECKING:
     from ...client.feed import FeedItem, RunFeed
@@ -63,12 +59,9 @@ class RunFollower:
         on_events: Callable[[Iterable[Event]], None] = lambda _events: None,
     ) -> None:
         self.output = output
-        self.line = StatusLine(output)
+        self.display = RunDisplay(output, _first_view(session, feed), replays=manner.replays, suffix=manner.suffix)
         self.manner = manner
         self._on_events = on_events
-        self._folding = OutputCollapser() if manner.replays else None
-        self._is_settled = False
-        self.relay = Relay(output, self._before_output)
         self._session = session
         self._feed = feed
         self._interrupts = interrupts
@@ -77,7 +70,11 @@ class RunFollower:
         self._is_accepted = False
         self._lost_at: float | None = None
         self._stage, self._stage_begun_at = "", time.monotonic()
-        self.view = _first_view(session, feed)
+
+    @property
+    def view(self) -> RunView:
+        """The run as it is known now."""
+        return self.display.view
 
     @property
     def is_accepted(self) -> bool:
@@ -95,7 +92,7 @@ class RunFollower:
                 self._say_state()
                 self._step()
         finally:
-            self.relay.show_held_back()
+            self.display.relay.show_held_back()
             self._session.drop_feed(self._feed)
         return self.view
 
@@ -113,19 +110,16 @@ class RunFollower:
         if item is not None:
             self._take(item)
         else:
-            self.relay.show(())
+            self.display.relay.show(())
         self._pass_interrupts_on()
         self._watch_connection()
 
     def _take(self, item: FeedItem) -> None:
         if isinstance(item, Events):
             self._on_events(item.events)
-            self._show(item.events if self._folding is None else self._folding.feed(item.events))
+            self.display.show_events(item.events)
         elif isinstance(item, Accepted | Update):
-            if self._folding is not None:  # what was recorded comes before the first view
-                self._show(self._folding.rest())
-                self._folding = None
-            self.view = item.view
+            self.display.show_view(item.view)
             self._is_accepted = True
             self._lost_at = None
         elif isinstance(item, Refused):
@@ -133,11 +127,6 @@ class RunFollower:
             raise RunLostError(item.message, hint=item.hint) if self._is_accepted else error
         else:
             self._take_connection(item)
-
-    def _show(self, events: Iterable[Event]) -> None:
-        self.relay.show(events)
-        if self.relay.cleared:
-            self.line.forget_display()
 
     def _take_connection(self, item: FeedItem) -> None:
         from ...client.feed import ConnectionLost
@@ -181,48 +170,17 @@ class RunFollower:
                 f"run {run} may still go on, your variables are as before",
                 hint=f"look at it with %gpu_logs {run}, end it with %gpu_cancel {run}",
             )
-        self.line.show_text(_LOST)
+        self.display.line.show_text(_LOST)
 
     def _say_state(self) -> None:
         """Quick runs and short stages pass without a word; what has lasted a moment is said."""
-        text = self._describe()
+        text = self.display.words()
         now = time.monotonic()
         if text != self._stage:
             self._stage, self._stage_begun_at = text, now
         quiet_s = _QUIET_WAITING_S if self.view.granted_at is None else _QUIET_S
-        if self._lost_at is None and not self.relay.cleared and now - self._stage_begun_at >= quiet_s:
-            if self.view.gone_at is not None:
-                self.end_output()
-            self.line.show_text(text)
-
-    def _describe(self) -> str:
-        """The line's words; before its first view nothing is known of a run that is brought back."""
-        return ("playing back" if self._folding is not None else describe(self.view)) + self.manner.suffix
-
-    def close_line(self, text: str) -> None:
-        """End the status line with what went wrong, where one stands."""
-        self.line.step_aside()
-        if self.line.is_shown:
-            self.line.finish_plain(f"✗ {text}")
-
-    def end_output(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
-        """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
-        if not self.line.is_shown:
-            return
-        if failed and self._is_settled:
-            self.line.finish_plain("the results are written", metadata)
-        elif failed or (self.relay.has_shown and not self._is_settled):
-            self.line.finish_plain(describe_past(self.view), metadata)
-            self.line = StatusLine(self.output)
-            self._is_settled = True
-
-    def _before_output(self) -> None:
-        """The line stands above the cell's output, so it must be there first."""
-        if self.relay.cleared or self._is_settled:
-            return
-        if self.line.is_in_notebook and not self.line.is_shown:
-            self.line.show_text(self._describe())
-        self.line.step_aside()
+        if self._lost_at is None and not self.display.relay.cleared and now - self._stage_begun_at >= quiet_s:
+            self.display.say_state()
 
 
 def _first_view(session: GatewaySession, feed: RunFeed) -> RunView:
@@ -231,30 +189,3 @@ def _first_view(session: GatewaySession, feed: RunFeed) -> RunView:
     if asked is None or welcome is None:
         return view
     return msgspec.structs.replace(view, gpus=asked.ask.gpus, ranks=asked.ask.ranks, simulated=welcome.simulated)
-
-
-def describe(view: RunView) -> str:
-    """The state of a run in the words of the status line."""
-    lease = name_lease(view)
-    if view.gone_at is not None:
-        waits = view.waits_for
-        free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
-        return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
-    reason = f" · {view.reason}" if view.reason else ""
-    if view.state in ("submitted", "queued", "preempted"):
-        position = f" · position {view.position}" if view.position else ""
-        return f"waiting for {lease}{position}{reason}"
-    if view.state == "starting":
-        return f"starting · {name_gpus(view)}{reason}"
-    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}{reason}"
-
-
-def describe_past(view: RunView) -> str:
-    """The heading above the output of a run that has ended."""
-    return "no GPU was taken" if view.granted_at is None else f"ran{_place(view)}"
-
-
-def _place(view: RunView) -> str:
-    where = f" on {', '.join(view.hosts)}" if view.hosts else ""
-    ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
-    return f"{where} · {name_gpus(view)}{ids}"

@@ -37,7 +37,7 @@ _ALONE = (
 if TYPE_CHECKING:
     from ...client.feed import RunFeed
     from ...client.session import GatewaySession
-    from ..output.receipt import ShortCells
+    from ...presentation.receipt import ShortCells
     from .background import BackgroundRuns
 
 
@@ -149,7 +149,7 @@ class _Run:
         except GpuReleaseError as error:
             if not following.is_accepted:
                 self._submission.withdraw()
-            following.close_line(error.message)
+            following.display.close_line(error.message)
             return error
         except BaseException:  # ours or the display's fault: nobody would look after the run any more
             self._session.signal(feed.run, "kill")
@@ -176,12 +176,12 @@ class _Run:
         else:
             waits = f" ({sentence(view.waits_for)})" if view.waits_for is not None and view.waits_for.reason else ""
             text = f"interrupted while the results were being written{waits}; they are kept with run {view.run}"
-        following.close_line(text)
+        following.display.close_line(text)
         return interrupted(text)
 
     def _end(self, following: RunFollower, view: RunView) -> BaseException | None:
         coming = ResultBinder(self._notebook, self._session, self._submission.prepared)
         coming.remarks = lambda _values, _failed: self._notebook.short_cells.hint(view)
         returned = coming.bind_run(view, self._interrupts.count)
-        returned.show(following, view)
+        following.display.end(returned.receipt, failed=returned.failure is not None)
         return returned.failure

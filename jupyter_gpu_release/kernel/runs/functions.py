@@ -9,11 +9,11 @@ from ...analysis import sources as analysis_sources
 from ...functions.executor import FunctionExecutor, Show
 from ...options.definitions import Written
 from ...options.run_options import RunOptions
+from ...presentation.relay import Relay
 from ...protocol.cell import CellSource
 from ...protocol.events import Event
 from ...submission.location import CellLocation, locate
 from ..output.cell_output import PinnedOutput
-from ..output.relay import Relay
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession

@@ -19,7 +19,7 @@ from jupyter_gpu_release.gateway.dispatch import gangs
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import Persisting, RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.kernel.runs.follow import describe
+from jupyter_gpu_release.presentation.run_display import describe
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.client.results import is_usable
-from jupyter_gpu_release.kernel.runs.follow import describe
+from jupyter_gpu_release.presentation.run_display import describe
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, RunView
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...protocol.events import Event
-from ...protocol.fetch import FETCH, ITEM, NEXT
-from .cell_output import CellOutput
+from ..protocol.events import Event
+from ..protocol.fetch import FETCH, ITEM, NEXT
+from .output_sink import OutputSink
 from .rank_output import RankFolds
 
 _LINE_STARTS = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
@@ -25,7 +25,7 @@ class Relay:
     """
 
     def __init__(
-        self, output: CellOutput, before_output: Callable[[], None] = lambda: None, *, folds: bool = True
+        self, output: OutputSink, before_output: Callable[[], None] = lambda: None, *, folds: bool = True
     ) -> None:
         self._output = output
         self._before_output = before_output

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.kernel.output import rank_output
 from jupyter_gpu_release.kernel.output.cell_output import CellOutput
-from jupyter_gpu_release.kernel.output.relay import Relay
+from jupyter_gpu_release.presentation import rank_output
+from jupyter_gpu_release.presentation.relay import Relay
 from jupyter_gpu_release.protocol.events import Event
 
 

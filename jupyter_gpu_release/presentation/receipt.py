@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...presentation.verdict import judge
-from ...presentation.wording import kept_words, sentence
-from ...protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
-from ...units import format_bytes, format_seconds
+from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
+from ..units import format_bytes, format_seconds
+from .verdict import judge
+from .wording import kept_words, sentence
 
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6

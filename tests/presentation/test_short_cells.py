@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jupyter_gpu_release.kernel.output.receipt import ShortCells
+from jupyter_gpu_release.presentation.receipt import ShortCells
 from jupyter_gpu_release.protocol.runs import RunView
 
 SHORT = RunView(run="r", user="u", state="succeeded", gpus=1, granted_at=100.0, gone_at=100.05)

@@ -7,15 +7,17 @@ import secrets
 import sys
 from typing import Any
 
-from .cell_output import CellOutput
+from .output_sink import OutputSink
 from .receipt import boxed, bundle_of
 
 
 class StatusLine:
     """A display that is updated in place; in a terminal, a line on stderr."""
 
-    def __init__(self, output: CellOutput) -> None:
+    def __init__(self, output: OutputSink, mark: dict[str, Any] | None = None) -> None:
+        """``mark``: metadata of the line until it is finished."""
         self._output = output
+        self._mark = mark or {}
         self._display_id = f"jgr-{secrets.token_hex(8)}"
         self.is_in_notebook = output.is_in_notebook
         self._text = ""
@@ -32,7 +34,7 @@ class StatusLine:
             return
         if self.is_in_notebook:
             bundle = bundle_of(text, boxed(html.escape(text)))
-            self._publish(bundle, {}, update=bool(self._text))
+            self._publish(bundle, self._mark, update=bool(self._text))
         else:
             self._say_in_terminal(text)
         self._text = text

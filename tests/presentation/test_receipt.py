@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from jupyter_gpu_release.kernel.output.receipt import make_receipt
+from jupyter_gpu_release.presentation.receipt import make_receipt
 from jupyter_gpu_release.protocol.runs import ErrorInfo, FileInfo, GpuUse, Outcome, RunView, ValueInfo
 
 RUN = "20261121-034512-9f3a12bc"

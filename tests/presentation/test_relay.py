@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.kernel.output.cell_output import CellOutput
-from jupyter_gpu_release.kernel.output.relay import Relay
+from jupyter_gpu_release.presentation.relay import Relay
 from jupyter_gpu_release.protocol.events import Event
 
 

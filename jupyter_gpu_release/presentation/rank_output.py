@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .cell_output import CellOutput
+from .output_sink import OutputSink
 
 _PAUSE_S = 0.3
 _MOST_LINES = 200
@@ -49,7 +49,7 @@ class _Fold:
 class RankFolds:
     """One display for all ranks; everything is in the run's log (``%gpu_logs``) as well."""
 
-    def __init__(self, output: CellOutput, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, output: OutputSink, clock: Callable[[], float] = time.monotonic) -> None:
         self._output = output
         self._clock = clock
         self._folds: dict[int, _Fold] = {}

@@ -1,0 +1,127 @@
+"""RunDisplay: a run below its cell, as status line, output and receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..protocol.events import Event
+from ..protocol.runs import RunView
+from .output_sink import OutputSink
+from .receipt import Receipt, name_gpus, name_lease
+from .relay import Relay
+from .status_line import StatusLine
+from .terminal import OutputCollapser
+from .wording import clock, sentence
+
+
+class RunDisplay:
+    """Shows what is told of one run. ``replays``: what was recorded before its first view is shown folded.
+
+    ``suffix``: words behind those of the status line.
+    """
+
+    def __init__(self, output: OutputSink, view: RunView, *, replays: bool = False, suffix: str = "") -> None:
+        self.output = output
+        self.view = view
+        self._mark = live_mark(view.run)
+        self.line = StatusLine(output, self._mark)
+        self.relay = Relay(output, self._before_output)
+        self._suffix = suffix
+        self._folding = OutputCollapser() if replays else None
+        #: the heading stands: the rest is said below the output
+        self._is_settled = False
+
+    def show_events(self, events: Iterable[Event]) -> None:
+        """Show output, in its order."""
+        self._show(events if self._folding is None else self._folding.feed(events))
+
+    def show_view(self, view: RunView) -> None:
+        """Take a newer view; all events that belong before it are shown by now."""
+        if self._folding is not None:
+            self._show(self._folding.rest())
+            self._folding = None
+        self.view = view
+
+    def _show(self, events: Iterable[Event]) -> None:
+        self.relay.show(events)
+        if self.relay.cleared:
+            self.line.forget_display()
+
+    def words(self) -> str:
+        """The status line's words; before its first view nothing is known of a run that is brought back."""
+        return ("playing back" if self._folding is not None else describe(self.view)) + self._suffix
+
+    def say_state(self) -> None:
+        """Have the line say where the run stands."""
+        if self.view.gone_at is not None:
+            self.end_output()
+        self.line.show_text(self.words())
+
+    def end_output(self, metadata: dict[str, Any] | None = None, *, failed: bool = False) -> None:
+        """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
+        if not self.line.is_shown:
+            return
+        if failed and self._is_settled:
+            self.line.finish_plain("the results are written", metadata)
+        elif failed or (self.relay.has_shown and not self._is_settled):
+            self.line.finish_plain(describe_past(self.view), metadata)
+            self.line = StatusLine(self.output, self._mark)
+            self._is_settled = True
+
+    def end(self, receipt: Receipt, *, failed: bool) -> None:
+        """The receipt comes last: below the output, or (as part of its text) below the traceback."""
+        outcome = self.view.outcome
+        if outcome is not None and outcome.error is not None:
+            self.relay.show_other_errors(outcome.error.ename, outcome.error.evalue)
+        self.end_output(receipt.metadata() if failed else None, failed=failed)
+        if failed:
+            self.line.step_aside()
+        else:
+            self.line.finish(receipt.bundle(), receipt.metadata())
+
+    def close_line(self, text: str) -> None:
+        """End the status line with what went wrong, where one stands."""
+        self.line.step_aside()
+        if self.line.is_shown:
+            self.line.finish_plain(f"✗ {text}")
+
+    def _before_output(self) -> None:
+        """The line stands above the cell's output, so it must be there first."""
+        if self.relay.cleared or self._is_settled:
+            return
+        if self.line.is_in_notebook and not self.line.is_shown:
+            self.line.show_text(self.words())
+        self.line.step_aside()
+
+
+def live_mark(run: str) -> dict[str, Any]:
+    """Metadata of a line that stands for a run which is not over: whoever opens the notebook later can resolve it."""
+    return {"jupyter_gpu_release": {"run": run, "live": True}}
+
+
+def describe(view: RunView) -> str:
+    """The state of a run in the words of the status line."""
+    lease = name_lease(view)
+    if view.gone_at is not None:
+        waits = view.waits_for
+        free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
+        return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
+    reason = f" · {view.reason}" if view.reason else ""
+    if view.state in ("submitted", "queued", "preempted"):
+        position = f" · position {view.position}" if view.position else ""
+        return f"waiting for {lease}{position}{reason}"
+    if view.state == "starting":
+        return f"starting · {name_gpus(view)}{reason}"
+    return f"{'running' if view.state == 'running' else 'ended, giving back'}{_place(view)}{reason}"
+
+
+def describe_past(view: RunView) -> str:
+    """The heading above the output of a run that has ended."""
+    return "no GPU was taken" if view.granted_at is None else f"ran{_place(view)}"
+
+
+def _place(view: RunView) -> str:
+    where = f" on {', '.join(view.hosts)}" if view.hosts else ""
+    ids = f" · GPU {', '.join(view.gpu_ids)}" if view.gpu_ids else ""
+    return f"{where} · {name_gpus(view)}{ids}"
