@@ -47,17 +47,15 @@ from .db.database import open_ledger
 from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
+from .dispatch.leases import LeaseRecorder, LeaseReleaser
 from .dispatch.lifecycle import Lifecycle
-from .dispatch.release import LeaseReleaser
-from .dispatch.start import LeaseRecorder
 from .dispatch.warm import WarmLeases
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
-from .runs.events import Batch, batches_of
+from .runs.events import Batch, NotifyWhen, batches_of
 from .runs.live_runs import RunListener, RunTable
 from .runs.manifests import Manifests
-from .runs.notifier import NotifyWhen
 from .runs.record import RunRecord
 from .runs.sessions import SessionListener, SessionTable
 from .status_feed import GpuReadings, StatusFeed
@@ -160,7 +158,8 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         if known is not None:
             return known
         await self._check(request)
-        await self.lineage.submitted(request)
+        if request.cache_key:
+            await self.lineage.submitted(request)
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
@@ -202,8 +201,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         reason = impossible(ask, self.nodes.states(self.leases))
         if reason is not None:
             raise ImpossibleAskError(reason, hint="ask for what the cluster has: `jupyter gpu status`")
-        missing = await missing_imports(self.nodes, request.imports)
-        if missing:
+        if request.imports and (missing := await missing_imports(self.nodes, request.imports)):
             raise _missing(missing, embedded=self.config.embedded)
 
     async def _wait_for_agent(self) -> None:

@@ -7,14 +7,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, create_engine, delete, event, func, insert, select, update
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection, Engine, Row
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql.dml import Insert, Update
 
 from ...errors import ClusterError
 from ...protocol.cell import Graph
@@ -24,23 +27,28 @@ from ...protocol.wire import decode, encode
 from ...store.files import make_private_folder
 from ...store.layout import VALUES_FILE
 from .rows import StoredLease, StoredRun, StoredSession, StoredToken, summary_of
-from .schema import (
-    READ_WHOLE_BYTES,
-    SCHEMA_VERSION,
-    PreparedStatement,
-    leases,
-    meta,
-    metadata,
-    runs,
-    sessions,
-    summaries,
-    tokens,
-)
+from .schema import READ_WHOLE_BYTES, SCHEMA_VERSION, leases, meta, metadata, runs, sessions, summaries, tokens
 
 #: outcomes up to this are kept as they are: a trivial cell's without the random numbers' states that came back
 _KEPT_OUTCOME_BYTES = 1024
 _STRIPPED_AT_ONCE = 300
 _TERMINAL = [state.word for state in RunState if state.is_terminal]
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+
+
+class PreparedStatement:
+    """One statement. Its columns are of types that SQLite takes as they are (text, numbers, bytes)."""
+
+    def __init__(self, statement: Insert | Update) -> None:
+        compiled = statement.compile(dialect=_DIALECT)
+        self._text = str(compiled)
+        self._names = list(compiled.positiontup or ())
+
+    def execute(self, connection: Connection, values: Mapping[str, Any]) -> None:
+        """Execute it with a value for each of its parameters; errors are SQLAlchemy's."""
+        connection.exec_driver_sql(self._text, tuple([values[name] for name in self._names]))
+
+
 _INSERT_RUN = PreparedStatement(insert(runs))
 _UPDATE_COLUMNS = (
     "state", "seq", "granted_at", "running_at", "gone_at", "finished_at", "release_ms", "reason", "gpu_name", "view",

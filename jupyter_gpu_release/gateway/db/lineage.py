@@ -14,7 +14,8 @@ from ...protocol.lineage import Environment, Link, RunFacts
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode
-from .schema import PreparedStatement, cache_keys, cache_uses, run_facts, run_links, runs
+from .database import PreparedStatement
+from .schema import cache_keys, cache_uses, run_facts, run_links, runs
 
 _INSERT_FACTS = PreparedStatement(upsert(run_facts).on_conflict_do_nothing())
 _CHANGE_FACTS = PreparedStatement(

@@ -21,7 +21,7 @@ from ..db.warm_leases import end_warm_lease, put_warm_lease
 from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
 from ..runs.sessions import SessionTable
-from .release import LeaseReleaser
+from .leases import LeaseReleaser
 from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)

@@ -49,8 +49,7 @@ class LineageService:
     # ------------------------------------------------------------------------------------- a run's life
     async def submitted(self, request: RunRequest) -> None:
         """A run that may be used again: remember what the nodes have now."""
-        if request.cache_key:
-            self._submitted_in[request.run] = (await self._common_environment(request.packages))[0]
+        self._submitted_in[request.run] = (await self._common_environment(request.packages))[0]
 
     def finished(self, record: RunRecord) -> None:
         """The run is over: note where it was; if it went well it may be used again."""

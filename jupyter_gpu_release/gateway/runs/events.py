@@ -1,11 +1,13 @@
-"""Recent events of runs in memory; their progress lines."""
+"""Recent events of runs in memory, their progress lines, and the moment when followers hear of a change."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -19,6 +21,13 @@ from ...protocol.wire import decode, encode
 TAIL_BYTES = 2 << 20
 #: events in one message to a client at most
 _CHUNK_EVENTS = 1000
+#: so much of the latest output is looked at: a nested bar redraws itself well within it
+_LOOKED_AT_BYTES = 16 << 10
+_LONGEST = 160
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_SOON_S = 0.05
+#: moves in the queue are told this late for each place, but within these bounds, and those of many runs together
+_A_PLACE_S, _LEAST_S, _MOST_S, _TOGETHER_S = 0.1, 0.2, 2.0, 0.1
 
 
 class _Number(msgspec.Struct, frozen=True, array_like=True):
@@ -136,12 +145,6 @@ class EventTail:
             self._bytes -= len(self._batches.popleft().message)
 
 
-#: so much of the latest output is looked at: a nested bar redraws itself well within it
-_LOOKED_AT_BYTES = 16 << 10
-_LONGEST = 160
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
 def progress_of(tail: EventTail) -> str:
     """The last line of text in a run's latest output (of rank 0); empty when there is none in memory.
 
@@ -171,3 +174,44 @@ def _last_line(events: list[Event]) -> str:
     text = "".join(str(event.data.get("text", "")) for event in shown if event.kind == "stream")
     lines = [line.strip() for line in _COLOURS.sub("", text[-4 * _LONGEST :]).splitlines()]
     return next((line[:_LONGEST] for line in reversed(lines) if line), "")
+
+
+class ChangeNotifier:
+    """A notifier that tells all waiting changes together, once, as soon as the first of them is due."""
+
+    def __init__(self) -> None:
+        #: called after each change and each batch of events
+        self.watchers: set[Callable[[], None]] = set()
+        self._due: asyncio.TimerHandle | None = None
+
+    def notify(self) -> None:
+        """Tell everybody who follows this run."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        for watcher in list(self.watchers):
+            watcher()
+
+    def notify_soon(self) -> None:
+        """Tell them in a moment, with what else changes until then."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + _SOON_S
+        if self._due is None or self._due.when() > at_s:
+            if self._due is not None:
+                self._due.cancel()
+            self._due = loop.call_at(at_s, self.notify)
+
+    def notify_later(self, place: int) -> None:
+        """Tell them in a while of their place in the queue, once for all changes until then."""
+        if self._due is None:
+            loop = asyncio.get_running_loop()
+            at_s = loop.time() + min(max(_LEAST_S, place * _A_PLACE_S), _MOST_S)
+            self._due = loop.call_at(at_s + -at_s % _TOGETHER_S, self.notify)
+
+
+class NotifyWhen(Enum):
+    """The moment when the followers of a run hear of a change."""
+
+    NOW = "now"
+    #: with the next change, which is expected within milliseconds; else a little later
+    SOON = "soon"

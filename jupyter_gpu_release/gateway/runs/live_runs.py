@@ -13,8 +13,8 @@ from ...protocol.runs import Outcome, RunRequest, RunView
 from ..db import database, lineage, usage
 from ..db.rows import StoredRun
 from ..db.writer import LedgerWriter, Write
+from .events import NotifyWhen
 from .manifests import Manifests
-from .notifier import NotifyWhen
 from .record import SEQ_STEP, Persisting, Queued, RunRecord, Stage, Starting
 
 #: terminal runs kept in memory for late questions; older ones are read from the ledger

@@ -28,8 +28,7 @@ from ...protocol.states import RunState
 from ...scheduling.snapshot import QueuedRun
 from ..cluster.lease import Lease
 from ..db.rows import StoredRun
-from .events import EventTail
-from .notifier import ChangeNotifier
+from .events import ChangeNotifier, EventTail
 
 log = logging.getLogger(__name__)
 #: views of a run's earlier life may have been told that were not committed: newer ones must have a higher ``seq``

@@ -1,4 +1,4 @@
-"""Starts a run: lease, orders, first facts."""
+"""Leases of runs: written down, their runs started on them, given back to Ray."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 
 from ...errors import GpuReleaseError, RunCancelledError
 from ...store.threads import ANSWER_S
-from ..cluster.lease import Lease
+from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
 from ..cluster.placement_groups import RayLeases
 from ..db import database
 from ..db.writer import LedgerWriter
+from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
-from ..runs.notifier import NotifyWhen
 from ..runs.record import RunRecord, Starting
 from . import gangs
+
+#: how often it is looked whether a run that waits for the store was cancelled
+_LOOKS = 50
 
 
 class LeaseRecorder:
@@ -63,10 +66,6 @@ class LeaseRecorder:
         gpus = found.info.gpus if found is not None and found.info is not None else []
         ids = [i for per_slot in lease.gpu_ids for i in per_slot]
         return {"gpu_ids": ids, "gpu_name": gpus[0].name if gpus and ids else ""}
-
-
-#: how often it is looked whether a run that waits for the store was cancelled
-_LOOKS = 50
 
 
 class RunStarter:
@@ -117,3 +116,25 @@ class RunStarter:
         except GpuReleaseError:
             gangs.abandon(self._nodes, lease, record.run)
             raise
+
+
+class LeaseReleaser:
+    """Goes on trying until a lease's GPUs are free."""
+
+    def __init__(self, leases: LeaseTable, nodes: NodeTable, ray_leases: RayLeases, ledger: LedgerWriter) -> None:
+        self._leases = leases
+        self._nodes = nodes
+        self._ray_leases = ray_leases
+        self._ledger = ledger
+        #: leases that are being given back
+        self.freeing: set[Lease] = set()
+
+    async def free(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
+        """Give a lease back; returns when its GPUs are free. ``silent``: nodes that are not waited for."""
+        self.freeing.add(lease)
+        try:
+            await self._ray_leases.release(lease, self._nodes.totals(), silent)
+        finally:
+            self.freeing.discard(lease)
+        if self._leases.drop_lease(lease):  # else a newer lease has the name, and its place in the ledger
+            self._ledger.write_later(lease.name, partial(database.drop_lease, lease=lease.name))
