@@ -1,17 +1,17 @@
 """Values on their way through the store: against ``numpy.save``/``load``, torch and cloudpickle in the same run.
 
-One module a part: the store alone (``transfer_store``), small objects (``transfer_objects``), and what needs a
-cluster (``transfer_cluster``, ``throttled``). A part is a function that adds its metrics to the report.
+One module a part: the store alone (``store``), small objects (``objects``), and what needs a
+cluster (``cluster``, ``throttled``). A part is a function that adds its metrics to the report.
 """
 
 from __future__ import annotations
 
+from ..report import Report
+from .cluster import gpu_to_gpu
 from .listing import add_listing
-from .report import Report
+from .objects import many_names, many_objects
+from .store import large_in, large_out
 from .throttled import lease_gone_throttled
-from .transfer_cluster import gpu_to_gpu
-from .transfer_objects import many_names, many_objects
-from .transfer_store import large_in, large_out
 
 PARTS = (large_in, large_out, many_names, many_objects, gpu_to_gpu, lease_gone_throttled, add_listing)
 

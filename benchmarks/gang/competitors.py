@@ -1,4 +1,4 @@
-"""Gangs as people start them without us: ``python -m benchmarks.gang_competitors KIND ADDRESS COUNT RANKS``."""
+"""Gangs as people start them without us: ``python -m benchmarks.gang.competitors KIND ADDRESS COUNT RANKS``."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ResourceAsk, RunRequest, RunView, ValueInfo
 
-from .report import Report
+from ..report import Report
 
 RUNS = 10_000
 _TOKEN = "a token of the benchmark's own"

@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 
-from .bed import Bed
-from .report import Report
+from ..bed import Bed
+from ..report import Report
 
 GPUS, FUNCTION_S = 4, 0.1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from jupyter_gpu_release.client.home import read_secret
 from jupyter_gpu_release.client.rest import GatewayClient
 
-from .bed import Bed, Kernel, bed, kernel, manifest_of
-from .report import Report
+from ..bed import Bed, Kernel, bed, kernel, manifest_of
+from ..report import Report
 
 _RATE = "20MB"
 _CELL = "%%gpu_train --gpus 1\nimport numpy as np\ntable = np.full(1 << 27, 0.5)"

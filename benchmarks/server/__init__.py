@@ -21,9 +21,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-from .report import Report
+from ..report import Report
 
-_BEDS = Path(__file__).parents[1] / "tests" / "harness"
+_BEDS = Path(__file__).parents[2] / "tests" / "harness"
 KERNELS, GPUS = 200, 64
 _API = "/jupyter-gpu-release/api"
 
@@ -84,9 +84,9 @@ def _server(folder: Path, pids: list[int]) -> Iterator[tuple[object, object]]:
         "device_files": ["/"], "audit_log": str(folder / "audit.jsonl"),
     }  # fmt: skip
     environment = gpus.environment | {
-        "JUPYTER_GPU_BENCH_PIDS": str(folder / "pids"), "PYTHONPATH": f"{folder}:{Path(__file__).parents[1]}",
+        "JUPYTER_GPU_BENCH_PIDS": str(folder / "pids"), "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}",
     }  # fmt: skip
-    extensions = {"jupyter_gpu_release": True, "benchmarks.server_crowd": True, "jupyterlab": False}
+    extensions = {"jupyter_gpu_release": True, "benchmarks.server.crowd": True, "jupyterlab": False}
     bed = ServerBed(
         folder / "server", {"GpuCuller": culler, "ServerApp": {"jpserver_extensions": extensions}}, environment
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .bed import Kernel, bed, kernel
-from .report import Report
+from ..bed import Kernel, bed, kernel
+from ..report import Report
 
 _RSS = "sum(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith(('RssAnon', 'RssShmem')))"
 

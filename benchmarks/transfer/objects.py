@@ -9,8 +9,8 @@ from typing import Any
 
 import cloudpickle
 
-from .report import Report
-from .transfer_store import folder, put_in, saved, take_out, timed_ms
+from ..report import Report
+from .store import folder, put_in, saved, take_out, timed_ms
 
 
 class Point:

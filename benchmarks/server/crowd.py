@@ -68,7 +68,7 @@ async def _tick() -> None:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    return [{"module": "benchmarks.server_crowd"}]
+    return [{"module": "benchmarks.server.crowd"}]
 
 
 def _load_jupyter_server_extension(serverapp) -> None:  # type: ignore[no-untyped-def]

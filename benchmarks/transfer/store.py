@@ -25,7 +25,7 @@ from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.layout import RunPaths, blobs_folder
 from jupyter_gpu_release.store.run_folders import create_run_folder
 
-from .report import Report
+from ..report import Report
 
 _PAGE = 4096
 

@@ -16,11 +16,11 @@ import msgspec
 from jupyter_gpu_release.client.autostart import Ready
 from jupyter_gpu_release.client.home import Connection
 
-from . import gang_launch
-from .bed import Bed, Kernel, bed, kernel
-from .report import Report
+from ..bed import Bed, Kernel, bed, kernel
+from ..report import Report
+from . import launch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "harness"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "harness"))
 from second_node import SecondNode
 
 RANKS = 8
@@ -37,7 +37,7 @@ def run(*, quick: bool) -> Report:
     report = Report("gang")
     count = 1 if quick else 20
     with bed(own=True) as cluster:
-        gang_launch.add_rows(report, cluster, quick=quick)
+        launch.add_rows(report, cluster, quick=quick)
         second = SecondNode(Ready(_connection(cluster), started=True), RANKS // 2)
         try:
             second.wait_until_up(RANKS)
@@ -96,7 +96,7 @@ def _against_accelerate(report: Report, ours: float, size: tuple[int, int]) -> N
 
 
 def _competitor(report: Report, environment: dict[str, str], kind: str, *arguments: str) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.gang_competitors", kind, *arguments]
+    command = [sys.executable, "-m", "benchmarks.gang.competitors", kind, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
