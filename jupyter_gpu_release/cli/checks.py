@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -23,9 +24,9 @@ from ..local_cluster.launch_spec import read_plans
 from ..local_cluster.preflight import expect_last
 from ..local_cluster.processes import daemon_alive, marked_clusters
 from ..store.run_folders import probe_store
-from .findings import Finding, broken, note, ok
 
 _DISTRIBUTION = "jupyter-gpu-release"
+OK, NOTE, BROKEN = "ok", "note", "broken"
 
 
 def check_versions() -> Iterator[Finding]:
@@ -163,3 +164,35 @@ def check_leftovers() -> Iterator[Finding]:
             yield note("leftovers", f"processes of the cluster {cluster}, which has no folder here: {listed}")
     if not dead:
         yield ok("leftovers", "no folder of a dead cluster")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check. ``level``: ``ok``, ``note`` (worth knowing) or ``broken`` (exit status 1)."""
+
+    check: str
+    level: str
+    finding: str
+    hint: str = msgspec.field(default="", name="mend")
+
+
+def ok(check: str, finding: str) -> Finding:
+    """Nothing to do."""
+    return Finding(check, OK, finding)
+
+
+def note(check: str, finding: str, hint: str = "") -> Finding:
+    """Worth knowing, not an error."""
+    return Finding(check, NOTE, finding, hint)
+
+
+def broken(check: str, finding: str, hint: str) -> Finding:
+    """Must be mended; ``hint`` says how."""
+    return Finding(check, BROKEN, finding, hint)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """``jupyter gpu doctor --json``."""
+
+    ok: bool
+    findings: list[Finding]
+    schema_version: int = 1

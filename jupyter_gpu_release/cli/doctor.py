@@ -15,8 +15,19 @@ from ..errors import GpuReleaseError
 from ..local_cluster.start import running_connection
 from ..protocol.rest import NodeCheck, NodeChecks, StatusDocument
 from ..protocol.session import PROTOCOL
-from .checks import check_gpus, check_home, check_leftovers, check_store, check_versions
-from .findings import BROKEN, Finding, Report, broken, note, ok
+from .checks import (
+    BROKEN,
+    Finding,
+    Report,
+    broken,
+    check_gpus,
+    check_home,
+    check_leftovers,
+    check_store,
+    check_versions,
+    note,
+    ok,
+)
 from .runs import print_json
 from .tables import output_console, print_findings
 

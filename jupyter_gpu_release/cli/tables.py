@@ -18,7 +18,7 @@ from ..presentation.wording import gpu_state
 from ..protocol.admin import TokenRow
 from ..protocol.rest import GpuRow, RunRow, StatusDocument
 from ..units import format_bytes, format_seconds
-from .findings import BROKEN, NOTE, Finding
+from .checks import BROKEN, NOTE, Finding
 
 _GAP = "  "
 _LEAST_LAST = 12

@@ -11,8 +11,7 @@ import msgspec
 
 from ..errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, from_code
 from ..protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
-from ..protocol.cache import CacheAnswer, CacheQuestion, CacheUse
-from ..protocol.lineage import Lineage
+from ..protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ..protocol.rest import (
     EventsPage,
     Health,

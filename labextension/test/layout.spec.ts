@@ -1,5 +1,5 @@
-import { shareOut } from '../src/view/section-heights';
-import { positions, windowOf } from '../src/view/virtual-list';
+import { shareOut } from '../src/view/list/section-heights';
+import { positions, windowOf } from '../src/view/list/virtual-list';
 
 describe('window', () => {
   it('holds what is seen, and no more than a few rows around it', () => {

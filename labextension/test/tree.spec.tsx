@@ -1,6 +1,6 @@
 import * as React from 'react';
 import { createRoot, Root } from 'react-dom/client';
-import { ITreeItem, Tree } from '../src/view/tree';
+import { ITreeItem, Tree } from '../src/view/list/tree';
 
 const rows = (): ITreeItem[] =>
   ['a', 'b', 'c'].map((key, n) => ({

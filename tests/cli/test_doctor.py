@@ -10,8 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpu_release.cli.checks import check_home, check_leftovers, check_store, compare_cuda
-from jupyter_gpu_release.cli.findings import BROKEN, NOTE, OK, Finding
+from jupyter_gpu_release.cli.checks import (
+    BROKEN,
+    NOTE,
+    OK,
+    Finding,
+    check_home,
+    check_leftovers,
+    check_store,
+    compare_cuda,
+)
 from jupyter_gpu_release.cli.main import main
 from jupyter_gpu_release.client.home import Connection, HomePaths, write_secret
 from jupyter_gpu_release.errors import StoreError

@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from ...errors import ClusterError, ConflictError, NoSuchRunError, RequestError
 from ...protocol.admin import GcDocument
-from ...protocol.cache import CacheAnswer, CacheQuestion, CacheUse
 from ...protocol.config import RetentionPolicy
-from ...protocol.lineage import Lineage
+from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import DOCUMENT_VERSION, Health, LeaseExtension, NodeCheck, NodeChecks, RunRow, WarmRow
 from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id

@@ -8,8 +8,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from ...protocol.admin import GcDocument, TokenIssued, TokenRequest, TokenRevocation, TokensDocument
-from ...protocol.cache import CacheAnswer, CacheQuestion, CacheUse
-from ...protocol.lineage import Lineage
+from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
 from ...protocol.rest import (
     EventsPage,
     Health,

@@ -9,8 +9,7 @@ from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.engine import Connection
 
-from ...protocol.cache import CacheUse
-from ...protocol.lineage import Environment, Link, RunFacts
+from ...protocol.lineage import CacheUse, Environment, Link, RunFacts
 from ...protocol.runs import Outcome, RunRequest, RunView
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode

@@ -13,8 +13,19 @@ from blake3 import blake3
 from sqlalchemy.engine import Engine
 
 from ...errors import ClusterError
-from ...protocol.cache import CacheAnswer, CacheCandidate, CacheQuestion, CacheUse
-from ...protocol.lineage import MOST_DEPTH, MOST_RUNS, Environment, Lineage, Link, RunFacts, RunSummary
+from ...protocol.lineage import (
+    MOST_DEPTH,
+    MOST_RUNS,
+    CacheAnswer,
+    CacheCandidate,
+    CacheQuestion,
+    CacheUse,
+    Environment,
+    Lineage,
+    Link,
+    RunFacts,
+    RunSummary,
+)
 from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import RunState
 from ...protocol.wire import encode

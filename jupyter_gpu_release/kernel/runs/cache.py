@@ -18,7 +18,7 @@ from ...errors import GpuReleaseError
 from ...presentation.receipt import Receipt, list_names
 from ...presentation.relay import Relay
 from ...presentation.status_line import StatusLine
-from ...protocol.cache import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering
+from ...protocol.lineage import CacheCandidate, CacheQuestion, CacheUse, ObjectNumbering
 from ...protocol.runs import RunView, ValueInfo
 from ...protocol.wire import decode, encode
 from ...serialization.hashing.atoms import digest_of_bytes

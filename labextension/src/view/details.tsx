@@ -6,7 +6,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { actionLabel } from '../labels';
 import { attachIcon, extendIcon, releaseIcon } from '../icons';
 import { launchIcon, LabIcon, stopIcon } from '@jupyterlab/ui-components';
-import * as heights from './row-heights';
+import * as heights from './list/row-heights';
 import { Button, Feedback } from './widgets';
 
 /** A name and its value; a row of an opened item. */

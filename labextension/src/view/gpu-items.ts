@@ -12,8 +12,8 @@ import { gpuActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
 import { gpuLabel } from '../labels';
 import { Fact, factsHeight, feedbackHeight } from './details';
-import * as heights from './row-heights';
-import { ITreeItem } from './tree';
+import * as heights from './list/row-heights';
+import { ITreeItem } from './list/tree';
 
 export interface IGroupItem extends ITreeItem {
   kind: 'group';

@@ -20,9 +20,9 @@ import {
   spoken,
   summary
 } from './gpu-items';
-import { useToggled } from './open-rows';
+import { useToggled } from './list/open-rows';
 import { Age, Bar, Countdown, Icon, Sparkline } from './widgets';
-import { Tree } from './tree';
+import { Tree } from './list/tree';
 
 interface IGpusProps {
   model: GpuModel;

@@ -9,8 +9,8 @@ import { kernelActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
 import { feedbackHeight, IconActions, Outcome } from './details';
 import { Icon } from './widgets';
-import * as heights from './row-heights';
-import { ITreeItem, Tree } from './tree';
+import * as heights from './list/row-heights';
+import { ITreeItem, Tree } from './list/tree';
 
 interface IKernelItem extends ITreeItem {
   kernel: IKernelRow;

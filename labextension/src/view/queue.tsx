@@ -8,8 +8,8 @@ import { GpuModel, IFeedback } from '../model/model';
 import { queueActions } from '../model/permissions';
 import { ISnapshot } from '../model/snapshot';
 import { feedbackHeight, IconActions, Outcome } from './details';
-import * as heights from './row-heights';
-import { ITreeItem, Tree } from './tree';
+import * as heights from './list/row-heights';
+import { ITreeItem, Tree } from './list/tree';
 
 interface IQueueItem extends ITreeItem {
   row: IQueueRow;

@@ -17,10 +17,10 @@ import {
   IconActions,
   Outcome
 } from './details';
-import * as heights from './row-heights';
-import { useToggled } from './open-rows';
+import * as heights from './list/row-heights';
+import { useToggled } from './list/open-rows';
 import { Age, Icon } from './widgets';
-import { ITreeItem, Tree } from './tree';
+import { ITreeItem, Tree } from './list/tree';
 
 const RESULTS_SHOWN = 6;
 
