@@ -41,14 +41,14 @@ from .auth.tokens import TokenBook
 from .cluster.agents import AgentFactory, missing_imports
 from .cluster.lease import LeaseListener, LeaseTable
 from .cluster.nodes import NodeListener, NodeTable
-from .cluster.placement_groups import RayLeases
+from .cluster.placement_groups import LeaseReleaser, RayLeases
 from .cluster.ray_calls import RayCalls
 from .db.database import open_ledger
 from .db.writer import LedgerError, LedgerWriter
 from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
-from .dispatch.leases import LeaseRecorder, LeaseReleaser
 from .dispatch.lifecycle import Lifecycle
+from .dispatch.start import LeaseRecorder
 from .dispatch.warm import WarmLeases
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds

@@ -232,7 +232,7 @@ class NodeAgentApi(ABC):
         """Take an order: ranks get ready at once, the cell begins when the run's accelerators are known.
 
         Called by
-            the start of a granted run (``gateway/dispatch/leases.py``), for the first node of its lease, while Ray
+            the start of a granted run (``gateway/dispatch/start.py``), for the first node of its lease, while Ray
             still makes that lease.
         """
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -26,7 +26,6 @@ from ...protocol.session import (
     Submit,
     Subscribe,
     Supply,
-    Update,
 )
 from ...protocol.wire import decode, encode
 from ..auth.permissions import Act, Caller
@@ -35,6 +34,7 @@ from ..dispatch.tasks import BackgroundWork
 from ..runs.record import RunRecord
 from ..runs.sessions import Session
 from ..service import GatewayService
+from .follower import Subscription
 from .route import MALFORMED
 
 log = logging.getLogger(__name__)
@@ -310,36 +310,3 @@ def _run_of(data: bytes) -> str:
         named = decode(data, _Named)
         return named.run or (named.request.run if named.request is not None else "")
     return ""
-
-
-Send = Callable[[bytes], Awaitable[None]]
-
-
-class Subscription:
-    """A client's progress with one run: the last event sent and the ``seq`` of the last view sent."""
-
-    def __init__(self, service: GatewayService, caller: Caller, record: RunRecord, after: int, seq: int = -1) -> None:
-        self.record = record
-        self.sent = after
-        self.seq = seq
-        self._service = service
-        self._caller = caller
-
-    async def catch_up(self, send: Send) -> None:
-        """Send what is new: all events first, then the view (so that an end never overtakes output)."""
-        while await self._send_events(send):
-            pass
-        view = self.record.view
-        if view.seq > self.seq:
-            self.seq = view.seq
-            await send(encode(Update(self._service.visible(self._caller, view))))
-
-    async def _send_events(self, send: Send) -> bool:
-        before = self.sent
-        if self.record.tail.known and before >= self.record.tail.last:
-            return False
-        async for batch in self._service.batches_after(self.record, before):
-            if batch.last > self.sent:
-                await send(batch.message)
-                self.sent = batch.last
-        return self.sent > before

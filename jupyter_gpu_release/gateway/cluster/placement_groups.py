@@ -1,4 +1,4 @@
-"""Requests to Ray for leases: placement groups made, given back, and found again.
+"""Leases as requests to Ray: placement groups made, given back (for certain), and found again.
 
 A group is removed when its run is released, and the lease is gone once the nodes report its resources free again, so
 that the next group is created without waiting in Ray.
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ray
@@ -20,8 +21,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ...errors import ClusterError
 from ...protocol.states import LeaseState
 from ...scheduling.snapshot import Slot
+from ..db import database
+from ..db.writer import LedgerWriter
 from .lease import Lease, LeaseTable
 from .lease_workers import accelerator_ids, nudge
+from .nodes import NodeTable
 from .ray_calls import RayCalls
 
 log = logging.getLogger(__name__)
@@ -222,3 +226,25 @@ def living_groups() -> dict[str, PlacementGroup]:
 def group_of(identity: str) -> PlacementGroup:
     """The handle of a group by its hex id."""
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(identity)))
+
+
+class LeaseReleaser:
+    """Goes on trying until a lease's GPUs are free."""
+
+    def __init__(self, leases: LeaseTable, nodes: NodeTable, ray_leases: RayLeases, ledger: LedgerWriter) -> None:
+        self._leases = leases
+        self._nodes = nodes
+        self._ray_leases = ray_leases
+        self._ledger = ledger
+        #: leases that are being given back
+        self.freeing: set[Lease] = set()
+
+    async def free(self, lease: Lease, silent: frozenset[str] = frozenset()) -> None:
+        """Give a lease back; returns when its GPUs are free. ``silent``: nodes that are not waited for."""
+        self.freeing.add(lease)
+        try:
+            await self._ray_leases.release(lease, self._nodes.totals(), silent)
+        finally:
+            self.freeing.discard(lease)
+        if self._leases.drop_lease(lease):  # else a newer lease has the name, and its place in the ledger
+            self._ledger.write_later(lease.name, partial(database.drop_lease, lease=lease.name))

@@ -18,15 +18,15 @@ from ...protocol.runs import Outcome, PersistWait
 from ...scheduling.snapshot import Grant
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
-from ..cluster.placement_groups import RayLeases, group_name
+from ..cluster.placement_groups import LeaseReleaser, RayLeases, group_name
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
 from ..runs.outcomes import final_reason, final_state, gone_facts, lost, lost_results, merged, unstarted
 from ..runs.record import Ended, Persisting, Queued, Releasing, Running, RunRecord, Starting
 from . import gangs
-from .leases import LeaseRecorder, LeaseReleaser, RunStarter
 from .queue import RunQueue
+from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
 from .warm import WarmLeases
 

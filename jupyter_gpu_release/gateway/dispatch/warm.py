@@ -16,12 +16,12 @@ from ...protocol.states import LeaseState
 from ...scheduling.warm_leases import is_worth_keeping
 from ..cluster.lease import Lease, LeaseListener, LeaseTable
 from ..cluster.nodes import NodeTable
+from ..cluster.placement_groups import LeaseReleaser
 from ..db.rows import WarmLeaseRow
 from ..db.warm_leases import end_warm_lease, put_warm_lease
 from ..db.writer import LedgerWriter, Write
 from ..runs.record import RunRecord
 from ..runs.sessions import SessionTable
-from .leases import LeaseReleaser
 from .tasks import BackgroundWork
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,118 @@
+"""Starts a run: lease, orders, first facts."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from ...errors import GpuReleaseError, RunCancelledError
+from ...store.threads import ANSWER_S
+from ..cluster.lease import Lease
+from ..cluster.nodes import NodeTable
+from ..cluster.placement_groups import RayLeases
+from ..db import database
+from ..db.writer import LedgerWriter
+from ..runs.events import NotifyWhen
+from ..runs.live_runs import RunTable
+from ..runs.manifests import Manifests
+from ..runs.record import RunRecord, Starting
+from . import gangs
+
+#: how often it is looked whether a run that waits for the store was cancelled
+_LOOKS = 50
+
+
+class LeaseRecorder:
+    """Writes down that runs hold leases."""
+
+    def __init__(self, runs: RunTable, nodes: NodeTable, ledger: LedgerWriter) -> None:
+        self._runs = runs
+        self._nodes = nodes
+        self._ledger = ledger
+
+    def write(self, lease: Lease) -> asyncio.Future[None]:
+        """A run is about to hold the lease; the future is done once that is committed."""
+        first = self._nodes.find(lease.slots[0].node)
+        lease.incarnation = first.info.incarnation if first is not None and first.info is not None else ""
+        return self._ledger.write(partial(database.put_lease, lease=lease.stored()), replaces=lease.name)
+
+    def to_starting(
+        self, record: RunRecord, lease: Lease, stage: Starting, granted_at: float, *, on_kept: bool = False
+    ) -> None:
+        """The run was granted its lease at ``granted_at`` (seconds since the epoch)."""
+        granted_at = max(granted_at, record.view.submitted_at)
+        hosts = [found.host for slot in lease.slots if (found := self._nodes.find(slot.node)) is not None]
+        self._runs.change(
+            record,
+            stage,
+            told=NotifyWhen.SOON,
+            granted_at=granted_at,
+            position=None,
+            reason="",
+            hosts=hosts,
+            on_kept=on_kept,
+            **(self._accelerators(lease) if lease.gpu_ids else {}),
+        )
+
+    def note_accelerators(self, record: RunRecord, lease: Lease) -> None:
+        """Note them in ledger and view; a quick cell may have ended before its gateway knows them."""
+        if record.lease is lease:
+            self._ledger.write_later(lease.name, partial(database.put_lease, lease=lease.stored()))
+            self._runs.change(record, told=NotifyWhen.SOON, **self._accelerators(lease))
+
+    def _accelerators(self, lease: Lease) -> dict[str, Any]:
+        found = self._nodes.find(lease.slots[0].node)
+        gpus = found.info.gpus if found is not None and found.info is not None else []
+        ids = [i for per_slot in lease.gpu_ids for i in per_slot]
+        return {"gpu_ids": ids, "gpu_name": gpus[0].name if gpus and ids else ""}
+
+
+class RunStarter:
+    """Starts runs on leases that are there, or that Ray is about to make."""
+
+    def __init__(self, nodes: NodeTable, manifests: Manifests, holding: LeaseRecorder, ray_leases: RayLeases) -> None:
+        self._nodes = nodes
+        self._manifests = manifests
+        self._holding = holding
+        self._ray_leases = ray_leases
+
+    async def _until_written(self, record: RunRecord, written: list[asyncio.Future[Any]]) -> None:
+        """Return when store and ledger know of the run; a store that hangs is not waited for with GPUs held.
+
+        Raises :class:`StoreError`, or :class:`RunCancelledError` as soon as the run is cancelled.
+        """
+        folder, committed = written[0], [*written[1:], *([record.committed] if record.committed else [])]
+        threads, tries = self._manifests.threads, 1 if self._manifests.threads.is_late else _LOOKS
+        while tries and not folder.done() and not record.cancellation.reason:
+            await asyncio.wait([folder], timeout=ANSWER_S / _LOOKS)
+            tries -= 1
+        if record.cancellation.reason:
+            threads.forget(folder)
+            raise RunCancelledError(record.cancellation.reason)
+        await threads.answer(folder, 0.0)
+        for done in committed:
+            await done
+        if record.cancellation.reason:
+            raise RunCancelledError(record.cancellation.reason)
+
+    async def execute_start(self, record: RunRecord, lease: Lease, written: list[asyncio.Future[Any]]) -> None:
+        """The node gets its order while Ray makes the lease; the cell runs when both are there.
+
+        Raises :class:`GpuReleaseError` when it came to nothing; then no node goes on with it.
+        """
+        try:
+            try:
+                await self._until_written(record, written)
+                order = gangs.start_order(record, lease, self._nodes, self._manifests.folder(record.run))
+                ordered = await gangs.start(self._nodes, lease, order)
+            finally:
+                if not lease.gpu_ids:
+                    await self._ray_leases.finish(lease)
+            if order.gpu_ids is None:
+                self._holding.note_accelerators(record, lease)
+            await gangs.accepted(ordered)
+            await gangs.grant(self._nodes, lease, order)
+        except GpuReleaseError:
+            gangs.abandon(self._nodes, lease, record.run)
+            raise
