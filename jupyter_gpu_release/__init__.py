@@ -57,9 +57,9 @@ def publish(**values: Any) -> None:
     of its cells runs. Call it as often as you like: only the latest counts, and at most a few a second are sent.
     Never fails the cell. With several ranks the first one publishes. Outside of a GPU cell it does nothing.
     """
-    from .cell_api.context import current
+    from .cell_api.context import current_context
 
-    around = current()
+    around = current_context()
     if around is not None:
         around.publish(values)
 

@@ -100,7 +100,7 @@ def large_in(report: Report, *, quick: bool) -> None:
 def _blob_facts(store: Path) -> list[tuple[str, int]]:
     root = blobs_folder(store)
     return sorted(
-        (blob.digest, os.stat(BlobStore(root).path_of(blob.digest)).st_ino) for blob in BlobStore(root).scan()
+        (blob.digest, os.stat(BlobStore(root).path_of(blob.digest)).st_ino) for blob in BlobStore(root).list_blobs()
     )
 
 

@@ -48,6 +48,6 @@ def set_context(context: ExecutionContext | None) -> None:
     _current = context
 
 
-def current() -> ExecutionContext | None:
+def current_context() -> ExecutionContext | None:
     """The context that was set, or None in a plain script."""
     return _current

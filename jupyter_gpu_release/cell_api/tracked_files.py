@@ -26,7 +26,7 @@ class FileDigests:
     def __init__(self) -> None:
         self._known: dict[str, tuple[_Stamp, TrackedFile]] = {}
 
-    def look(self, path: str) -> TrackedFile:
+    def read_file(self, path: str) -> TrackedFile:
         """A file as it is now; raises ``OSError``. The digest is empty when it changes while it is read."""
         before = _stamp(path)
         known = self._known.get(path)
@@ -39,12 +39,12 @@ class FileDigests:
             self._known[path] = (before, found)
         return found
 
-    def below(self, folder: str) -> list[TrackedFile]:
+    def read_folder(self, folder: str) -> list[TrackedFile]:
         """The folder itself (its path ends with ``/``; its digest is over names and digests), then each file in it.
 
         Raises ``OSError``, and ``ValueError`` for more than ``MOST_FILES``.
         """
-        files = [self.look(path) for path in _files_below(folder)]
+        files = [self.read_file(path) for path in _files_below(folder)]
         total = blake3()
         for file in files:
             total.update(
@@ -54,10 +54,10 @@ class FileDigests:
         size, changed = sum(file.bytes for file in files), os.stat(folder).st_mtime_ns
         return [TrackedFile(folder.rstrip("/") + "/", size, digest, changed), *files]
 
-    def changed(self, tracked: TrackedFile) -> str:
+    def explain_change(self, tracked: TrackedFile) -> str:
         """The reason why a tracked file or folder is not what it was, in words; empty when it is."""
         try:
-            now = self.below(tracked.path)[0] if tracked.path.endswith("/") else self.look(tracked.path)
+            now = self.read_folder(tracked.path)[0] if tracked.path.endswith("/") else self.read_file(tracked.path)
         except FileNotFoundError:
             return f"{tracked.path} is not there"
         except (OSError, ValueError) as error:
@@ -73,15 +73,15 @@ class Tracking:
         self._digests = FileDigests()
         self._found: dict[str, TrackedFile] | None = None
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """A cell starts in this process."""
         self._found = {}
 
-    def found(self) -> list[TrackedFile]:
+    def tracked_files(self) -> list[TrackedFile]:
         """Everything that was tracked, in order; an empty digest: it changed while the cell ran."""
         return list((self._found or {}).values())
 
-    def track(self, path: PathLike) -> PathLike:
+    def track_path(self, path: PathLike) -> PathLike:
         """Record a data file (or all files below a folder) as an input of this run; returns ``path``.
 
         Outside of a GPU cell it only returns ``path``. Raises ``FileNotFoundError``, and ``ValueError`` for a folder
@@ -92,7 +92,7 @@ class Tracking:
         where = os.path.abspath(os.fspath(path))
         if not os.path.exists(where):
             raise FileNotFoundError(2, "track(): there is no such file or folder on this node", where)
-        entries = self._digests.below(where) if os.path.isdir(where) else [self._digests.look(where)]
+        entries = self._digests.read_folder(where) if os.path.isdir(where) else [self._digests.read_file(where)]
         for entry in entries:
             before = self._found.get(entry.path)
             is_same = before is None or before.digest == entry.digest
@@ -111,7 +111,7 @@ def track(path: PathLike) -> PathLike:
     change are in the run's manifest; ``--cache`` runs the cell again when they differ. Outside of a GPU cell it only
     returns ``path``. Raises ``FileNotFoundError``, and ``ValueError`` for a folder with more than 10,000 files.
     """
-    return HERE.track(path)
+    return HERE.track_path(path)
 
 
 track.__module__ = __package__.partition(".")[0]  # by which pickles name it

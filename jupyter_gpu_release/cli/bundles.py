@@ -11,7 +11,7 @@ from pathlib import Path
 from ..client.discovery import Target, find_gateway
 from ..errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, OptionError, StoreError
 from ..protocol.states import RunState, is_run_id
-from ..store.bundle import BundleReader, unpack, write_bundle
+from ..store.bundle import BundleReader, unpack_bundle, write_bundle
 from ..store.identity import expect_store
 from ..store.layout import RunPaths
 from ..store.run_folders import read_manifest, require_store
@@ -72,7 +72,7 @@ def import_run(arguments: argparse.Namespace) -> int:
         store = _store(found)
         expect_store(store, gateway.health().store_id)
         require_store(store)
-        name = unpack(store, reader)
+        name = unpack_bundle(store, reader)
         row = gateway.import_run(name, _shown(reader.head.exported_by))
     sys.stdout.write(f"{row.run} is here ({format_bytes(reader.head.total_bytes)}, verified), exported by ")
     sys.stdout.write(f"{row.imported_from or row.user}{'' if proved else ', trusted because you said so'}.\n")

@@ -41,7 +41,7 @@ _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 def here() -> ExecutionContext:
     """The context in which this code runs."""
-    return context.current() or ExecutionContext(
+    return context.current_context() or ExecutionContext(
         realm=lambda: NamespaceInfo(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
     )
 

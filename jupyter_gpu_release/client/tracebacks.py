@@ -72,7 +72,7 @@ def remote_error(info: ErrorInfo, *below: str, to_catch: bool = False) -> BaseEx
 
     avoided = (SystemExit,) if to_catch else _SHOWN_SPECIALLY
     try:
-        error = _rebuilt(exceptions.unpack(info.pickled), info.ename, info.evalue, avoided)
+        error = _rebuilt(exceptions.unpack_error(info.pickled), info.ename, info.evalue, avoided)
         return with_traceback_lines(error, [*lines, *below])
     except Exception:  # noqa: BLE001 - foreign code: a class can be odd in any way it likes
         return with_traceback_lines(_named(info.ename)(info.evalue), [*lines, *below])
@@ -88,7 +88,7 @@ def _rebuilt(found: Raised, name: str, text: str, avoided: tuple[type[BaseExcept
             continue
         if place:
             cls = _named(name, cls if issubclass(cls, Exception) else Exception, text)
-        return exceptions.rebuild(found, cls, [_member(*member) for member in found.group])
+        return exceptions.rebuild_error(found, cls, [_member(*member) for member in found.group])
     raise LookupError(name)
 
 

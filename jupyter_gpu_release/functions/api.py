@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 from .. import streams
 from ..cell_api import context
 from ..errors import OptionError, WrongCallError
-from .arguments import Call, MapCall, as_written, divide, hint_to_gpu, hint_to_launch
+from .arguments import Call, MapCall, divide_keywords, hint_to_gpu, hint_to_launch, options_as_text
 from .future import RunFuture
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def launch(
     """
     target = function if not isinstance(function, GpuFunction) else function.__wrapped__
     defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
-    own, given = divide(target, args, kwargs or {}, keywords) if callable(target) else ({}, keywords)
+    own, given = divide_keywords(target, args, kwargs or {}, keywords) if callable(target) else ({}, keywords)
     try:
         call = Call(target, args, given, hint_to_launch)
     except WrongCallError as error:
@@ -126,7 +126,7 @@ def launch_map(
     target = function if not isinstance(function, GpuFunction) else function.__wrapped__
     defaults = dict(function.options) if isinstance(function, GpuFunction) else {}
     values = list(items)
-    own, given = divide(target, [None], kwargs or {}, keywords) if callable(target) else ({}, keywords)
+    own, given = divide_keywords(target, [None], kwargs or {}, keywords) if callable(target) else ({}, keywords)
     try:
         call = MapCall(target, [values], given, hint_to_launch)
     except WrongCallError as error:
@@ -217,7 +217,7 @@ def gpu(function: Any = None, /, **options: Any) -> Any:
     """
     if function is not None and not callable(function):
         raise OptionError(f"@gpu({function!r}): options have names", hint=f"write @gpu(gpus={function!r})")
-    as_written(options)
+    options_as_text(options)
     if function is not None:
         return GpuFunction(function, options)
     return functools.partial(make_gpu_function, options=options)
@@ -232,7 +232,7 @@ def make_gpu_function(function: Callable[P, T], *, options: Mapping[str, Any]) -
 
 
 def _is_in_run() -> bool:
-    around = context.current()
+    around = context.current_context()
     return around is not None and around.in_run
 
 
@@ -242,7 +242,7 @@ _of_script: tuple[int, FunctionExecutor] | None = None
 def _launcher() -> FunctionExecutor:
     """The executor of this process; a child that it forked has its own."""
     global _of_script
-    around = context.current()
+    around = context.current_context()
     if around is not None and around.in_run:
         raise OptionError(
             "launch() inside of a GPU cell or a launched function: it holds its GPUs already",

@@ -170,7 +170,7 @@ _LONGEST_VALUE = 20
 _GATHER = Option("gather", "", "the results of all ranks as a list")
 
 
-def divide(
+def divide_keywords(
     function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], keywords: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split ``launch``'s keywords into its own and those of ``function`` (``given``: its ``kwargs``, added to these).
@@ -218,7 +218,7 @@ def _open_parameters(function: Callable[..., Any], args: Sequence[Any], given: M
         return set()
 
 
-def as_written(own: Mapping[str, Any]) -> Written:
+def options_as_text(own: Mapping[str, Any]) -> Written:
     """Python's values as the options of a cell are written; raises :class:`OptionError` for what is none of them."""
     written: Written = {}
     for key, value in own.items():

@@ -39,8 +39,8 @@ from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
 from ..submission.request import Cell, Submission, choice_of, exported, find_store, make_submission
 from ..submission.selection import NameChoice, Ways
-from .arguments import Call, as_written
-from .future import RunFuture, of_function
+from .arguments import Call, options_as_text
+from .future import RunFuture, word_for_function
 
 log = logging.getLogger(__name__)
 Show = Callable[[Sequence[Event]], None]
@@ -62,14 +62,14 @@ class RunEventHandler:
         if isinstance(item, Events):
             self._pass_on(item.events)
         elif isinstance(item, Refused):
-            self._refused(from_code(item.code, of_function(item.message), of_function(item.hint)))
+            self._refused(from_code(item.code, word_for_function(item.message), word_for_function(item.hint)))
         elif isinstance(item, ConnectionLost):
             if item.final:
                 self._refused(item.error)
             else:
                 self._on_lost()
         elif not isinstance(item, ConnectionBack):
-            self._launched.take(item.view)
+            self._launched.update_view(item.view)
             self.settled.set()
 
     def _refused(self, error: GpuReleaseError) -> None:
@@ -93,7 +93,7 @@ _LOOK_EVERY_S = 0.5
 _WORTH_SAYING_S = 10.0
 
 
-def silence(session: GatewaySession) -> str:
+def describe_silence(session: GatewaySession) -> str:
     """Time without news of any run, in words; empty while there is contact."""
     silent_s = session.silent_s
     return (
@@ -109,12 +109,12 @@ class LostContactWatch:
         self._lock = threading.Lock()
         self._watches = False
 
-    def add(self, launched: RunFuture[Any]) -> None:
+    def watch_run(self, launched: RunFuture[Any]) -> None:
         """Look after it until it is done."""
         self._open[launched.id] = launched
         launched.when_done(lambda _: self._open.pop(launched.id, None))
 
-    def lost(self, session: GatewaySession) -> None:
+    def on_contact_lost(self, session: GatewaySession) -> None:
         """The gateway does not answer just now."""
         with self._lock:
             if self._watches:
@@ -172,19 +172,19 @@ class FunctionExecutor(ABC):
         """A session that is welcome at the gateway; raises the reason why there is none."""
 
     @abstractmethod
-    def options(self, written: Written) -> RunOptions:
+    def parse_options(self, written: Written) -> RunOptions:
         """The options, over this process's defaults; raises :class:`OptionError`."""
 
     @abstractmethod
-    def place(self) -> CellLocation:
+    def location(self) -> CellLocation:
         """Location from which a function is launched now."""
 
     @abstractmethod
-    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:
+    def source_texts(self, prepared: CapturedInputs) -> Sequence[CellSource]:
         """Text that tracebacks of what is sent may show."""
 
     @abstractmethod
-    def shower(self, *, live: bool) -> Show:
+    def output_listener(self, *, live: bool) -> Show:
         """Return what shows a run's output (``live``: it is to be shown at all). Called on the session's thread."""
 
     # --------------------------------------------------------------------------------------------- launch
@@ -193,18 +193,20 @@ class FunctionExecutor(ABC):
 
         Raises what cannot be sent, by name, before anything is queued, and what the gateway refuses.
         """
-        options = self.options(as_written(own))
+        options = self.parse_options(options_as_text(own))
         submission = self.prepare(call, options, stream=stream)
-        return self.send(submission, options.name or call.name, self.shower(live=stream))
+        return self.send(submission, options.name or call.name, self.output_listener(live=stream))
 
     def prepare(self, call: Call, options: RunOptions, *, stream: bool = False) -> Submission:
         """Find and write what the call needs; raises what cannot be sent, by name."""
         exported(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
-        cell = Cell(call.statement, options, self.place(), in_terminal=not stream, function=call.name, text=call.source)
+        cell = Cell(
+            call.statement, options, self.location(), in_terminal=not stream, function=call.name, text=call.source
+        )
         find = partial(self._store, session)
-        return make_submission(cell, prepared, session.session_id, find, self.sources(prepared))
+        return make_submission(cell, prepared, session.session_id, find, self.source_texts(prepared))
 
     def send(
         self, submission: Submission, name: str, show: Show, session: GatewaySession | None = None
@@ -254,9 +256,11 @@ class FunctionExecutor(ABC):
     ) -> tuple[RunFuture[Any], RunEventHandler]:
         run = submission.request.run
         first = RunView(run=run, user="", state="submitted", gpus=submission.request.ask.gpus)
-        launched: RunFuture[Any] = RunFuture(self, first, name, partial(session.signal, run), partial(silence, session))
-        hearing = RunEventHandler(launched, show, partial(self._contact.lost, session))
-        self._contact.add(launched)
+        launched: RunFuture[Any] = RunFuture(
+            self, first, name, partial(session.signal, run), partial(describe_silence, session)
+        )
+        hearing = RunEventHandler(launched, show, partial(self._contact.on_contact_lost, session))
+        self._contact.watch_run(launched)
         session.submit(submission.request, hearing, while_unsent=submission.keep_inputs)
         return launched, hearing
 
@@ -307,7 +311,7 @@ class FunctionExecutor(ABC):
         return "".join([*texts, *(text_of(event) for event in folding.rest())])
 
     @staticmethod
-    def shown(failure: BaseException, view: RunView) -> BaseException:
+    def with_traceback(failure: BaseException, view: RunView) -> BaseException:
         """``failure`` with the traceback there as its cause."""
         error = view.outcome.error if view.outcome is not None else None
         if error is not None and error.traceback and not error.code:

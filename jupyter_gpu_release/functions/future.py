@@ -32,7 +32,7 @@ class Callbacks:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def call(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Have it called soon; what it raises is logged."""
         self._calls.put(function)
         with self._lock:
@@ -65,22 +65,24 @@ _WORDS = (
 )
 
 
-def of_function(text: str) -> str:
+def word_for_function(text: str) -> str:
     """One of our own sentences."""
     for of_cell, words in _WORDS:
         text = text.replace(of_cell, words)
     return text
 
 
-def said_of_function(view: RunView) -> RunView:
+def worded_for_function(view: RunView) -> RunView:
     """The view with our own sentences so changed; what the function raised stays as it is."""
     outcome = view.outcome
     if outcome is not None and outcome.error is not None and not outcome.error.code:
         return view
     if outcome is not None and (error := outcome.error) is not None:
-        error = msgspec.structs.replace(error, evalue=of_function(error.evalue), hint=of_function(error.hint))
+        error = msgspec.structs.replace(
+            error, evalue=word_for_function(error.evalue), hint=word_for_function(error.hint)
+        )
         outcome = msgspec.structs.replace(outcome, error=error)
-    return msgspec.structs.replace(view, reason=of_function(view.reason), outcome=outcome)
+    return msgspec.structs.replace(view, reason=word_for_function(view.reason), outcome=outcome)
 
 
 T = TypeVar("T")
@@ -100,7 +102,7 @@ class Executor(Protocol):
     def logs(self, run: str) -> str:
         """The recorded output of a run."""
 
-    def shown(self, failure: BaseException, view: RunView) -> BaseException:
+    def with_traceback(self, failure: BaseException, view: RunView) -> BaseException:
         """``failure`` with the traceback there as its cause."""
 
 
@@ -221,7 +223,7 @@ class RunFuture(Future[T], Generic[T]):
         if self._trouble is not None:
             return self._trouble
         failure = failure_of(self._view, 0, to_catch=True)
-        return failure if failure is None else self._launcher.shown(failure, self._view)
+        return failure if failure is None else self._launcher.with_traceback(failure, self._view)
 
     def _wait_at_most(self, timeout_s: float) -> None:
         try:
@@ -278,7 +280,7 @@ class RunFuture(Future[T], Generic[T]):
         elif self.done():
             call_logged(call)
         else:
-            super().add_done_callback(lambda _: CALLBACKS.call(call))
+            super().add_done_callback(lambda _: CALLBACKS.call_soon(call))
 
     def remove_done_callback(self, fn: Callable[[Future[T]], object]) -> int:
         """Remove a callback, as ``asyncio.wait`` does with its own; returns how many were removed."""
@@ -306,9 +308,9 @@ class RunFuture(Future[T], Generic[T]):
         return True
 
     # ------------------------------------------------------------------------- the session's side (its thread)
-    def take(self, view: RunView) -> None:
+    def update_view(self, view: RunView) -> None:
         """The run's newest view."""
-        self._view = said_of_function(view)
+        self._view = worded_for_function(view)
         if is_usable(view):
             self._finish()
 

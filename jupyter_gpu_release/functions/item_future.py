@@ -68,13 +68,13 @@ class ItemFuture(RunFuture[T]):
         return not self.done() and self._take_out(self.index)
 
     # -------------------------------------------------------------------------- the coordinator's side
-    def begin(self, run: str) -> None:
+    def on_begin(self, run: str) -> None:
         """A worker begins the call."""
         if not self.done():
             self.id = run
-            self.take(RunView(run=run, user="", state=RunState.RUNNING.word))
+            self.update_view(RunView(run=run, user="", state=RunState.RUNNING.word))
 
-    def end(self, run: str, outcome: ItemOutcome) -> None:
+    def on_end(self, run: str, outcome: ItemOutcome) -> None:
         """The call has ended."""
         if self.done():
             return
@@ -82,9 +82,9 @@ class ItemFuture(RunFuture[T]):
         is_fine = outcome.error is None
         said = Outcome(status="ok" if is_fine else "error", values=outcome.values, error=outcome.error)
         state = RunState.SUCCEEDED if is_fine else RunState.FAILED
-        self.take(RunView(run=run, user="", state=state.word, outcome=said))
+        self.update_view(RunView(run=run, user="", state=state.word, outcome=said))
 
-    def lose(self, worker: RunFuture[Any]) -> None:
+    def on_worker_lost(self, worker: RunFuture[Any]) -> None:
         """Its worker ended while it was under way: that is how it ended."""
         if self.done():
             return
@@ -98,4 +98,4 @@ class ItemFuture(RunFuture[T]):
         elif worker.status == RunState.SUCCEEDED.word:
             self.give_up(RunLostError(f"run {worker.id} ended without a word of what the item returned"))
         else:
-            self.take(msgspec.structs.replace(worker.view, state=worker.status))
+            self.update_view(msgspec.structs.replace(worker.view, state=worker.status))

@@ -35,14 +35,14 @@ class ItemQueue:
         """The number of items that nobody was given."""
         return len(self._waiting)
 
-    def ask(self, run: str, request: ItemRequest) -> None:
+    def on_question(self, run: str, request: ItemRequest) -> None:
         """A worker asks for its next item; a question may be repeated."""
         worker = self._workers.setdefault(run, _Worker())
         if request.begins is not None and request.begins in worker.given:
             worker.begun.add(request.begins)
         worker.open = request.ask
 
-    def done(self, run: str, item: int) -> None:
+    def note_done(self, run: str, item: int) -> None:
         """Note that the outcome of an item is known."""
         worker = self._workers.get(run)
         if worker is not None and item in worker.given:
@@ -56,7 +56,7 @@ class ItemQueue:
         self._waiting.remove(item)
         return True
 
-    def dismiss(self, run: str) -> None:
+    def dismiss_worker(self, run: str) -> None:
         """Give this worker nothing, whatever waits: it was told to end."""
         self._dismissed.add(run)
 
@@ -64,13 +64,13 @@ class ItemQueue:
         """Tell if a worker was told to end."""
         return run in self._dismissed
 
-    def clear(self) -> list[int]:
+    def drop_waiting(self) -> list[int]:
         """Hand out nothing more; returns what was left."""
         left = list(self._waiting)
         self._waiting.clear()
         return left
 
-    def answers(self) -> list[tuple[str, NextItem]]:
+    def take_answers(self) -> list[tuple[str, NextItem]]:
         """The answers that can be given now, by worker."""
         found = []
         for run, worker in self._workers.items():
@@ -92,7 +92,7 @@ class ItemQueue:
         worker.given.append(self._waiting.popleft())
         return NextItem(worker.open, worker.given[-1])
 
-    def leave(self, run: str, *, is_sure: bool = True) -> list[int]:
+    def on_worker_ended(self, run: str, *, is_sure: bool = True) -> list[int]:
         """A worker has ended: what it had not begun waits again, first of all. Returns what it had: that is lost.
 
         ``is_sure`` False: it may have begun more than is known here, so all that it was given is lost.

@@ -119,20 +119,20 @@ class MapCoordinator:
             if event.kind == NEXT:
                 request = msgspec.convert(event.data, ItemRequest)
                 with self._lock:
-                    self._queue.ask(run, request)
+                    self._queue.on_question(run, request)
                 self._known.add(run)
                 if request.begins is not None:
-                    self._futures[request.begins].begin(run)
+                    self._futures[request.begins].on_begin(run)
             else:
                 outcome = msgspec.convert(event.data, ItemOutcome)
                 with self._lock:
-                    self._queue.done(run, outcome.item)
+                    self._queue.note_done(run, outcome.item)
                 self._in_vain = 0
-                self._futures[outcome.item].end(run, outcome)
+                self._futures[outcome.item].on_end(run, outcome)
 
     def _answer(self) -> None:
         with self._lock:
-            answers, is_empty = self._queue.answers(), not self._queue.waiting
+            answers, is_empty = self._queue.take_answers(), not self._queue.waiting
         for run, answer in answers:
             self._session.supply(Supply(run, 0, encode(answer)))
         if is_empty:  # nothing is left for those that still wait for their GPUs
@@ -143,11 +143,11 @@ class MapCoordinator:
         worker = self._living.pop(run)
         is_sure = not worker.is_given_up and worker.status != RunState.LOST.word
         with self._lock:
-            lost = self._queue.leave(run, is_sure=is_sure)
+            lost = self._queue.on_worker_ended(run, is_sure=is_sure)
         if not self._queue.is_dismissed(run):
             self._in_vain = 0 if lost else self._in_vain + 1
         for item in lost:
-            self._futures[item].lose(worker)
+            self._futures[item].on_worker_lost(worker)
         if not self._queue.waiting:
             return
         failure = worker.exception()
@@ -158,7 +158,7 @@ class MapCoordinator:
             if self._is_cancelled:
                 error = RunCancelledError("cancelled before it began")
             with self._lock:
-                waiting = self._queue.clear()
+                waiting = self._queue.drop_waiting()
             self._give_up(waiting, error or RunLostError(f"no worker is left for it: {failure or 'they ended'}"))
 
     def _may_go_on(self, run: str, worker: RunFuture[Any], failure: BaseException | None) -> bool:
@@ -185,7 +185,7 @@ class MapCoordinator:
     def _cancel(self) -> None:
         self._is_cancelled = True
         with self._lock:
-            waiting = self._queue.clear()
+            waiting = self._queue.drop_waiting()
         self._give_up(waiting, RunCancelledError("cancelled before it began"))
         for run in self._living:
             self._dismiss(run)
@@ -194,5 +194,5 @@ class MapCoordinator:
         return {run for run in self._living if not self._queue.is_dismissed(run)}
 
     def _dismiss(self, run: str) -> None:
-        self._queue.dismiss(run)
+        self._queue.dismiss_worker(run)
         self._living[run].cancel()

@@ -13,13 +13,13 @@ from ..cell_api import context
 def call_items(function: Callable[..., Any], items: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """Call the function with each item that is handed to this process."""
     exchange = _exchange()
-    for item in exchange.handed_out():
+    for item in exchange.item_numbers():
         try:
             value = function(items[item], **keywords)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own: the item's, not the worker's
-            exchange.fail(item, error)
+            exchange.send_error(item, error)
         else:
-            exchange.give(item, value)
+            exchange.send_value(item, value)
 
 
 @streams.named
@@ -28,17 +28,17 @@ async def await_items(
 ) -> None:
     """As :func:`call_items`, for a function that is awaited."""
     exchange = _exchange()
-    for item in exchange.handed_out():
+    for item in exchange.item_numbers():
         try:
             value = await function(items[item], **keywords)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            exchange.fail(item, error)
+            exchange.send_error(item, error)
         else:
-            exchange.give(item, value)
+            exchange.send_value(item, value)
 
 
 def _exchange() -> Any:
-    around = context.current()
+    around = context.current_context()
     if around is None or around.items is None:
         raise RuntimeError("a worker of launch_map runs on the cluster only")
     return around.items()

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from ..errors import OptionError
 from ..options.run_options import RunOptions
-from .arguments import MapCall, as_written
-from .executor import FunctionExecutor, silence
+from .arguments import MapCall, options_as_text
+from .executor import FunctionExecutor, describe_silence
 from .future import RunFuture
 from .item_future import ItemFuture
 from .map_coordinator import MapCoordinator
@@ -132,7 +132,7 @@ def start_map(
     executor: FunctionExecutor, call: MapCall, own: Mapping[str, Any], processes: int | None, *, stream: bool
 ) -> MappedFutures[Any]:
     """Send the workers; raises as :meth:`.FunctionExecutor.start` does."""
-    options = executor.options(as_written(own))
+    options = executor.parse_options(options_as_text(own))
     _check(options, processes)
     items, name = call.args[0], options.name or call.name
     if not items:
@@ -141,10 +141,10 @@ def start_map(
     session = executor.session()
     made: list[MapCoordinator] = []
     futures: list[ItemFuture[Any]] = [
-        ItemFuture(executor, name, index, item, lambda n: made[0].take_out(n), partial(silence, session))
+        ItemFuture(executor, name, index, item, lambda n: made[0].take_out(n), partial(describe_silence, session))
         for index, item in enumerate(items)
     ]
-    coordinator = MapCoordinator(executor, submission, name, futures, executor.shower(live=stream))
+    coordinator = MapCoordinator(executor, submission, name, futures, executor.output_listener(live=stream))
     made.append(coordinator)
     total = session.welcome.gpus_total if session.welcome is not None else 1
     coordinator.begin(min(len(items), processes or _places(options.ask.gpus, total)))

@@ -66,20 +66,20 @@ class ScriptExecutor(FunctionExecutor):
             _connect(session)
             return session
 
-    def options(self, written: Written) -> RunOptions:  # noqa: D102
+    def parse_options(self, written: Written) -> RunOptions:  # noqa: D102
         return build_options(overlay(from_mapping(self.settings.defaults), written))
 
-    def place(self) -> CellLocation:  # noqa: D102
+    def location(self) -> CellLocation:  # noqa: D102
         return CellLocation(notebook=_script(), line_offset=0)
 
-    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:
+    def source_texts(self, prepared: CapturedInputs) -> Sequence[CellSource]:
         """The script's text: nodes need not see the file."""
         path = getattr(sys.modules["__main__"], "__file__", None) or ""
         if not path or path.encode(errors="replace") not in prepared.stream:
             return []
         return [CellSource(path, OF_FILE, text) for text in self._texts()]
 
-    def shower(self, *, live: bool) -> Show:  # noqa: D102
+    def output_listener(self, *, live: bool) -> Show:  # noqa: D102
         return _print if live else _keep_quiet
 
     def _start_own(self) -> Target:

@@ -64,12 +64,12 @@ def _warm_up(config: ServerConfig) -> tuple[RankShell, list[str]]:
     ]
     shell = build_shell()  # first: tqdm.auto, matplotlib and others look for a shell when they are imported
     with shell.builtin_trap:  # pandas asks for `get_ipython` once and for all
-        failed = node_preload.import_all(wanted, lambda name: _report(config, {"importing": name}))
+        failed = node_preload.import_libraries(wanted, lambda name: _report(config, {"importing": name}))
     _report(config, {"importing": ""})
-    log_settings.watch()
+    log_settings.watch_loggers()
     warm_up()
     gc.collect()
-    bad = node_preload.culprits()
+    bad = node_preload.fork_unsafe_libraries()
     if bad:  # an import cannot be undone: start over without them
         again = msgspec.structs.replace(config, exclude=[*config.exclude, *bad])
         arguments = [sys.executable, "-m", __spec__.name if __spec__ else __name__, msgspec.json.encode(again).decode()]

@@ -29,7 +29,7 @@ _HUGE = 2 << 20
 _MADV_COLLAPSE = 25
 
 
-def import_all(names: list[str], begin: Callable[[str], None] = lambda _: None) -> dict[str, str]:
+def import_libraries(names: list[str], begin: Callable[[str], None] = lambda _: None) -> dict[str, str]:
     """Import what is installed of ``names``; returns top-level name → why it could not be imported.
 
     ``begin`` is told of each: one that ends the process leaves no other trace.
@@ -72,7 +72,7 @@ def _use_sklearn() -> None:
 _CANARIES: dict[str, Callable[[], None]] = {"numpy": _use_numpy, "torch": _use_torch, "sklearn": _use_sklearn}
 
 
-def culprits() -> list[str]:
+def fork_unsafe_libraries() -> list[str]:
     """Top-level names of loaded libraries that do not work in a forked child (usually none)."""
     loaded = [name for name in _CANARIES if name in sys.modules]
     if _survives(loaded):

@@ -275,7 +275,7 @@ class NodeAgentApi(ABC):
 
     # ------------------------------------------------------------------------------------ gangs over nodes
     @abstractmethod
-    async def listen(self) -> tuple[str, int]:
+    async def open_rank_listener(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads.
 
         Called by
@@ -283,7 +283,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def join(self, order: Packed[JoinOrder]) -> None:
+    async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
         """Lend ranks of this node to a gang that another node leads.
 
         Called by
@@ -293,7 +293,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def lends(self, run: str) -> bool:
+    async def has_remote_ranks(self, run: str) -> bool:
         """Tell whether ranks of this node are lent to a gang.
 
         Called by
@@ -301,7 +301,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def leave(self, run: str) -> None:
+    async def end_remote_ranks(self, run: str) -> None:
         """End the ranks that are lent to a gang, which is over, or whose leader is.
 
         Called by
@@ -328,7 +328,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def answer(self, run: str, rank: int, body: bytes) -> None:
+    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         """Pass the kernel's answer (an encoded :class:`.Answer`) on to a rank that has asked for a name.
 
         Called by
@@ -355,7 +355,7 @@ class NodeAgentApi(ABC):
 
     # --------------------------------------------------------------------------------------- after it ended
     @abstractmethod
-    async def forget(self, runs: list[str]) -> None:
+    async def forget_runs(self, runs: list[str]) -> None:
         """Forget runs whose end is committed, once their results are durable, and that they have begun.
 
         Called by
@@ -363,7 +363,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def give_up(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, run: str, reason: str) -> bool:
         """Drop a run's results that are not durable yet. False: there are none.
 
         Called by
@@ -371,7 +371,7 @@ class NodeAgentApi(ABC):
         """
 
     @abstractmethod
-    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
         """Make small results durable that the gateway has, and an earlier agent did not come to write.
 
         Called by

@@ -23,10 +23,10 @@ from ..errors import GpuReleaseError, LoadError
 from ..protocol.wire import without_gc
 from . import set_order
 from .lazy_modules import module_or_deferred
-from .load_order import EarlyNames, LoadOrder, empty_ones, global_reads
-from .pickler import GraphPickler, WrittenObjects, digest
+from .load_order import EarlyNames, LoadOrder, empty_containers, global_reads
+from .pickler import GraphPickler, WrittenObjects, value_digest
 from .process_state.local_modules import MOST_BYTES as STATE_BYTES
-from .process_state.local_modules import is_state
+from .process_state.local_modules import is_attribute_name
 from .rebuild import NamespaceInfo, Rebuilder
 from .sharing.references import KnownInputs, Live, Parts, References, Targets
 from .small_values import GraphStream, NotPlainError, PlainValues, certainly_plain, presumed_plain
@@ -37,7 +37,7 @@ _IGNORE: Any = ("ignore", None, Warning, None, 0)
 
 
 @contextmanager
-def without_warnings() -> Iterator[None]:
+def suppressed_warnings() -> Iterator[None]:
     """Filters that modules set while they are imported stay; what Python has shown once stays known as shown.
 
     (``catch_warnings`` would take the filters back, and have every warning of the notebook shown again.)
@@ -128,7 +128,7 @@ def dump(
     whole: set[Hashable] = set()
     order = LoadOrder()
     plain = presumed_plain(values)
-    with without_gc(), without_warnings():
+    with without_gc(), suppressed_warnings():
         for _ in range(_MOST_RESTARTS):
             writer = _Writer(realm, more, failed, whole, known, first=order.first)
             try:
@@ -139,7 +139,7 @@ def dump(
             except _TornError as torn:
                 failed[torn.name] = torn.error
                 continue
-            is_in_order = not order.learn(writer.needs, written.sizes)
+            is_in_order = not order.learn_needs(writer.needs, written.sizes)
             if is_in_order and not writer.torn:
                 return written
             whole |= writer.torn  # a view was written before what it looks at
@@ -215,7 +215,7 @@ class _Writer:
             self._pickler.dump(self._more.first)
         first = self._first_values(values)
         if first:
-            self._pickler.dump(("", "", empty_ones(first), list(first)))
+            self._pickler.dump(("", "", empty_containers(first), list(first)))
         if plain.values:
             plain.write(self._pickler, self._file, self._dump.sizes)
         if first or len(plain.values) < len(values):
@@ -257,7 +257,7 @@ class _Writer:
             written = [thing for _, thing in memo.values()]
         else:
             return {}
-        recipes = set_order.recipes(written)
+        recipes = set_order.order_recipes(written)
         return {_SETS: recipes} if recipes else {}
 
     def _write_targets(self, file: io.BytesIO, things: list[Any]) -> None:
@@ -308,7 +308,7 @@ class _Writer:
         if name in self._dump.failed:
             return
         before = self._file.tell(), len(self._dump.buffers)
-        was = self._pickler.remembered() if self._careful else None
+        was = self._pickler.copy_memo() if self._careful else None
         self._pickler.remarks.clear()
         self._pickler.reads_at_load.clear()
         try:
@@ -358,7 +358,7 @@ class _Writer:
         self._file.seek(before[0])
         self._file.truncate()
         del self._dump.buffers[before[1] :]
-        self._pickler.take_back(was)
+        self._pickler.restore_memo(was)
 
 
 def _size_at_least(value: Any) -> int:
@@ -412,7 +412,7 @@ def load(
 
     At home what cannot be rebuilt becomes a placeholder; in a rank it raises :class:`LoadError` with the name.
     """
-    with without_gc(), without_warnings():
+    with without_gc(), suppressed_warnings():
         return _load(stream, buffers, realm, live, first)
 
 
@@ -449,11 +449,11 @@ def _load(
         except Exception as second:  # noqa: BLE001 - foreign code while loading
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
     finally:
-        reading.early.end()
-    set_order.restore(loaded.facts.pop(_SETS, ()))
-    rebuilder.finish(lambda value: digest(value, realm))
+        reading.early.restore_names()
+    set_order.restore_order(loaded.facts.pop(_SETS, ()))
+    rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
     loaded.codes = rebuilder.codes
-    loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_state(name)}
+    loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_attribute_name(name)}
     loaded.own = rebuilder.targets.own
     loaded.copied = rebuilder.targets.copied
     rebuilder.targets = ()  # what was sent is not to wait for the garbage collection
@@ -489,12 +489,12 @@ class _Reading:
                 loaded.rest.add(self.name)
             if module:
                 loaded.modules[self.name] = module
-                self.early.note({self.name: module_or_deferred(module, self._namespace)})
+                self.early.note_read({self.name: module_or_deferred(module, self._namespace)})
                 continue
             value = unpickler.load()
             if self.name:
                 loaded.values[self.name] = value
-                self.early.note({self.name: value})
+                self.early.note_read({self.name: value})
             else:
                 self.is_rest = "rest" in value
                 loaded.facts |= value
@@ -507,10 +507,10 @@ class _Reading:
     def _group(self, loaded: Loaded, values: dict[str, Any], early: Sequence[str] = ()) -> None:
         """Plain values; or, with ``early``, what these names hold until they are read."""
         if early:
-            self.early.begin(early, values)
+            self.early.bind_early(early, values)
         else:
             loaded.values.update(values)
-            self.early.note(values)
+            self.early.note_read(values)
 
 
 def _load_error(name: str, error: Exception, *, at_home: bool = False) -> LoadError:

@@ -25,7 +25,7 @@ def mark_array(array: Any, mark: str) -> None:
     _ARRAYS[ident] = (weakref.ref(array, lambda _: _ARRAYS.pop(ident, None)), mark)
 
 
-def mark_of(array: Any) -> str | None:
+def array_mark(array: Any) -> str | None:
     """The mark of an array, None for an ordinary one."""
     found = _ARRAYS.get(id(array))
     return found[1] if found is not None and found[0]() is array else None
@@ -66,7 +66,7 @@ def torch_device_mark(device: Any) -> str:
     return found[1] if found is not None else ""
 
 
-def here(device: str) -> str:
+def local_device(device: str) -> str:
     """``cuda:3`` for the GPUs of this process: the same one if it is here, else the first."""
     torch = sys.modules["torch"]
     kind, _, index = device.partition(":")

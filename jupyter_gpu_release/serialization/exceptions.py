@@ -37,7 +37,7 @@ class Raised(msgspec.Struct, frozen=True, array_like=True):
     group: list[tuple[str, Raised]] = []
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """``str(error)``, also where the class's own method for that fails."""
     try:
         return str(error)
@@ -45,7 +45,7 @@ def text_of(error: BaseException) -> str:
         return "<no text: its __str__ failed>"
 
 
-def pack(error: BaseException) -> bytes:
+def pack_error(error: BaseException) -> bytes:
     """Write ``error`` down; of what a class could make it raise, only that a group is too large (BufferError)."""
     return encode(_packed(error, _Room(LIMIT_BYTES)))
 
@@ -53,19 +53,19 @@ def pack(error: BaseException) -> bytes:
 def _packed(error: BaseException, room: _Room) -> Raised:
     classes = [(cls.__module__, cls.__qualname__) for cls in type(error).__mro__ if issubclass(cls, BaseException)]
     group = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    args = [room.pickle(argument) for argument in (error.args[:1] if group else error.args)]
-    members = {name: room.pickle(value) for name, value in _members(error)}
-    attributes = {name: room.pickle(value) for name, value in error.__dict__.items() if isinstance(name, str)}
+    args = [room.pickle_value(argument) for argument in (error.args[:1] if group else error.args)]
+    members = {name: room.pickle_value(value) for name, value in _members(error)}
+    attributes = {name: room.pickle_value(value) for name, value in error.__dict__.items() if isinstance(name, str)}
     return Raised(classes, args, _full(members), _full(attributes), [_member(each, room) for each in group])
 
 
 def _member(error: BaseException, room: _Room) -> tuple[str, Raised]:
-    text = text_of(error)
+    text = error_text(error)
     room.write(text.encode(errors="replace"))  # a group of very many finds no room
     return text, _packed(error, room)
 
 
-def unpack(data: bytes) -> Raised:
+def unpack_error(data: bytes) -> Raised:
     """Read what :func:`pack` wrote; raises where it is damaged."""
     raised: Raised = decode(data, Raised)
     return raised
@@ -82,7 +82,7 @@ def class_named(module: str, qualname: str) -> type[BaseException] | None:
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-def rebuild(raised: Raised, cls: type[BaseException], group: Sequence[BaseException] = ()) -> BaseException:
+def rebuild_error(raised: Raised, cls: type[BaseException], group: Sequence[BaseException] = ()) -> BaseException:
     """Make the exception as an instance of ``cls`` without calling its ``__init__``; may raise anything.
 
     ``group``: its members, made already.
@@ -133,7 +133,7 @@ class _Room(io.RawIOBase):
         self._left = left
         self._pieces: list[bytes] = []
 
-    def pickle(self, value: Any) -> bytes:
+    def pickle_value(self, value: Any) -> bytes:
         """One value; empty if it cannot be pickled or finds no room."""
         left, self._pieces = self._left, []
         try:
@@ -153,7 +153,7 @@ class _Room(io.RawIOBase):
         return size
 
 
-def lookup(kind: type[BaseException]) -> Any:
+def reducer_for(kind: type[BaseException]) -> Any:
     """The reducer for an exception class, None if the class (or a base of it) says itself how to pickle it."""
     own = not isinstance(kind.__reduce__, types.MethodDescriptorType) or kind.__reduce_ex__ is not object.__reduce_ex__
     return None if own or kind in copyreg.dispatch_table else reduce_exception

@@ -34,14 +34,14 @@ def class_id(cls: type) -> str:
     return found
 
 
-def class_of(ident: str) -> type | None:
+def class_with_id(ident: str) -> type | None:
     """The class that has this id here."""
     with cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
         found: type | None = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(ident)
     return found
 
 
-def know_class(ident: str, cls: type) -> type:
+def register_class(ident: str, cls: type) -> type:
     """From now on ``cls`` is what this id means here (unless there is one already)."""
     found: type = cloudpickle._lookup_class_or_track(ident, cls)
     return found
@@ -59,17 +59,17 @@ def function_id(function: types.FunctionType) -> str:
     ident = _IDS_BY_FUNCTION.get(function)
     if ident is None:
         ident = uuid.uuid4().hex
-        know_function(ident, function)
+        register_function(ident, function)
     return ident
 
 
-def know_function(ident: str, function: types.FunctionType) -> None:
+def register_function(ident: str, function: types.FunctionType) -> None:
     """From now on ``function`` is what this id means here."""
     _IDS_BY_FUNCTION[function] = ident
     _FUNCTIONS_BY_ID[ident] = function
 
 
-def function_of(ident: str) -> types.FunctionType | None:
+def function_with_id(ident: str) -> types.FunctionType | None:
     """The function that has this id here."""
     return _FUNCTIONS_BY_ID.get(ident) if ident else None
 
@@ -103,7 +103,7 @@ class Origins:
     def __init__(self) -> None:
         self._looks: weakref.WeakKeyDictionary[Any, _AttributeState] = weakref.WeakKeyDictionary()
 
-    def remember(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
+    def remember_arrival(self, thing: Any, attributes: Mapping[str, Any], digest: Digest) -> None:
         """``thing`` (class or function) has just been rebuilt with these attributes."""
         self._looks[thing] = _AttributeState(attributes, digest)
 

@@ -93,7 +93,7 @@ class LoadOrder:
         self._before: dict[str, dict[str, None]] = {}
         self.first: list[str] = []
 
-    def learn(self, needs: Mapping[str, Iterable[str]], written: Iterable[str]) -> bool:
+    def learn_needs(self, needs: Mapping[str, Iterable[str]], written: Iterable[str]) -> bool:
         """``needs``: name → names to be there before it. Whether to write again, in another order than ``written``."""
         place = {name: number for number, name in enumerate(written)}
         for name, reads in needs.items():
@@ -123,7 +123,7 @@ class LoadOrder:
         done[name] = None
 
 
-def empty_ones(values: Mapping[str, Any]) -> dict[str, Any]:
+def empty_containers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Containers to bind until the real ones are filled."""
     return {name: type(value)() for name, value in values.items() if type(value) in _FILLED_LATER}
 
@@ -136,18 +136,18 @@ class EarlyNames:
         self._names: frozenset[str] = frozenset()
         self._was: dict[str, Any] = {}
 
-    def begin(self, names: Iterable[str], empty: Mapping[str, Any]) -> None:
+    def bind_early(self, names: Iterable[str], empty: Mapping[str, Any]) -> None:
         """These are bound as soon as they are read, and ``empty`` ones before."""
         self._names = frozenset(names)
-        self.note(empty)
+        self.note_read(empty)
 
-    def note(self, values: Mapping[str, Any]) -> None:
+    def note_read(self, values: Mapping[str, Any]) -> None:
         """These have been read."""
         for name in self._names & values.keys():
             self._was.setdefault(name, dict.get(self._namespace, name, self))
             self._namespace[name] = values[name]
 
-    def end(self) -> None:
+    def restore_names(self) -> None:
         """All names are what they were before."""
         for name, value in self._was.items():
             if value is self:

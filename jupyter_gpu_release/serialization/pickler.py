@@ -85,28 +85,28 @@ class GraphPickler(cloudpickle.Pickler):
         }
         self.nested = False
 
-    def remembered(self) -> dict[str, Any]:
+    def copy_memo(self) -> dict[str, Any]:
         """A copy of what is known about what has been written, for :meth:`take_back`."""
         own = {name: copy.copy(getattr(self, name)) for name in ("holders", "arrays", "whole", "parts", "torn")}
         return {"memo": self.memo.copy(), **own}
 
-    def take_back(self, was: Mapping[str, Any]) -> None:
+    def restore_memo(self, was: Mapping[str, Any]) -> None:
         """Forget what was written since, as if it had never been."""
         for name, value in was.items():
             setattr(self, name, value)
 
-    def refer(self, view: Any) -> Any:
+    def reference_for(self, view: Any) -> Any:
         """The way to write a view on memory that the receiver has already; None: it has no such memory."""
         number = None if self.references is None else self.references.place_of(view)
         return None if number is None else (rebuild.referred, (number,))
 
-    def memory_travels(self, key: Hashable) -> None:
+    def note_memory_sent(self, key: Hashable) -> None:
         """A reducer writes all of this memory."""
         self.whole.add(key)
         if key in self.parts:
             self.torn.add(key)
 
-    def does_memory_travel(self, key: Hashable) -> bool:
+    def is_memory_sent(self, key: Hashable) -> bool:
         """Asked for a small view of this memory: False, it is written alone (as far as known now)."""
         if key in self.whole:
             return True
@@ -217,7 +217,7 @@ class GraphPickler(cloudpickle.Pickler):
 
     def digest_of(self, value: Any) -> bytes | None:
         """Digest of one attribute's value, for comparing within this process."""
-        return digest(value, self.realm)
+        return value_digest(value, self.realm)
 
 
 def _class_arguments(cls: type, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Any, ...]:
@@ -243,7 +243,7 @@ def _enum_arguments(cls: Any, arguments: tuple[Any, ...], attributes: dict[str, 
     return bases, name, qualname, members, *rest
 
 
-def digest(value: Any, realm: NamespaceInfo, *, most_bytes: int | None = None) -> bytes | None:
+def value_digest(value: Any, realm: NamespaceInfo, *, most_bytes: int | None = None) -> bytes | None:
     """A digest of ``value`` that changes when the value does, within one process; None: it cannot be pickled, or is
     larger than about ``most_bytes``.
     """
@@ -285,7 +285,7 @@ def _find_reducer(kind: type) -> Reducer | None:
         return GraphPickler._reduce_class
     found: Reducer | None = stdlib.BY_TYPE.get(kind) or kind.__dict__.get("__graph_reduce__")
     if found is None and issubclass(kind, BaseException):
-        found = exceptions.lookup(kind)
+        found = exceptions.reducer_for(kind)
     if found is not None:
         return found
     origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}

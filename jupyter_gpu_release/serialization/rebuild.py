@@ -26,11 +26,11 @@ from . import device_marks
 from .identity import (
     Origins,
     class_attributes,
-    class_of,
+    class_with_id,
     function_attributes,
-    function_of,
-    know_class,
-    know_function,
+    function_with_id,
+    register_class,
+    register_function,
     travels_by_value,
 )
 
@@ -131,7 +131,7 @@ class Rebuilder:
         #: code of functions that are bound to the receiver's namespace
         self.codes: list[types.CodeType] = []
 
-    def lookup(self, name: str) -> Any:
+    def function_named(self, name: str) -> Any:
         """The meaning that ``rebuild.<name>`` in a stream has here."""
         return getattr(self, name)
 
@@ -146,11 +146,11 @@ class Rebuilder:
         self._fresh.add(id(thing))
         self._made.append((thing, attributes))
 
-    def finish(self, digest: Callable[[Any], bytes | None]) -> None:
+    def remember_arrivals(self, digest: Callable[[Any], bytes | None]) -> None:
         """The graph is loaded: remember how what was made here looked (only a rank asks later)."""
         if not self.realm.at_home:
             for thing, attributes in self._made:
-                self.realm.origins.remember(thing, attributes(thing), digest)
+                self.realm.origins.remember_arrival(thing, attributes(thing), digest)
 
     # ------------------------------------------------------------------------------- functions
     def make_function(
@@ -163,14 +163,14 @@ class Rebuilder:
         if isinstance(where, str):
             namespace = vars(importlib.import_module(where))
         ident = self.realm.aliases.get(ident, ident)
-        known = function_of(ident)
+        known = function_with_id(ident)
         if known is not None and known.__globals__ is namespace:
             return known
         namespace.setdefault("__builtins__", __builtins__)
         function = types.FunctionType(code, namespace, name, None, cells)
         self._note_fresh(function, function_attributes)
         if ident:
-            know_function(ident, function)
+            register_function(ident, function)
         return function
 
     def set_function(self, function: types.FunctionType, state: tuple[dict[str, Any], ...]) -> None:
@@ -193,14 +193,14 @@ class Rebuilder:
     # --------------------------------------------------------------------------------- classes
     def make_class(self, kind: str, *arguments: Any) -> type:
         """The class that has this id here, or a new one (an empty skeleton; an enum with its members)."""
-        known = class_of(self.realm.aliases.get(arguments[-2], arguments[-2]))
+        known = class_with_id(self.realm.aliases.get(arguments[-2], arguments[-2]))
         if known is not None:
             return known
         if kind == "enum":
             made: type = cloudpickle._make_skeleton_enum(*arguments)
         else:
             meta, name, bases, kwargs, ident, _extra = arguments
-            made = know_class(ident, make_skeleton(meta, name, bases, kwargs))
+            made = register_class(ident, make_skeleton(meta, name, bases, kwargs))
         self._note_fresh(made, class_attributes)
         return made
 
@@ -226,7 +226,8 @@ class Rebuilder:
         else:
             writable = bytearray(data) if isinstance(data, bytes) else data
             words = torch.frombuffer(writable, dtype=torch.uint8)
-            storage = (words.to(device_marks.here(device)) if device and self._on_device else words).untyped_storage()
+            placed = words.to(device_marks.local_device(device)) if device and self._on_device else words
+            storage = placed.untyped_storage()
         if device and not self._on_device:
             setattr(storage, device_marks.ATTRIBUTE, device)
         return storage
@@ -238,7 +239,7 @@ class Rebuilder:
         if device.partition(":")[0] in ("cpu", "meta"):
             return torch.device(device)
         if self._on_device:
-            return torch.device(device_marks.here(device))
+            return torch.device(device_marks.local_device(device))
         stand_in = torch.device("cpu")
         device_marks.mark_torch_device(stand_in, device)
         return stand_in

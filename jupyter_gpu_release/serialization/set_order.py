@@ -49,7 +49,7 @@ def is_kept_by_pickle(thing: set[Any] | frozenset[Any]) -> bool:
     return _same(order, list(set(order)))
 
 
-def recipes(things: Iterable[Any]) -> list[Recipe]:
+def order_recipes(things: Iterable[Any]) -> list[Recipe]:
     """For the sets among ``things`` that pickle would put into another order."""
     found, left = [], MOST
     for thing in things:
@@ -64,18 +64,18 @@ def recipes(things: Iterable[Any]) -> list[Recipe]:
     return found
 
 
-def restore(made: Iterable[Recipe]) -> None:
+def restore_order(made: Iterable[Recipe]) -> None:
     """Put loaded sets into the order that they had."""
     for thing, numbers, at_once in made:
         _fill(thing, list(thing), array("i", numbers), at_once)
 
 
-def take(target: set[Any], source: set[Any]) -> None:
+def copy_content(target: set[Any], source: set[Any]) -> None:
     """Make ``target`` what ``source`` is, in its order."""
-    made = recipes([source])
+    made = order_recipes([source])
     set.clear(target)
     set.update(target, set.__iter__(source))  # one by one, as pickle does
-    restore([(target, numbers, at_once) for _, numbers, at_once in made])
+    restore_order([(target, numbers, at_once) for _, numbers, at_once in made])
 
 
 def _recipe(thing: set[Any]) -> Recipe | None:

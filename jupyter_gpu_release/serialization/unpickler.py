@@ -19,20 +19,20 @@ class GraphUnpickler(pickle.Unpickler):
     """Several pickles with one memo; ``load`` is called once for each."""
 
     def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
-        super().__init__(file, buffers=writable(buffers))
+        super().__init__(file, buffers=writable_buffers(buffers))
         self._rebuilder = rebuilder
 
     def find_class(self, module: str, name: str) -> Any:
         """A global of the stream."""
         mine = RECEIVERS.get((module, name))
-        return self._rebuilder.lookup(mine) if mine else super().find_class(module, name)
+        return self._rebuilder.function_named(mine) if mine else super().find_class(module, name)
 
     def persistent_load(self, number: int) -> Any:
         """An object that the stream refers to."""
         return self._rebuilder.referred(number)
 
 
-def writable(buffers: Sequence[Any]) -> list[Any]:
+def writable_buffers(buffers: Sequence[Any]) -> list[Any]:
     """Objects built over the buffers must be writable, as they were."""
     return [bytearray(buffer) if isinstance(buffer, bytes) else buffer for buffer in buffers]
 
@@ -164,7 +164,7 @@ class TolerantUnpickler(_PythonUnpickler):
     dispatch: ClassVar[dict[int, Any]] = dict(_PythonUnpickler.dispatch)
 
     def __init__(self, file: io.BytesIO, rebuilder: Rebuilder, buffers: Sequence[Any]) -> None:
-        super().__init__(file, buffers=writable(buffers))
+        super().__init__(file, buffers=writable_buffers(buffers))
         self._rebuilder = rebuilder
         self.reasons: list[str] = []
 
@@ -172,7 +172,7 @@ class TolerantUnpickler(_PythonUnpickler):
         """A global of the stream, or its placeholder."""
         mine = RECEIVERS.get((module, name))
         if mine:
-            return self._rebuilder.lookup(mine)
+            return self._rebuilder.function_named(mine)
         try:
             return super().find_class(module, name)
         except Exception as error:  # noqa: BLE001 - importing runs foreign code

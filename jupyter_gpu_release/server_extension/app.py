@@ -23,7 +23,7 @@ from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
-from .gateway import GatewayConnection, LatestMemo, encoded
+from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded
 from .models import (
     DOCUMENT_VERSION,
     GatewayState,
@@ -44,6 +44,23 @@ T = TypeVar("T", GpuCuller, GpuRelease)
 #: the policy of a server whose settings are wrong: looks, and never acts
 _NEVER = {"cull_idle_timeout": 0, "lease_idle_timeout": 0}
 _NVML_MEND = "nothing to do on a machine without NVIDIA GPUs; else `jupyter gpu doctor`"
+
+
+class _ChangeListener(GatewayListener):
+    """Tells the sidebars that the gateway shows something new."""
+
+    def __init__(self, record: ActionLog) -> None:
+        self._record = record
+
+    def on_change(self) -> None:
+        self._record.changed("cluster")
+
+
+class _ServersListener(_ChangeListener):
+    """Of the server's own connection, whose latency is measured, too."""
+
+    def on_latency(self, seconds: float) -> None:
+        metrics.GATEWAY_LATENCY.observe(seconds)
 
 
 class GpuReleaseExtension(ExtensionApp):
@@ -70,11 +87,9 @@ class GpuReleaseExtension(ExtensionApp):
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self._automatic = settings.automatic
-        self.gateway = GatewayConnection(settings)
-        self.gateway.on_latency = metrics.GATEWAY_LATENCY.observe
-        self.gateway.on_change = lambda: self.record.changed("cluster")
-        self.identities = UserConnections(settings, self.gateway, self.gateway.on_change)
         self.record = ActionLog(serverapp.event_logger, self.culler.audit_log, parent=self)
+        self.gateway = GatewayConnection(settings, _ServersListener(self.record))
+        self.identities = UserConnections(settings, self.gateway, _ChangeListener(self.record))
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
         samples = SampleLoop(Sampler(Nvml(), self.culler.device_files))

@@ -62,13 +62,24 @@ _QUIET_S = 15.0
 _LEAST_GAP_S = 0.1
 
 
+class GatewayListener:
+    """Hears of what a :class:`GatewayConnection` learns; called on the server's event loop, and must not block."""
+
+    def on_latency(self, seconds: float) -> None:
+        """The gateway took ``seconds`` for an answer."""
+
+    def on_change(self) -> None:
+        """The gateway shows something new."""
+
+
 class GatewayConnection(LoggingConfigurable):
     """Keeps the gateway's last status and its own state; :meth:`ask` is for requests of users."""
 
-    def __init__(self, settings: GpuRelease, token_file: str = "") -> None:
+    def __init__(self, settings: GpuRelease, listener: GatewayListener, token_file: str = "") -> None:
         """``token_file``: that of one user, in place of the server's own token."""
         super().__init__(parent=settings)
         self._settings = settings
+        self._listener = listener
         self._token_file = token_file
         #: set when the first look is over
         self.looked = asyncio.Event()
@@ -89,10 +100,6 @@ class GatewayConnection(LoggingConfigurable):
         self.choices: LatestMemo[StatusDocument | None, Choices] = LatestMemo(choices_of)
         #: the last status of any gateway, for what must not be forgotten while it is silent
         self.remembered: StatusDocument | None = None
-        #: called with the seconds of each answer (metrics)
-        self.on_latency: Callable[[float], None] = lambda seconds: None
-        #: called when the gateway shows something new
-        self.on_change: Callable[[], None] = lambda: None
 
     def state(self) -> GatewayState:
         """The state of the line as far as it is known, for people."""
@@ -183,7 +190,7 @@ class GatewayConnection(LoggingConfigurable):
         if client is not None:
             self._latency_s = max(0.0, time.monotonic() - began_s - waited_s)
             self._answered_s = time.monotonic()
-            self.on_latency(self._latency_s)
+            self._listener.on_latency(self._latency_s)
             if self._error is not None:
                 self.log.info("the GPU gateway %s answers again", client.target.url)
         self._error = None
@@ -200,7 +207,7 @@ class GatewayConnection(LoggingConfigurable):
     def _show(self, status: StatusDocument | None) -> None:
         before, self.status = self.status, status
         if _outline(before) != _outline(status):
-            self.on_change()
+            self._listener.on_change()
 
     def pause_s(self, began_s: float) -> float:
         """Seconds until the next look, after one that began at ``began_s``."""

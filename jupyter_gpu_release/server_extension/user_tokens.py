@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +12,7 @@ from traitlets.config import LoggingConfigurable
 
 from ..errors import ForbiddenError
 from .config import GpuRelease
-from .gateway import GatewayConnection
+from .gateway import GatewayConnection, GatewayListener
 
 #: a line that nobody asked for so long is closed
 _UNUSED_S = 300.0
@@ -26,11 +25,11 @@ class UserConnections(LoggingConfigurable):
     The gateway decides what each may see and do; a user without a token of her own gets nothing of the server's.
     """
 
-    def __init__(self, settings: GpuRelease, own: GatewayConnection, on_change: Callable[[], None]) -> None:
+    def __init__(self, settings: GpuRelease, own: GatewayConnection, listener: GatewayListener) -> None:
         super().__init__(parent=settings)
         self._settings = settings
         self._own = own
-        self._on_change = on_change
+        self._listener = listener
         self._lines: dict[str, _UserConnection] = {}
 
     def line_of(self, username: str) -> GatewayConnection:
@@ -46,8 +45,7 @@ class UserConnections(LoggingConfigurable):
             )
         used = self._lines.get(username)
         if used is None or used.task.done():
-            line = GatewayConnection(self._settings, token_file=str(file))
-            line.on_change = self._on_change
+            line = GatewayConnection(self._settings, self._listener, token_file=str(file))
             used = self._lines[username] = _UserConnection(line)
         used.asked_s = time.monotonic()
         return used.line

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import StoreError
-from .digests import digest_of, hasher, is_digest
-from .files import make_private_folder, open_plain, sync, write_error
-from .mapped.mapping import GraphMap, map_of
+from .digests import digest_of, is_digest, new_hasher
+from .files import error_of_write, make_private_folder, open_plain, sync_to_disk
+from .mapped.mapping import GraphMap, mapping_at
 from .mapped.memory import start_write_out
 
 _PIECE_BYTES = 8 << 20
@@ -66,7 +66,7 @@ def digest_of_file(descriptor: int) -> str:
 
 def read_digest(descriptor: int) -> str:
     """The digest of the rest of a file; raises OSError where a mapping would be a SIGBUS (a failing disk)."""
-    total, piece = hasher(), bytearray(_PIECE_BYTES)
+    total, piece = new_hasher(), bytearray(_PIECE_BYTES)
     while count := os.readv(descriptor, [piece]):
         total.update(memoryview(piece)[:count])
     return str(total.hexdigest())
@@ -108,7 +108,7 @@ class BlobStore:
         return self.path_of(digest).exists()
 
     # ---------------------------------------------------------------------------------- writing
-    def put(self, buffer: Any, *, durable: bool = True) -> str:
+    def put_buffer(self, buffer: Any, *, durable: bool = True) -> str:
         """Have the content of ``buffer`` in the store; returns its digest.
 
         The name is that of the bytes that were written, also when another thread changes the buffer meanwhile.
@@ -120,22 +120,22 @@ class BlobStore:
             return digest
         return self._write(view, durable=durable)
 
-    def put_all(self, buffers: Iterable[Any], *, durable: bool = True) -> list[str]:
+    def put_buffers(self, buffers: Iterable[Any], *, durable: bool = True) -> list[str]:
         """Put several, some at a time (each waits for the disk)."""
         waiting = list(buffers)
         if len(waiting) < 2:
-            return [self.put(buffer, durable=durable) for buffer in waiting]
+            return [self.put_buffer(buffer, durable=durable) for buffer in waiting]
         with ThreadPoolExecutor(_WRITERS) as pool:
-            tasks = [pool.submit(self.put, buffer, durable=durable) for buffer in waiting]
+            tasks = [pool.submit(self.put_buffer, buffer, durable=durable) for buffer in waiting]
             try:
                 while wait(tasks, timeout=_KEEP_S, return_when=FIRST_EXCEPTION).not_done:
-                    self.touch([task.result() for task in tasks if task.done()])
+                    self.touch_blobs([task.result() for task in tasks if task.done()])
                 return [task.result() for task in tasks]
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def touch(self, digests: Iterable[str]) -> list[str]:
+    def touch_blobs(self, digests: Iterable[str]) -> list[str]:
         """Keep blobs from being collected for another while; returns those that are gone."""
         gone = []
         for digest in digests:
@@ -144,7 +144,7 @@ class BlobStore:
             except FileNotFoundError:
                 gone.append(digest)
             except OSError as error:
-                raise write_error(self.path_of(digest), error) from error
+                raise error_of_write(self.path_of(digest), error) from error
         return gone
 
     def _refresh(self, digest: str, length: int, *, durable: bool) -> bool:
@@ -157,12 +157,12 @@ class BlobStore:
             _check_owner(path, facts)
             os.utime(path)
             if durable:  # its writer may not have asked for that, or died before its folder was safe
-                sync(path)
-                sync(path.parent)
+                sync_to_disk(path)
+                sync_to_disk(path.parent)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise write_error(path, error, length) from error
+            raise error_of_write(path, error, length) from error
         return True
 
     def _write(self, view: memoryview, *, durable: bool) -> str:
@@ -179,7 +179,7 @@ class BlobStore:
             self._name(temp, digest, len(view), durable=durable)
         except OSError as error:
             _forget(temp)  # before the free bytes are counted
-            raise write_error(temp, error, len(view)) from error
+            raise error_of_write(temp, error, len(view)) from error
         finally:
             _forget(temp)
         return digest
@@ -209,12 +209,12 @@ class BlobStore:
                 raise
             os.replace(temp, path)
         if durable:
-            sync(path.parent)
+            sync_to_disk(path.parent)
             if is_new:
-                sync(self.root)
+                sync_to_disk(self.root)
 
     # ---------------------------------------------------------------------------------- reading
-    def open(self, digest: str, length: int, *, used_by: Path | None = None) -> GraphMap:
+    def map_blob(self, digest: str, length: int, *, used_by: Path | None = None) -> GraphMap:
         """Map a blob private and writable; nothing is read yet.
 
         ``used_by``: the graph file that refers to it, for messages. Raises :class:`StoreError` when it is missing,
@@ -229,7 +229,7 @@ class BlobStore:
             facts = os.fstat(descriptor)
             _check_owner(path, facts)
             if facts.st_size != length:
-                raise damaged(path, f"it has {facts.st_size} bytes instead of {length}")
+                raise damaged_error(path, f"it has {facts.st_size} bytes instead of {length}")
             if length <= PREFETCH_BYTES:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
             else:
@@ -240,7 +240,7 @@ class BlobStore:
         finally:
             os.close(descriptor)
 
-    def verify(self, digest: str) -> None:
+    def verify_blob(self, digest: str) -> None:
         """Read a blob; raises :class:`StoreError` when it is missing or its content is another (then it is moved away:
         by its length, who makes the same content again would take it for whole).
         """
@@ -252,7 +252,7 @@ class BlobStore:
             raise _unreadable(path, error, None) from error
         if found != digest:
             self._move_away(path, inode)
-            raise damaged(path, "its content is not what its name says")
+            raise damaged_error(path, "its content is not what its name says")
 
     def _move_away(self, path: Path, inode: int) -> None:
         aside = self._temp / f"{path.name}.{secrets.token_hex(4)}.damaged"
@@ -263,7 +263,7 @@ class BlobStore:
                 os.link(aside, path)
 
     # ------------------------------------------------------------------------------- collection
-    def scan(self) -> Iterator[BlobInfo]:
+    def list_blobs(self) -> Iterator[BlobInfo]:
         """All blobs. What is being written or removed meanwhile may be missing."""
         for folder in sorted(self.root.glob("[0-9a-f][0-9a-f]")):
             with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -273,7 +273,7 @@ class BlobStore:
                             facts = entry.stat(follow_symlinks=False)
                             yield BlobInfo(entry.name, facts.st_size, facts.st_mtime)
 
-    def remove(self, digest: str, *, untouched_since_s: float) -> bool:
+    def remove_blob(self, digest: str, *, untouched_since_s: float) -> bool:
         """Remove a blob that was last touched before ``untouched_since_s``; False when it was touched or is gone.
 
         The caller knows that no run refers to it.
@@ -317,7 +317,7 @@ def _forget(temp: Path) -> None:
 
 def _digest_by_mapping(view: memoryview) -> str:
     """The digest of memory that is a whole mapped blob in which, says the kernel, no page was written to."""
-    found = map_of(view)
+    found = mapping_at(view)
     if found is None:
         return ""
     mapping, offset = found
@@ -338,6 +338,6 @@ def _unreadable(path: Path, error: OSError, used_by: Path | None) -> StoreError:
     return StoreError(f"cannot read {path}{wanted}: {error.strerror}", hint=hint)
 
 
-def damaged(path: Path, why: str) -> StoreError:
+def damaged_error(path: Path, why: str) -> StoreError:
     """The error for a file that is not what its writer wrote."""
     return StoreError(f"{path} is damaged: {why}", hint="run the cell again; look at the filesystem's health")

@@ -198,16 +198,16 @@ class BundleReader:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
-        raw = b"".join(self.member(HEAD_FILE, most_bytes=MOST_HEAD_BYTES))
+        raw = b"".join(self.read_member(HEAD_FILE, most_bytes=MOST_HEAD_BYTES))
         self.raw_head = raw
         self.head = self._read_head(raw)
-        self.proof = b"".join(self.member(PROOF_FILE, most_bytes=1024)).decode(errors="replace")
+        self.proof = b"".join(self.read_member(PROOF_FILE, most_bytes=1024)).decode(errors="replace")
 
     def is_proved(self, secret: str) -> bool:
         """Tell if it was exported by somebody with this secret, and not altered since."""
         return hmac.compare_digest(self.proof.encode(), proof_of(self.raw_head, secret).encode())
 
-    def member(self, name: str, *, most_bytes: int | None = None, size: int | None = None) -> Iterator[bytes]:
+    def read_member(self, name: str, *, most_bytes: int | None = None, size: int | None = None) -> Iterator[bytes]:
         """The content of the next member, which must have this name (and size)."""
         block = self._exactly(tarfile.BLOCKSIZE)
         try:
@@ -227,7 +227,7 @@ class BundleReader:
             yield piece
         self._exactly(-facts.size % tarfile.BLOCKSIZE)
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         """Nothing more may come."""
         if self._exactly(tarfile.BLOCKSIZE).strip(b"\0"):
             raise self._refusal("there is more in it than bundle.json says")
@@ -291,7 +291,7 @@ def incoming_folder(store: Path, name: str) -> Path:
     return store / "incoming" / name
 
 
-def unpack(store: Path, reader: BundleReader) -> str:
+def unpack_bundle(store: Path, reader: BundleReader) -> str:
     """Unpack into ``<store>/incoming/<name>`` and return the name; nothing of a failure is left.
 
     Blobs go to their place at once: they are what their names say, and collected when no run comes to refer to them.
@@ -305,8 +305,10 @@ def unpack(store: Path, reader: BundleReader) -> str:
         for number, file in enumerate(reader.head.files):
             _unpack_file(folder, number, file, reader)
         for blob in reader.head.blobs:
-            _unpack_blob(store, folder, blob.digest, reader.member(f"blobs/{blob.digest}", size=blob.bytes), reader)
-        reader.end()
+            _unpack_blob(
+                store, folder, blob.digest, reader.read_member(f"blobs/{blob.digest}", size=blob.bytes), reader
+            )
+        reader.expect_end()
         _check_whole(folder, reader)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -333,7 +335,7 @@ def _unpack_file(folder: Path, number: int, file: BundledFile, reader: BundleRea
     target = folder / file.path
     make_private_folder(target.parent)
     summed = blake3()
-    write_atomic(target, _summed(reader.member(f"run/{number:06}", size=file.bytes), summed))
+    write_atomic(target, _summed(reader.read_member(f"run/{number:06}", size=file.bytes), summed))
     if summed.hexdigest() != file.digest:
         raise reader.refuse_content(file.path)
 
@@ -353,7 +355,7 @@ def _unpack_blob(store: Path, folder: Path, digest: str, pieces: Iterator[bytes]
         found = blake3(content, max_threads=2).hexdigest()
         if found != digest:
             raise reader.refuse_content(f"blob {digest}")
-        BlobStore(store / "blobs").put(content)
+        BlobStore(store / "blobs").put_buffer(content)
     temp.unlink()
 
 

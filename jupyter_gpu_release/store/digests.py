@@ -15,10 +15,10 @@ def digest_of(data: Any) -> str:
 
     The number is given each time, never ``AUTO``: that pool of threads would not be there after a fork.
     """
-    return str(hasher().update(data).hexdigest())
+    return str(new_hasher().update(data).hexdigest())
 
 
-def hasher() -> Any:
+def new_hasher() -> Any:
     """The hasher of :func:`digest_of`, for contents that come piece by piece (``update``, ``hexdigest``)."""
     from blake3 import blake3
 

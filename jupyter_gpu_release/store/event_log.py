@@ -48,11 +48,11 @@ class EventWriter:
         """Tell if there is anything to be made durable."""
         return self._descriptor is not None
 
-    def cut(self) -> None:
+    def drop_events(self) -> None:
         """Do not record what comes now: it was too much to be kept while nothing could be written."""
         self._is_cut = True
 
-    def kept(self) -> list[Event]:
+    def unwritten_events(self) -> list[Event]:
         """The events that are not in the file yet."""
         return list(self._kept)
 

@@ -114,18 +114,18 @@ def write_atomic(
             os.close(descriptor)
         os.replace(temp, path)
         if durable and name_durable:
-            sync(path.parent)
+            sync_to_disk(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temp.unlink(missing_ok=True)
-        raise write_error(path, error, size_bytes, after=written) from error
+        raise error_of_write(path, error, size_bytes, after=written) from error
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
     return written
 
 
-def write_error(path: Path, error: OSError, size_bytes: int | None = None, *, after: int = 0) -> StoreError:
+def error_of_write(path: Path, error: OSError, size_bytes: int | None = None, *, after: int = 0) -> StoreError:
     """The error to raise when writing failed: path and reason, and where the disk is full the bytes needed and free."""
     parts = [f"cannot write {path}", f" (after {after} bytes)" if after else "", f": {error.strerror}"]
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -172,7 +172,7 @@ def _write_all(descriptor: int, chunk: Chunk) -> int:
     return done
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Make a file's content, or the names in a folder, durable; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -24,12 +24,12 @@ import msgspec
 
 from ..errors import StoreError
 from ..protocol.cell import Graph
-from .blobs import BlobStore, damaged
+from .blobs import BlobStore, damaged_error
 from .digests import digest_of
 from .files import Chunk, open_plain, write_atomic
 from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
-from .run_folders import why_collected
+from .run_folders import explain_collected
 
 MAGIC = b"jgr-graph-1\n"
 TAIL = struct.Struct("<QQ16s")
@@ -70,10 +70,10 @@ def read_tail(path: Path, head: bytes, tail: bytes, size: int) -> Tail:
     if size < len(MAGIC) + TAIL.size or magic != MAGIC:
         if magic[:10] == MAGIC[:10] and size > len(MAGIC) + TAIL.size:
             raise StoreError(f"{path} was written by a newer version", hint="upgrade jupyter_gpu_release")
-        raise damaged(path, "it is no graph file, or cut short")
+        raise damaged_error(path, "it is no graph file, or cut short")
     at, length, mark = TAIL.unpack(tail)
     if mark != magic.ljust(16) or at + length + TAIL.size != size:
-        raise damaged(path, "it is cut short")
+        raise damaged_error(path, "it is cut short")
     return Tail(at, length)
 
 
@@ -82,7 +82,7 @@ def read_index(path: Path, raw: bytes) -> Index:
     try:
         return msgspec.msgpack.decode(raw, type=Index)
     except msgspec.DecodeError as error:
-        raise damaged(path, f"its index cannot be read ({error})") from error
+        raise damaged_error(path, f"its index cannot be read ({error})") from error
 
 
 def graph_digest(index: bytes) -> str:
@@ -128,7 +128,7 @@ def write_graph(
     names = [""] * len(views)
     if store is not None:
         large = [number for number, view in enumerate(views) if len(view) >= BLOB_BYTES]
-        for number, name in zip(large, store.put_all([views[n] for n in large], durable=durable), strict=True):
+        for number, name in zip(large, store.put_buffers([views[n] for n in large], durable=durable), strict=True):
             names[number] = name
     layout = _Layout(stream, list(zip(views, names, strict=True)))
     write_atomic(path, layout.chunks(), durable=durable, name_durable=name_durable, size_bytes=layout.size_bytes)
@@ -203,7 +203,7 @@ def open_graph(path: Path, digest: str, *, verify: bool | None = None, blobs: Bl
     blob = table.stream.blob
     if digest_of(stream) != blob if blob else short_digest(stream) != table.stream_digest:
         reader.move_away(blob)
-        raise damaged(path, "its stream was altered")
+        raise damaged_error(path, "its stream was altered")
     views = [reader.view(place) for place in table.buffers]
     if verify or (verify is None and sum(map(len, views)) <= VERIFY_BYTES):
         reader.check(table, views)
@@ -246,7 +246,7 @@ def _read_table(path: Path, view: memoryview, digest: str) -> Index:
     tail = read_tail(path, bytes(view[: len(MAGIC)]), bytes(view[-TAIL.size :]), len(view))
     raw = bytes(view[tail.at : tail.at + tail.length])
     if graph_digest(raw) != digest:
-        raise damaged(path, "its digest is not the one that its writer reported")
+        raise damaged_error(path, "its digest is not the one that its writer reported")
     return read_index(path, raw)
 
 
@@ -263,23 +263,23 @@ class _Buffers:
             if self._store is None:
                 text = f"{self._path} refers to blobs of a store, but lies in no store's runs/ folder"
                 raise StoreError(text, hint="open it where it was written, or import it with `jupyter gpu runs import`")
-            return memoryview(self._store.open(place.blob, place.length, used_by=self._path))
+            return memoryview(self._store.map_blob(place.blob, place.length, used_by=self._path))
         return self._view[place.at : place.at + place.length]
 
     def move_away(self, blob: str) -> None:
         """Have the store look at a blob that was found damaged: who makes the same again must not find it."""
         if blob and self._store is not None:
             with contextlib.suppress(StoreError):
-                self._store.verify(blob)
+                self._store.verify_blob(blob)
 
     def check(self, table: Index, views: list[memoryview]) -> None:
         """Read the buffers and compare; raises :class:`StoreError`."""
         for place, view in zip(table.buffers, views, strict=True):
             if place.blob:
                 assert self._store is not None
-                self._store.verify(place.blob)
+                self._store.verify_blob(place.blob)
             elif zlib.crc32(view) != place.crc:
-                raise damaged(self._path, "a buffer was altered")
+                raise damaged_error(self._path, "a buffer was altered")
 
 
 def _map(path: Path) -> GraphMap:
@@ -293,7 +293,7 @@ def _map(path: Path) -> GraphMap:
             text = f"{path} belongs to user {facts.st_uid}, not to this one: not loaded"
             raise StoreError(text, hint="check who writes there")
         if not facts.st_size:
-            raise damaged(path, "it is empty")
+            raise damaged_error(path, "it is empty")
         # cold mapped pages fault in at 0.8 GB/s, read ahead they come at 2.8
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
         return GraphMap.of(path, descriptor)
@@ -304,7 +304,7 @@ def _map(path: Path) -> GraphMap:
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
-    gone = why_collected(RunPaths(path.parent)) if isinstance(error, FileNotFoundError) else ""
+    gone = explain_collected(RunPaths(path.parent)) if isinstance(error, FileNotFoundError) else ""
     if gone:
         text = f"the results of run {path.parent.name} were removed from the store ({gone})"
         return StoreError(text, hint="run the cell again; `--pin` keeps a run's results for good")

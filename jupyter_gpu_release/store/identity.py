@@ -60,7 +60,7 @@ def read_identity(store: Path) -> str:
     return found.id
 
 
-def identify(store: Path) -> str:
+def ensure_identity(store: Path) -> str:
     """The id of the store at this path, given to it now where it has none; raises :class:`StoreError`."""
     known = read_identity(store)
     if known:

@@ -47,7 +47,7 @@ def run_folders(store: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def measure(folder: Path) -> Footprint:
+def measure_folder(folder: Path) -> Footprint:
     """Look at one run folder; what vanishes meanwhile is left out."""
     found = Footprint(folder)
     for root, names in _walk(folder):

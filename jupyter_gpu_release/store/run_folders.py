@@ -11,14 +11,14 @@ import msgspec
 from ..errors import StoreError
 from ..protocol.states import RunState
 from .files import make_private_folder, read_plain, write_atomic
-from .identity import check_identity, identify
+from .identity import check_identity, ensure_identity
 from .layout import SCHEMA_VERSION, RunPaths
 
 
 def make_store(store: Path) -> str:
     """Make the folders of a store; returns its id. Only who begins to use one does that: see :func:`require_store`."""
     make_private_folder(store / "runs")
-    return identify(store)
+    return ensure_identity(store)
 
 
 def require_store(store: Path) -> None:
@@ -61,7 +61,7 @@ def read_manifest(paths: RunPaths) -> dict[str, Any]:
     return document
 
 
-def saving_since(paths: RunPaths) -> float | None:
+def saved_since(paths: RunPaths) -> float | None:
     """Since when the run's results are being saved, says its manifest (unix seconds); None when they are not."""
     try:
         manifest = read_manifest(paths)
@@ -71,7 +71,7 @@ def saving_since(paths: RunPaths) -> float | None:
     return float(at_s) if manifest.get("state") == RunState.PERSISTING.word and isinstance(at_s, int | float) else None
 
 
-def why_collected(paths: RunPaths) -> str:
+def explain_collected(paths: RunPaths) -> str:
     """Time and reason of the removal of the run's results, in words; empty when there was none (or nobody can tell)."""
     try:
         manifest = read_manifest(paths)

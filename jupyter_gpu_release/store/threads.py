@@ -35,7 +35,7 @@ class StoreThreads:
         self._late: set[asyncio.Future[Any]] = set()
 
     @property
-    def is_late(self) -> bool:
+    def has_late_answer(self) -> bool:
         """Tell if somebody has waited in vain for an answer that has not come yet."""
         return bool(self._late)
 
@@ -57,14 +57,14 @@ class StoreThreads:
 
     async def run(self, work: Callable[..., T], *arguments: Any, limit_s: float = ANSWER_S) -> T:
         """Carry out ``work`` and wait for it; raises :class:`StoreError` when the store does not answer in time."""
-        return await self.answer(self.begin(work, *arguments), limit_s)
+        return await self.wait_for_answer(self.begin(work, *arguments), limit_s)
 
-    async def until_answered(self) -> None:
+    async def wait_until_answered(self) -> None:
         """Return once all that somebody has waited for in vain has been answered after all."""
         while self._late:
             await asyncio.wait(self._late)
 
-    async def answer(self, future: asyncio.Future[T], limit_s: float = ANSWER_S) -> T:
+    async def wait_for_answer(self, future: asyncio.Future[T], limit_s: float = ANSWER_S) -> T:
         """Wait for what was begun; raises :class:`StoreError` when the store does not answer in time."""
         await asyncio.wait([future], timeout=limit_s)
         if not future.done():

@@ -20,7 +20,7 @@ from ..protocol.runs import ValueInfo
 from ..serialization import codec
 from ..serialization.diagnosis import find_trouble
 from ..serialization.process_state import environment
-from ..serialization.process_state.local_modules import is_state, place_of
+from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ..serialization.rebuild import NamespaceInfo
 from ..store.mapped.mapping import refuse_torn
 from .lineage import ResultLineage, used_inputs
@@ -122,9 +122,11 @@ class CapturedInputs:
 
 
 class InputCapture:
-    """Takes from ``names`` what is to be sent; one per process."""
+    """Takes from ``names`` what is to be sent; one per process. ``patched``: what was set in libraries."""
 
-    def __init__(self, names: dict[str, Any], realm: NamespaceInfo) -> None:
+    def __init__(
+        self, names: dict[str, Any], realm: NamespaceInfo, patched: Callable[[], dict[str, Any]] = dict
+    ) -> None:
         self._names = names
         self._realm = realm
         self._modules = LocalModules()
@@ -138,7 +140,7 @@ class InputCapture:
         self.away = AwayModules(self._modules.version)
         #: environment variables that were held back, and this was said
         self._said: set[str] = set()
-        self.patched: Callable[[], dict[str, Any]] = dict
+        self._patched = patched
 
     def collect(
         self,
@@ -195,8 +197,8 @@ class InputCapture:
         self.local_modules = here.loaded
         away, set_there, deleted_there = self.away.among(here.tops)
         tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
-        found = self.patched().items()
-        patches = {name: value for name, value in found if place_of(name)[0].partition(".")[0] in tops}
+        found = self._patched().items()
+        patches = {name: value for name, value in found if split_attribute_name(name)[0].partition(".")[0] in tops}
         state = selection.state(here.loaded, patches, set_there)
         local = [*here.loaded, *away]
         return state, {"local": local, "tops": here.tops, "edited": here.edited, "without": deleted_there}
@@ -205,7 +207,7 @@ class InputCapture:
         selection.note_unsent(failed)
         needed = [name for name in failed if not selection.is_optional(name)]
         for name in failed:
-            if name not in needed and name not in selection.implicit and not is_state(name):
+            if name not in needed and name not in selection.implicit and not is_attribute_name(name):
                 trouble = find_trouble(name, selection.sent[name], self._realm, failed[name])
                 selection.notes.append(f"{trouble} (not sent: the cell may not need it)")
         if not needed:
@@ -264,5 +266,5 @@ def _sent(selection: Selection, dump: codec.Dump) -> list[ValueInfo]:
     return [
         ValueInfo(name, type(selection.sent[name]).__name__, size)
         for name, size in dump.sizes.items()
-        if name not in modules and not is_state(name)
+        if name not in modules and not is_attribute_name(name)
     ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..analysis.scopes import dotted
-from ..serialization.process_state.local_modules import name_of
+from ..serialization.process_state.local_modules import attribute_name
 
 #: cells that may hold such an assignment
 _SUSPECT = re.compile(r"^\s*\w+(?:\.\w+)+\s*(?:[-+*/|&]|//|\*\*)?=(?!=)", re.MULTILINE)
@@ -92,7 +92,7 @@ class LibraryPatches:
         if owner is None or value is _ABSENT or isinstance(value, types.ModuleType) or chain in _OF_THE_PROCESS:
             return None
         path = f"{owner.__qualname__}.{attribute}" if isinstance(owner, type) else attribute
-        return name_of(_module_of(owner), path), value
+        return attribute_name(_module_of(owner), path), value
 
     def _owner(self, chain: str) -> Any:
         """The module, or the class in one, to which the chain's last attribute belongs; None: another thing."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..serialization.process_state.import_watch import ImportWatch
-from ..serialization.process_state.local_modules import loaded_below, place_of
+from ..serialization.process_state.local_modules import loaded_below, split_attribute_name
 
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 2000
@@ -306,21 +306,21 @@ class AwayModules:
         for name in self._deleted:
             self._state.pop(name, None)
         if not (self._state or self._deleted):
-            self._watch.end()
+            self._watch.stop_watching()
             self._versions.clear()
             return
         version = self._looked_up()
         for module in imported:
             if module not in sys.modules:
                 self._versions[module] = version(module)
-        self._watch.begin()
+        self._watch.start_watching()
 
     def among(self, tops: Collection[str]) -> tuple[list[str], dict[str, Any], list[str]]:
         """Modules of these packages to import there first, what was set in them, and what was deleted there."""
         self._forget()
         modules = [module for module in self._versions if _top(module) in tops]
-        state = {name: value for name, value in self._state.items() if place_of(name)[0] in modules}
-        return modules, state, sorted(name for name in self._deleted if place_of(name)[0] in modules)
+        state = {name: value for name, value in self._state.items() if split_attribute_name(name)[0] in modules}
+        return modules, state, sorted(name for name in self._deleted if split_attribute_name(name)[0] in modules)
 
     def _looked_up(self) -> Callable[[str], object]:
         """The version of a module now; the files of each package are looked at once."""
@@ -333,12 +333,14 @@ class AwayModules:
         gone = [module for module, version in self._versions.items() if module in sys.modules or version != now(module)]
         for module in gone:
             del self._versions[module]
-        self._state = {name: value for name, value in self._state.items() if place_of(name)[0] in self._versions}
-        self._deleted = {name for name in self._deleted if place_of(name)[0] in self._versions}
+        self._state = {
+            name: value for name, value in self._state.items() if split_attribute_name(name)[0] in self._versions
+        }
+        self._deleted = {name for name in self._deleted if split_attribute_name(name)[0] in self._versions}
 
     def _come_home(self, imported: list[str]) -> None:
         """Import all of them, since importing one may change another, then set what the cells have set."""
-        self._watch.end()
+        self._watch.stop_watching()
         now = self._looked_up()
         known = {module: version for module, version in self._versions.items() if version == now(module)}
         state, deleted = self._state, self._deleted
@@ -348,10 +350,10 @@ class AwayModules:
             with contextlib.suppress(Exception):  # the user's own code; whoever needs it sees the error
                 importlib.import_module(module)
         for name, value in state.items():
-            module, attribute = place_of(name)
+            module, attribute = split_attribute_name(name)
             if module in known and module in sys.modules:
                 setattr(sys.modules[module], attribute, value)
-        for module, attribute in map(place_of, deleted):
+        for module, attribute in map(split_attribute_name, deleted):
             if module in known and module in sys.modules:
                 vars(sys.modules[module]).pop(attribute, None)
 

@@ -192,7 +192,7 @@ class PendingNames:
                 self._set(name, value)
         found = {id(p): (p, values[name]) for name, p in self._pending.items() if name in values}
         if found:
-            ReferenceReplacer(found).names(self._namespace, but=_NOT_WALKED)
+            ReferenceReplacer(found).replace_in_names(self._namespace, but=_NOT_WALKED)
         self._before.clear()
         return missing
 

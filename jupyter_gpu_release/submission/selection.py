@@ -17,7 +17,7 @@ from ..errors import CannotSendError, OptionError
 from ..host.secrets import looks_secret
 from ..serialization import codec, device_marks
 from ..serialization.load_order import global_reads
-from ..serialization.process_state.local_modules import is_state, place_of, state_of
+from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name, state_of
 from ..serialization.sharing.array_memory import writing_order
 from ..units import format_bytes
 from .placeholders import NeedsRunError, Pending
@@ -260,7 +260,7 @@ class Selection:
         found = {name: value for name, value in {**state_of(modules), **away}.items() if not _is_secret(name, value)}
         for name, value in patches.items():
             if _is_secret(name, value):
-                place = ".".join(place_of(name))
+                place = ".".join(split_attribute_name(name))
                 sentence = f"`{place}` looks like a secret and is held back: {self._choice.ways.attribute}"
                 self.warnings += [sentence] if sentence not in self.warnings else []
             else:
@@ -287,10 +287,10 @@ class Selection:
         unsent += [f"`{name}` ({_why(failed[name])})" for name in lacking]
         for name, error in failed.items():
             if name in self._patched:
-                place = ".".join(place_of(name))
+                place = ".".join(split_attribute_name(name))
                 self.notes.append(f"`{place}` was set in the notebook and is not so in the cell: {_why(error)}")
-            elif is_state(name) and isinstance(error, codec.NoRoomError):
-                place = ".".join(place_of(name))
+            elif is_attribute_name(name) and isinstance(error, codec.NoRoomError):
+                place = ".".join(split_attribute_name(name))
                 self.notes.append(f"`{place}` ({_why(error)}) is too large, the cell has what importing makes it")
         held = [f"`{name}` ({format_bytes(size)})" for name, size in self.held.items()]
         said = [f"fetched if the cell asks for it: {_listed(held)}"] if held else []
@@ -303,7 +303,7 @@ class Selection:
         """Tell if the cell can do without: it is only perhaps read."""
         looked_up = name in self._reflection.names and name not in self._facts.reads
         may_lack = name in self._facts.hints or looked_up or name in self.implicit
-        return is_state(name) or (may_lack and name not in self._chosen)
+        return is_attribute_name(name) or (may_lack and name not in self._chosen)
 
     def module_names(self) -> dict[str, str]:
         """Sent names that hold modules → the module's full name."""
@@ -370,7 +370,7 @@ class Selection:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    return looks_secret(place_of(name)[1].rpartition(".")[2], value)
+    return looks_secret(split_attribute_name(name)[1].rpartition(".")[2], value)
 
 
 def _is_own(cls: type) -> bool:

@@ -15,20 +15,20 @@ from jupyter_gpu_release.cell_api.tracked_files import FileDigests, Tracking
 @pytest.fixture
 def cell() -> Tracking:
     made = Tracking()
-    made.begin()
+    made.start_recording()
     return made
 
 
 def test_outside_of_a_cell_nothing_is_recorded(tmp_path: Path) -> None:
     assert tracked_files.track(tmp_path / "none") == tmp_path / "none"
-    assert Tracking().track("none") == "none"
+    assert Tracking().track_path("none") == "none"
 
 
 def test_a_file_is_recorded_by_its_content(cell: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.bin").write_bytes(b"x" * (9 << 20))
-    assert cell.track("a.bin") == "a.bin"
-    (found,) = cell.found()
+    assert cell.track_path("a.bin") == "a.bin"
+    (found,) = cell.tracked_files()
     assert (found.path, found.bytes) == (str(tmp_path / "a.bin"), 9 << 20)
     assert found.digest == blake3(b"x" * (9 << 20)).hexdigest()
 
@@ -36,49 +36,49 @@ def test_a_file_is_recorded_by_its_content(cell: Tracking, tmp_path: Path, monke
 def test_what_changes_while_the_cell_runs_fits_nothing(cell: Tracking, tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("one")
-    cell.track(file)
+    cell.track_path(file)
     file.write_text("two")
-    cell.track(file)
-    (found,) = cell.found()
+    cell.track_path(file)
+    (found,) = cell.tracked_files()
     assert found.digest == ""
-    assert FileDigests().changed(found) == f"{file} has changed"
+    assert FileDigests().explain_change(found) == f"{file} has changed"
 
 
 def test_a_folder_stands_for_all_that_is_in_it(cell: Tracking, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_text("1")
-    cell.track(folder)
-    whole, file = cell.found()
+    cell.track_path(folder)
+    whole, file = cell.tracked_files()
     assert whole.path == f"{folder}/"
     assert file.path == str(folder / "deep" / "a")
     look = FileDigests()
-    assert look.changed(whole) == ""
+    assert look.explain_change(whole) == ""
     (folder / "b").write_text("")
-    assert look.changed(whole) == f"{folder}/ has changed"
+    assert look.explain_change(whole) == f"{folder}/ has changed"
     (folder / "b").unlink()
-    assert look.changed(whole) == ""
+    assert look.explain_change(whole) == ""
     os.rename(folder / "deep" / "a", folder / "deep" / "c")
-    assert look.changed(whole)
-    assert look.changed(file) == f"{file.path} is not there"
+    assert look.explain_change(whole)
+    assert look.explain_change(file) == f"{file.path} is not there"
 
 
 def test_the_same_size_and_time_is_not_the_same_content(tmp_path: Path) -> None:
     file, look = tmp_path / "a", FileDigests()
     file.write_text("one")
-    before, found = file.stat(), look.look(str(file))
+    before, found = file.stat(), look.read_file(str(file))
     file.write_text("two")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert look.changed(found) == f"{file} has changed"
+    assert look.explain_change(found) == f"{file} has changed"
 
 
 def test_what_is_not_there_or_too_much_is_named(
     cell: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        cell.track(tmp_path / "none")
+        cell.track_path(tmp_path / "none")
     monkeypatch.setattr(tracked_files, "MOST_FILES", 2)
     for name in "abc":
         (tmp_path / name).write_text(name)
     with pytest.raises(ValueError, match="more than 2 files below"):
-        cell.track(tmp_path)
+        cell.track_path(tmp_path)

@@ -18,7 +18,7 @@ from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import encode
-from jupyter_gpu_release.store.bundle import BundleReader, incoming_folder, unpack
+from jupyter_gpu_release.store.bundle import BundleReader, incoming_folder, unpack_bundle
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
 
@@ -69,7 +69,7 @@ def test_a_real_run(
         with Path(f"{run}.jgr.tar").open("rb") as file:
             reader = BundleReader(file, run)
             assert reader.is_proved(target.token)
-            folder = incoming_folder(other, unpack(other, reader))
+            folder = incoming_folder(other, unpack_bundle(other, reader))
         assert (folder / "values.graph").exists()
         assert (folder / "events.log").exists() == ("print" in cell)
         assert main(["runs", "import", f"{run}.jgr.tar"]) == 0  # it is here: nothing changes

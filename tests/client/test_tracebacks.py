@@ -51,7 +51,7 @@ def rendered(error: BaseException) -> list[str]:
 
 def info(error: BaseException, **more: object) -> ErrorInfo:
     fields = {"ename": type(error).__name__, "evalue": str(error), "traceback": ["line 1", "line 2"]}
-    return ErrorInfo(**{**fields, "pickled": exceptions.pack(error), **more})
+    return ErrorInfo(**{**fields, "pickled": exceptions.pack_error(error), **more})
 
 
 def test_a_run_that_was_cancelled_before_its_first_statement_is_called_cancelled():
@@ -142,7 +142,7 @@ def test_an_exception_that_cannot_say_what_it_is():
         def __str__(self) -> str:
             raise KeyError
 
-    assert "failed" in exceptions.text_of(Mute())
+    assert "failed" in exceptions.error_text(Mute())
 
 
 def test_kinds_that_ipython_shows_in_its_own_way():
@@ -183,7 +183,7 @@ def test_a_member_whose_class_is_not_here_keeps_name_and_text(monkeypatch: pytes
 
 def test_a_group_of_very_many_is_refused():
     with pytest.raises(BufferError):
-        exceptions.pack(ExceptionGroup("many", [ValueError("x" * 100)] * 1000))
+        exceptions.pack_error(ExceptionGroup("many", [ValueError("x" * 100)] * 1000))
 
 
 def test_ours_come_back_as_ours():

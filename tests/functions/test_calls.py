@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu_release.errors import CannotSendError, OptionError, WrongCallError
 from jupyter_gpu_release.functions.api import gpu, launch
-from jupyter_gpu_release.functions.arguments import Call, as_written, divide, hint_to_launch
+from jupyter_gpu_release.functions.arguments import Call, divide_keywords, hint_to_launch, options_as_text
 from jupyter_gpu_release.options.run_options import build_options
 
 
@@ -28,18 +28,18 @@ async def fetch(url: str) -> None:
 
 
 def test_options_are_launchs_own_and_the_rest_is_the_functions():
-    own, given = divide(train, ["d"], {}, {"gpus": 2, "epochs": 3, "memory": "8GiB"})
+    own, given = divide_keywords(train, ["d"], {}, {"gpus": 2, "epochs": 3, "memory": "8GiB"})
     assert own == {"gpus": 2, "memory": "8GiB"}
     assert given == {"epochs": 3}
-    own, given = divide(train, ["d"], {"name": "theirs"}, {"name": "run's"})
+    own, given = divide_keywords(train, ["d"], {"name": "theirs"}, {"name": "run's"})
     assert own == {"name": "run's"}
     assert given == {"name": "theirs"}
-    assert divide(lambda name: None, ["theirs"], {}, {"name": "run's"})[0] == {"name": "run's"}
+    assert divide_keywords(lambda name: None, ["theirs"], {}, {"name": "run's"})[0] == {"name": "run's"}
 
 
 def test_a_keyword_that_could_be_either_is_refused():
     with pytest.raises(OptionError, match=r"name= could be launch's own or a parameter of train[^$]*kwargs=\{'name'"):
-        divide(train, ["d"], {}, {"name": "which?"})
+        divide_keywords(train, ["d"], {}, {"name": "which?"})
 
 
 def test_python_values_become_options():
@@ -48,7 +48,7 @@ def test_python_values_become_options():
         "env": {"A": 1, "B": "x=y"}, "label": ["zone=a"], "fresh": True, "pin": False, "name": None,
         "gather": True, "send": ["api_token", "more"], "skip": ("a", "b"),
     }  # fmt: skip
-    options = build_options(as_written(own))
+    options = build_options(options_as_text(own))
     assert (options.ask.gpus, options.ask.gpu_type, options.ask.ranks, options.ask.cpus) == (2, "h100", 2, 1.5)
     assert (options.ask.memory_bytes, options.timeout_s, options.wait_s) == (2**30, 120.0, 10.0)
     assert (options.env, options.ask.labels) == ({"A": "1", "B": "x=y"}, {"zone": "a"})
@@ -70,7 +70,7 @@ def test_python_values_become_options():
 )
 def test_wrong_options_are_refused_by_name(own: dict[str, Any], words: str):
     with pytest.raises(OptionError, match=words):
-        build_options(as_written(own))
+        build_options(options_as_text(own))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
     asked = threading.Event()
 
     def silence() -> str:
-        text = executor.silence(session)
+        text = executor.describe_silence(session)
         if text:
             asked.set()
         return text
@@ -47,7 +47,7 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
     run = launch()
     assert (repr(run), run.running()) == (f"<run {RUN} of fit: running>", True)
     session.follow(RUN)
-    until(lambda: executor.silence(session), "the session finds nobody")
+    until(lambda: executor.describe_silence(session), "the session finds nobody")
     words = "the gateway http://127.0.0.1:9 has not answered for "
     assert repr(run).startswith(f"<run {RUN} of fit: running ({words}")
     with pytest.raises(TimeoutError, match=f"run {RUN} of fit is running after 0 s; {words}"):

@@ -89,7 +89,7 @@ class MapBed:
         self.sent[run][1]([Event(1, 0.0, ITEM, msgspec.to_builtins(ItemOutcome(item)))])
 
     def end(self, run: str, state: str, status: str) -> None:
-        self.sent[run][0].take(RunView(run, "", state, outcome=Outcome(status)))
+        self.sent[run][0].update_view(RunView(run, "", state, outcome=Outcome(status)))
 
     def answers(self, run: str) -> list[int | None]:
         return [decode(message.body, NextItem).item for message in self.supplied if message.run == run]

@@ -155,8 +155,8 @@ class StandInAgent(NodeAgentApi):
         self._marks = Path(self._config.runtime) / "begun"
         self._marks.mkdir(parents=True, exist_ok=True)
         (Path(self._config.runtime) / "agent.pid").write_text(str(os.getpid()))
-        self._spawn(self._reporter.run())
-        self._spawn(self._reporter.introduce(pack(self._info())))
+        self._spawn(self._reporter.send_forever())
+        self._spawn(self._reporter.report_node(pack(self._info())))
 
     def _spawn(self, work: object) -> None:
         self._tasks.append(asyncio.get_event_loop().create_task(work))
@@ -189,7 +189,7 @@ class StandInAgent(NodeAgentApi):
 
     def _begin(self, order: StartOrder) -> None:
         if order.run not in self._runs:
-            self._runs[order.run] = run = Run(order, self._reporter.tell, self._marks / order.run)
+            self._runs[order.run] = run = Run(order, self._reporter.report, self._marks / order.run)
             self._spawn(run.carry_out())
 
     async def has_begun(self, run: str) -> bool:
@@ -201,32 +201,32 @@ class StandInAgent(NodeAgentApi):
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 
-    async def listen(self) -> tuple[str, int]:
+    async def open_rank_listener(self) -> tuple[str, int]:
         raise NotImplementedError("it leads no gang over nodes")
 
-    async def join(self, order: Packed[JoinOrder]) -> None:
+    async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
         raise NotImplementedError("it lends no ranks")
 
-    async def lends(self, run: str) -> bool:
+    async def has_remote_ranks(self, run: str) -> bool:
         return False
 
-    async def leave(self, run: str) -> None:
+    async def end_remote_ranks(self, run: str) -> None:
         """It lends no ranks."""
 
     async def lose_member(self, run: str, node: str) -> None:
         """It leads no gang over nodes."""
 
-    async def give_up(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, run: str, reason: str) -> bool:
         return False
 
-    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
         """It does not come to write them either."""
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         if run in self._runs and self._runs[run].signalled != "kill":  # an interrupt before it may come behind it
             self._runs[run].signalled = name
 
-    async def answer(self, run: str, rank: int, body: bytes) -> None:
+    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         if run in self._runs:
             write_atomic(Path(self._runs[run].order.folder) / f"answer-{rank}", [body], durable=False)
 
@@ -237,7 +237,7 @@ class StandInAgent(NodeAgentApi):
         found = self._runs.get(run)
         return pack(list(read_events(Path(found.order.folder) / "events.log", after)) if found else [])
 
-    async def forget(self, runs: list[str]) -> None:
+    async def forget_runs(self, runs: list[str]) -> None:
         for run in runs:
             if run in self._runs and self._runs[run].phase == "final":
                 del self._runs[run]

@@ -75,10 +75,10 @@ def test_what_is_moved_away_while_the_other_gateway_empties_the_trash_is_not_for
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", empty_first)
         with pytest.raises(StoreError, match="was removed while"):
-            Trash(ours.store).take_results(run, "too old", 5.0)
+            Trash(ours.store).remove_results(run, "too old", 5.0)
     assert emptied
     assert RunPaths(folder).values.exists()
-    Trash(ours.store).take_results(run, "too old", 5.0)
+    Trash(ours.store).remove_results(run, "too old", 5.0)
     assert os.listdir(folder) == ["manifest.json"]
 
 
@@ -90,7 +90,7 @@ def test_a_folder_that_the_other_gateway_took_first_is_fine(ours: StoreBed, monk
         return listdir(folder)
 
     monkeypatch.setattr(os, "listdir", taken)
-    Trash(ours.store).take_folder(run)
+    Trash(ours.store).remove_folder(run)
     assert not ours.paths(1).folder.exists()
 
 
@@ -98,12 +98,12 @@ def test_a_blob_that_the_other_gateway_swept_while_it_was_removed_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = BlobStore(tmp_path / "blobs")
-    digest, rename = blobs.put(blob("a"), durable=False), os.rename
+    digest, rename = blobs.put_buffer(blob("a"), durable=False), os.rename
 
     def swept(source: Path, target: Path) -> None:
         rename(source, target)
         Path(target).unlink()
 
     monkeypatch.setattr(os, "rename", swept)
-    assert blobs.remove(digest, untouched_since_s=time.time() + 60) is False
+    assert blobs.remove_blob(digest, untouched_since_s=time.time() + 60) is False
     assert not blobs.has(digest)

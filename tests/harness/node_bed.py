@@ -22,7 +22,7 @@ from jupyter_gpu_release.node.agent.gpu_use import UseMeter
 from jupyter_gpu_release.node.agent.run import AdoptedRun, RunOnNode
 from jupyter_gpu_release.node.gang.layout import NodeLocation
 from jupyter_gpu_release.node.results.pending_results import PendingResults
-from jupyter_gpu_release.node.results.spool import entries
+from jupyter_gpu_release.node.results.spool import spool_entries
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.node import AgentConfig, NodeMessage, RunEvents, RunPhase, StartOrder
@@ -59,7 +59,7 @@ class Node:
 
     async def _make(self, config: AgentConfig) -> ForkServers:
         servers = ForkServers(config, self.marker)
-        await servers.working()
+        await servers.current_server()
         return servers
 
     async def _make_keeping(self) -> PendingResults:
@@ -69,16 +69,17 @@ class Node:
     async def start_agent_anew(self) -> list[AdoptedRun]:
         """What a killed agent's successor does about results; the fork server stays."""
         self.keeping.close()
-        for entry in entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
+        for entry in spool_entries(Path(self.keeping.order.spool)):  # the kernel lets go of a dead agent's locks
             (entry.folder / "owner").unlink(missing_ok=True)
         self.keeping = await self._make_keeping()
-        adopted = []
-        for waiting in self.keeping.adopt(frozenset()):
-            outcome = self.keeping.found(waiting.run)
+        adopted: dict[str, AdoptedRun] = {}
+        for waiting in self.keeping.adopt_results(frozenset(), lambda run, wait: adopted[run].on_wait(wait)):
+            outcome = self.keeping.reported_outcome(waiting.run)
             assert outcome is not None
-            adopted.append(AdoptedRun(waiting.run, waiting.folder, outcome, self.keeping, self.messages.append))
-        self._carrying = [asyncio.create_task(run.carry_out()) for run in adopted]
-        return adopted
+            made = AdoptedRun(waiting.run, waiting.folder, outcome, self.keeping, self.messages.append)
+            adopted[waiting.run] = made
+        self._carrying = [asyncio.create_task(run.run_to_end()) for run in adopted.values()]
+        return list(adopted.values())
 
     async def _end(self) -> None:
         for keeping in self._keepings:  # a mover that is being started is waited for below, as those that run
@@ -132,7 +133,7 @@ class Run:
         self.messages: list[NodeMessage] = []
         self.changed = threading.Condition()
         self.on_node: RunOnNode = node.call(self._make(node))
-        self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.carry_out(), node.loop)
+        self.future: Future[None] = asyncio.run_coroutine_threadsafe(self.on_node.run_to_end(), node.loop)
 
     async def _make(self, node: Node) -> RunOnNode:
         where = NodeLocation(marks=str(node.marks))
@@ -153,7 +154,7 @@ class Run:
             assert self.changed.wait_for(lambda: predicate(self), limit_s), self.messages
 
     def signal(self, name: str, status: str = "interrupted") -> None:
-        self.node.loop.call_soon_threadsafe(self.on_node.signal, name, status)
+        self.node.loop.call_soon_threadsafe(self.on_node.signal_ranks, name, status)
 
     @property
     def outcome(self) -> Outcome:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def failing(run: FakeRun, error: Exception, **facts: Any) -> None:
     lines = ["-----", f"Cell In[1], line 2: {error}"]
-    pickled = exceptions.pack(error)
+    pickled = exceptions.pack_error(error)
     run.fail(ErrorInfo(type(error).__name__, str(error), lines, pickled=pickled), **facts)
 
 

@@ -73,7 +73,7 @@ def test_leaving_a_gpu_cell_is_an_error_with_a_receipt(kernel: Kernel, gateway: 
     @gateway.script("leave")
     def play(run: FakeRun) -> None:
         run.start()
-        run.fail(ErrorInfo("SystemExit", "3", ["its line"], pickled=exceptions.pack(SystemExit(3))))
+        run.fail(ErrorInfo("SystemExit", "3", ["its line"], pickled=exceptions.pack_error(SystemExit(3))))
 
     outputs = kernel.run("%%gpu_train --name leave\nimport sys\nsys.exit(3)")
     assert outputs.reply["status"] == "error"
@@ -93,7 +93,7 @@ def test_an_exception_of_the_notebooks_own_class_is_caught_by_it(kernel: Kernel,
         run.start()
         space: dict[str, Any] = {"__name__": "__main__"}
         exec(text, space)
-        run.fail(ErrorInfo("MyErr", "no", ["there"], pickled=exceptions.pack(space["MyErr"](7, "no"))))
+        run.fail(ErrorInfo("MyErr", "no", ["there"], pickled=exceptions.pack_error(space["MyErr"](7, "no"))))
 
     kernel.run(text)
     kernel.run(

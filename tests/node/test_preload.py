@@ -15,6 +15,6 @@ def test_what_is_missing_is_left_out_and_what_is_broken_is_said(
     assert set(preload._NEEDS) <= set(preload.DEFAULT)
     (tmp_path / "broken_here.py").write_text("import not_installed_here")
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(preload.import_all(["not_installed_here.part", "broken_here"])) == ["broken_here"]
+    assert list(preload.import_libraries(["not_installed_here.part", "broken_here"])) == ["broken_here"]
     monkeypatch.setitem(preload._NEEDS, "broken_here", "not_installed_here")
-    assert preload.import_all(["broken_here"]) == {}
+    assert preload.import_libraries(["broken_here"]) == {}

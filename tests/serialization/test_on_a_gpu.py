@@ -53,7 +53,7 @@ def test_changes_are_found_on_the_device() -> None:
     realm = rank()
     values = {"changed": torch.zeros(1_000_003, device="cuda"), "same": torch.nn.Linear(100, 100).cuda()}
     reader = FingerprintReader(realm, [])
-    before = {name: reader.take(value) for name, value in values.items()}
+    before = {name: reader.read_fingerprint(value) for name, value in values.items()}
     values["changed"].data[1_000_002] = 1
     reader = FingerprintReader(realm, [])
     assert [name for name, value in values.items() if not reader.is_same(before[name], value)] == ["changed"]

@@ -63,7 +63,9 @@ def test_matplotlib_settings_travel() -> None:
         captured = library_settings.capture_settings()
         assert list(captured["matplotlib"]) == ["figure.figsize"]
         matplotlib.rcdefaults()
-        library_settings.ArrivedSettings().take({**captured, "numpy": {"no_such_option": 1}, "unknown": {"a": 1}})
+        library_settings.ArrivedSettings().set_arrived(
+            {**captured, "numpy": {"no_such_option": 1}, "unknown": {"a": 1}}
+        )
         assert matplotlib.rcParams["figure.figsize"] == [3.0, 4.0]
 
 
@@ -72,7 +74,7 @@ def test_numpy_settings_travel() -> None:
         captured = library_settings.capture_settings()
         assert captured["numpy"] == {"precision": 2, "suppress": True}
     before = np.get_printoptions()
-    library_settings.ArrivedSettings().take(captured)
+    library_settings.ArrivedSettings().set_arrived(captured)
     assert np.get_printoptions()["precision"] == 2
     np.set_printoptions(**before)
 
@@ -86,8 +88,8 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     monkeypatch.setitem(library_settings._BY_MODULE, "plotted", library)
     finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
     arrived = library_settings.ArrivedSettings()
-    arrived.take({"plotted": {"size": 7}})
-    assert arrived.all()["plotted"] == {"size": 7}
+    arrived.set_arrived({"plotted": {"size": 7}})
+    assert arrived.all_settings()["plotted"] == {"size": 7}
     plotted = importlib.import_module("plotted")
     assert plotted.size == 7
     assert (type(plotted.__loader__), plotted.__spec__.loader) == (SourceFileLoader, plotted.__loader__)
@@ -102,7 +104,7 @@ def test_levels_of_a_librarys_loggers_hold_although_it_sets_them_when_it_is_impo
     monkeypatch.syspath_prepend(tmp_path)
     finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
     arrived = library_settings.ArrivedSettings()
-    arrived.take({"logging": {"logger chatty.train": (logging.ERROR, False, True, ())}})
+    arrived.set_arrived({"logging": {"logger chatty.train": (logging.ERROR, False, True, ())}})
     assert logging.getLogger("chatty.train").level == logging.ERROR
     before = library_settings.SettingsBefore(dict(arrived.waiting))
     importlib.import_module("chatty")
@@ -130,7 +132,7 @@ def test_what_computes_otherwise_travels(monkeypatch: pytest.MonkeyPatch) -> Non
     assert captured["numpy"] == changed["numpy"] == {"error.divide": "raise"}
     assert captured["torch"] == changed["torch"] == {"grad": False}
     with np.errstate(), torch.enable_grad(), decimal.localcontext():
-        library_settings.ArrivedSettings().take(captured)
+        library_settings.ArrivedSettings().set_arrived(captured)
         assert (np.geterr()["divide"], torch.is_grad_enabled(), decimal.getcontext().prec) == ("raise", False, 50)
         assert decimal.getcontext().traps[decimal.Inexact]
         assert sys.getrecursionlimit() == limit + 77
@@ -147,7 +149,7 @@ def test_jax_and_keras_settings_travel() -> None:
         "assert str(wide.dtype) == 'float64', wide.dtype\n"
         "assert not {'jax', 'keras'} & settings.capture_settings().keys(), settings.capture_settings()\n"
         "wanted = {'jax': {'jax_enable_x64': True}, 'keras': {'dtype_policy': 'mixed_bfloat16'}}\n"
-        "settings.ArrivedSettings().take(wanted)\n"
+        "settings.ArrivedSettings().set_arrived(wanted)\n"
         "assert jax.numpy.ones(1).dtype == 'float64' and keras.config.dtype_policy().name == 'mixed_bfloat16'\n"
         "found = settings.capture_settings()\n"
         "assert {library: found[library] for library in wanted} == wanted, found\n"

@@ -90,7 +90,7 @@ def test_a_mark_is_no_attribute_of_the_users() -> None:
 
 def test_a_device_index_that_is_not_here_becomes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [device_marks.here(name) for name in ("cuda", "cuda:1", "cuda:5")] == ["cuda", "cuda:1", "cuda:0"]
+    assert [device_marks.local_device(name) for name in ("cuda", "cuda:1", "cuda:5")] == ["cuda", "cuda:1", "cuda:0"]
 
 
 def test_devices_at_home_in_a_rank_and_back() -> None:

@@ -22,7 +22,7 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.protocol.rest import ActiveRow, GatewayFacts, GpuCounts, GpuRow, NodeRow, StatusDocument
 from jupyter_gpu_release.server_extension.config import GpuRelease
-from jupyter_gpu_release.server_extension.gateway import GatewayConnection
+from jupyter_gpu_release.server_extension.gateway import GatewayConnection, GatewayListener
 
 from .conftest import StartServer
 
@@ -235,7 +235,8 @@ async def test_a_silent_gateway_is_asked_less_and_less_until_it_answers(monkeypa
     gateway = _Script()
     port = gateway.port
     gateway.end()
-    line = GatewayConnection(GpuRelease(url=f"http://127.0.0.1:{port}", poll_interval=0.5, max_backoff=5.0))
+    settings = GpuRelease(url=f"http://127.0.0.1:{port}", poll_interval=0.5, max_backoff=5.0)
+    line = GatewayConnection(settings, GatewayListener())
     for expected_s in (1.0, 2.0, 4.0, 5.0, 5.0):
         await line.ask_status()
         assert 0.8 * expected_s <= line.pause_s(0.0) <= expected_s

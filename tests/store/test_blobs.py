@@ -30,7 +30,7 @@ def left(store: BlobStore) -> list[Path]:
 
 
 def test_a_blob_is_named_by_its_content_and_protected(store: BlobStore) -> None:
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     assert digest == blake3.blake3(CONTENT).hexdigest()
     path = store.path_of(digest)
     assert left(store) == [path]
@@ -39,13 +39,13 @@ def test_a_blob_is_named_by_its_content_and_protected(store: BlobStore) -> None:
     assert path.stat().st_mode & 0o777 == 0o400
     assert {folder.stat().st_mode & 0o777 for folder in (store.root, path.parent, store.root / "tmp")} == {0o700}
     assert store.has(digest)
-    store.verify(digest)
+    store.verify_blob(digest)
 
 
 def test_mapped_blobs_are_private_writable_and_need_no_descriptor(store: BlobStore) -> None:
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     before = len(os.listdir("/proc/self/fd"))
-    mapped = [store.open(digest, len(CONTENT)) for _ in range(50)]
+    mapped = [store.map_blob(digest, len(CONTENT)) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
     mapped[0][0:3] = b"new"
     assert bytes(mapped[0][:3]) == b"new"
@@ -53,7 +53,7 @@ def test_mapped_blobs_are_private_writable_and_need_no_descriptor(store: BlobSto
 
 
 def test_only_what_is_touched_comes_into_memory(store: BlobStore) -> None:
-    mapping = store.open(store.put(bytes(64 << 20)), 64 << 20)
+    mapping = store.map_blob(store.put_buffer(bytes(64 << 20)), 64 << 20)
     before = _resident_bytes()
     assert mapping[32 << 20] == 0
     assert _resident_bytes() - before < 8 << 20
@@ -64,41 +64,41 @@ def _resident_bytes() -> int:
 
 
 def test_a_known_blob_is_touched_not_written(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = store.path_of(store.put(CONTENT))
+    path = store.path_of(store.put_buffer(CONTENT))
     os.utime(path, (1, 1))
     monkeypatch.setattr(BlobStore, "_write", None)
-    store.put(bytearray(CONTENT))
+    store.put_buffer(bytearray(CONTENT))
     assert path.stat().st_mtime > 1
 
 
 def test_a_truncated_blob_is_mended_by_the_next_writer(store: BlobStore) -> None:
-    path = store.path_of(store.put(CONTENT))
+    path = store.path_of(store.put_buffer(CONTENT))
     path.chmod(0o600)
     os.truncate(path, 100)
     with pytest.raises(StoreError, match="100 bytes instead of"):
-        store.open(path.name, len(CONTENT))
-    store.put(CONTENT)
+        store.map_blob(path.name, len(CONTENT))
+    store.put_buffer(CONTENT)
     assert path.read_bytes() == CONTENT
 
 
 def test_altered_content_is_found_and_made_again(store: BlobStore) -> None:
-    path = store.path_of(store.put(CONTENT))
+    path = store.path_of(store.put_buffer(CONTENT))
     path.chmod(0o600)
     path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
-    held = store.open(path.name, len(CONTENT))
+    held = store.map_blob(path.name, len(CONTENT))
     with pytest.raises(StoreError, match="not what its name says"):
-        store.verify(path.name)
-    store.put(CONTENT)
-    store.verify(path.name)
+        store.verify_blob(path.name)
+    store.put_buffer(CONTENT)
+    store.verify_blob(path.name)
     assert path.read_bytes() == CONTENT
     assert held[-1] == CONTENT[-1] ^ 1  # nobody's mapping is pulled away
     assert store.sweep_temp(untouched_since_s=time.time() + 10) == len(CONTENT)
 
 
 def test_what_was_made_again_meanwhile_is_not_moved_away(store: BlobStore) -> None:
-    path = store.path_of(store.put(CONTENT))
+    path = store.path_of(store.put_buffer(CONTENT))
     store._move_away(path, path.stat().st_ino + 1)
-    store.verify(path.name)
+    store.verify_blob(path.name)
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "AB" * 32, "ab" * 31])
@@ -108,12 +108,12 @@ def test_what_is_no_digest_is_no_path(store: BlobStore, digest: str) -> None:
 
 
 def test_a_link_in_the_place_of_a_blob_is_not_followed(store: BlobStore, tmp_path: Path) -> None:
-    path = store.path_of(store.put(CONTENT))
+    path = store.path_of(store.put_buffer(CONTENT))
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="cannot read"):
-        store.open(path.name, len(CONTENT))
-    store.put(CONTENT)
+        store.map_blob(path.name, len(CONTENT))
+    store.put_buffer(CONTENT)
     assert not path.is_symlink()
     assert path.read_bytes() == CONTENT
 
@@ -128,9 +128,9 @@ def test_the_name_is_that_of_the_bytes_written(store: BlobStore, monkeypatch: py
         return write(self, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(BlobStore, "_write", late)
-    digest = store.put(changing)
+    digest = store.put_buffer(changing)
     assert digest == blake3.blake3(bytes(changing)).hexdigest()
-    store.verify(digest)
+    store.verify_blob(digest)
 
 
 def test_an_array_that_never_stands_still(store: BlobStore) -> None:
@@ -145,20 +145,20 @@ def test_an_array_that_never_stands_still(store: BlobStore) -> None:
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        digests = {store.put(changing) for _ in range(10)}
+        digests = {store.put_buffer(changing) for _ in range(10)}
         while len(digests) < 2:  # the other thread's turn has not come
-            digests.add(store.put(changing))
+            digests.add(store.put_buffer(changing))
     finally:
         stop.set()
         thread.join()
     for digest in digests:
-        store.verify(digest)
+        store.verify_blob(digest)
 
 
 def test_many_writers_of_one_content(store: BlobStore, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from jupyter_gpu_release.store.blobs import BlobStore\n"
-        "sys.stdin.readline(); print(BlobStore(Path(sys.argv[1])).put(bytes(2_000_000)))"
+        "sys.stdin.readline(); print(BlobStore(Path(sys.argv[1])).put_buffer(bytes(2_000_000)))"
     )
     command = [sys.executable, "-c", code, str(store.root)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -176,26 +176,26 @@ def test_a_filesystem_without_links(store: BlobStore, monkeypatch: pytest.Monkey
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_links)
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     assert left(store) == [store.path_of(digest)]
 
 
 def test_several_at_once_and_one_that_fails(store: BlobStore) -> None:
     contents = [bytes([number]) * 1_000_000 for number in range(6)]
-    digests = store.put_all(contents)
+    digests = store.put_buffers(contents)
     assert [store.path_of(digest).read_bytes() for digest in digests] == contents
     bad = store.path_of(blake3.blake3(b"x" * 1000).hexdigest())
     bad.parent.mkdir(exist_ok=True)
     bad.mkdir()
     with pytest.raises(StoreError, match="cannot write"):
-        store.put_all([b"a" * 1000, b"x" * 1000])
+        store.put_buffers([b"a" * 1000, b"x" * 1000])
     assert list((store.root / "tmp").iterdir()) == []
 
 
 def test_the_pace_is_asked_for_every_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs_module, "_STEP", 1_000_000)
     pieces: list[int] = []
-    BlobStore(tmp_path, pace=pieces.append).put(CONTENT)
+    BlobStore(tmp_path, pace=pieces.append).put_buffer(CONTENT)
     assert pieces == [1_000_000] * 3
 
 
@@ -210,48 +210,48 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_named_with_bytes_needed_and_free_and_nothing_is_left(small_disk: Path) -> None:
     store = BlobStore(small_disk / "blobs")
-    kept = store.put(CONTENT)
+    kept = store.put_buffer(CONTENT)
     with pytest.raises(StoreError, match=rf"{small_disk}.*No space left.*7\.6 MiB are needed, 1\.\d MiB are free"):
-        store.put(bytes(8_000_000))
+        store.put_buffer(bytes(8_000_000))
     assert left(store) == [store.path_of(kept)]
-    store.put(bytes(500_000))
+    store.put_buffer(bytes(500_000))
 
 
 # -------------------------------------------------------------------------------------- collection
 def test_scan_tells_what_is_there(store: BlobStore) -> None:
-    digests = {store.put(CONTENT), store.put(CONTENT[:100])}
+    digests = {store.put_buffer(CONTENT), store.put_buffer(CONTENT[:100])}
     (store.root / "tmp" / "x.tmp").write_bytes(b"half")
-    found = list(store.scan())
+    found = list(store.list_blobs())
     assert {info.digest for info in found} == digests
     assert sorted(info.bytes for info in found) == [100, len(CONTENT)]
 
 
 def test_remove_spares_what_was_touched(store: BlobStore) -> None:
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     touched_s = store.path_of(digest).stat().st_mtime
-    assert not store.remove(digest, untouched_since_s=touched_s)
+    assert not store.remove_blob(digest, untouched_since_s=touched_s)
     assert store.has(digest)
-    assert store.remove(digest, untouched_since_s=touched_s + 1)
+    assert store.remove_blob(digest, untouched_since_s=touched_s + 1)
     assert left(store) == []
-    assert not store.remove(digest, untouched_since_s=touched_s + 1)
+    assert not store.remove_blob(digest, untouched_since_s=touched_s + 1)
 
 
 def test_a_blob_touched_while_it_is_being_removed_comes_back(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     os.utime(store.path_of(digest), (1, 1))
     rename = os.rename
 
     def touched_first(*names: Path) -> None:
-        store.put(CONTENT)
+        store.put_buffer(CONTENT)
         rename(*names)
 
     monkeypatch.setattr(os, "rename", touched_first)
-    assert not store.remove(digest, untouched_since_s=1000)
+    assert not store.remove_blob(digest, untouched_since_s=1000)
     assert left(store) == [store.path_of(digest)]
 
 
 def test_what_killed_writers_and_removers_left_is_swept(store: BlobStore) -> None:
-    digest = store.put(CONTENT)
+    digest = store.put_buffer(CONTENT)
     old, young = store.root / "tmp" / "old.tmp", store.root / "tmp" / "young.tmp"
     old.write_bytes(b"12345")
     young.write_bytes(b"1")
@@ -267,7 +267,7 @@ def test_what_is_there_is_touched_while_the_rest_is_still_written(
     first, second = b"1" * 4096, b"2" * 4096
     path = store.path_of(blake3.blake3(first).hexdigest())
     monkeypatch.setattr(blobs_module, "_KEEP_S", 0.01)
-    put = BlobStore(store.root).put
+    put = BlobStore(store.root).put_buffer
 
     def slow(buffer: bytes, *, durable: bool = True) -> str:
         if buffer is second:  # takes longer than the grace of collection
@@ -276,6 +276,6 @@ def test_what_is_there_is_touched_while_the_rest_is_still_written(
             until(lambda: path.stat().st_mtime > 1, "the first is touched again")
         return put(buffer, durable=durable)
 
-    monkeypatch.setattr(store, "put", slow)
-    assert len(store.put_all([first, second])) == 2
-    assert store.touch(["0" * 64]) == ["0" * 64]
+    monkeypatch.setattr(store, "put_buffer", slow)
+    assert len(store.put_buffers([first, second])) == 2
+    assert store.touch_blobs(["0" * 64]) == ["0" * 64]

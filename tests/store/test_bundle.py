@@ -15,7 +15,7 @@ from bundle_bed import MIB, RUN, SECRET, contents, export, make_run, read
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.store.blobs import BlobStore
-from jupyter_gpu_release.store.bundle import incoming_folder, unpack
+from jupyter_gpu_release.store.bundle import incoming_folder, unpack_bundle
 from jupyter_gpu_release.store.graph_file import open_graph, write_graph
 from jupyter_gpu_release.store.layout import RunPaths
 from jupyter_gpu_release.store.run_folders import write_manifest
@@ -24,7 +24,7 @@ from jupyter_gpu_release.store.run_folders import write_manifest
 def test_a_round_trip_to_another_store(store: Path, tmp_path: Path, bundle: Path) -> None:
     other = tmp_path / "other"
     reader = read(bundle)
-    folder = incoming_folder(other, unpack(other, reader))
+    folder = incoming_folder(other, unpack_bundle(other, reader))
     assert (reader.head.run, reader.head.exported_by, len(reader.head.blobs)) == (RUN, "ann@here", 2)
     assert contents(folder) == contents(store / "runs" / RUN)
     (other / "runs").mkdir()
@@ -57,10 +57,10 @@ def test_memory_is_bounded(store: Path, tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from jupyter_gpu_release.store.bundle import BundleReader, write_bundle\n"
-        "from jupyter_gpu_release.store.bundle import unpack\n"
+        "from jupyter_gpu_release.store.bundle import unpack_bundle\n"
         "a, b = map(Path, sys.argv[1:]); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         f"write_bundle(a, {RUN!r}, b, exported_by='x', secret='y')\n"
-        "unpack(a, BundleReader(b.open('rb'), 'b'))\n"
+        "unpack_bundle(a, BundleReader(b.open('rb'), 'b'))\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
     )
     done = subprocess.run(
@@ -91,7 +91,7 @@ def test_a_damaged_run_is_named(store: Path, tmp_path: Path, harm: Callable[[Run
 
 def test_an_altered_or_missing_blob_is_named(store: Path, tmp_path: Path) -> None:
     make_run(store)
-    blob = next(BlobStore(store / "blobs").scan())
+    blob = next(BlobStore(store / "blobs").list_blobs())
     path = BlobStore(store / "blobs").path_of(blob.digest)
     path.chmod(0o600)
     path.write_bytes(b"x" * blob.bytes)

@@ -39,12 +39,12 @@ def test_what_a_full_disk_refuses_is_written_later(tmp_path: Path, limit_files: 
             writer.write([_event(number, 100)])
     assert [event.n for event in read_events(path)] == [1]
     assert path.stat().st_size == size  # no torn part
-    assert [event.n for event in writer.kept()] == [2, 3]
+    assert [event.n for event in writer.unwritten_events()] == [2, 3]
     limit_files(resource.RLIM_INFINITY)
     writer.write([_event(4)])
     writer.close()
     assert [event.n for event in read_events(path)] == [1, 2, 3, 4]
-    assert writer.kept() == []
+    assert writer.unwritten_events() == []
 
 
 def test_a_folder_that_is_away_at_first(tmp_path: Path) -> None:

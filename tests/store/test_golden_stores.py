@@ -13,7 +13,7 @@ from stream_names import paths_of_ours
 from jupyter_gpu_release.serialization import codec
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.store.blobs import BlobStore
-from jupyter_gpu_release.store.bundle import BundleReader, incoming_folder, unpack
+from jupyter_gpu_release.store.bundle import BundleReader, incoming_folder, unpack_bundle
 from jupyter_gpu_release.store.event_log import read_events
 from jupyter_gpu_release.store.graph_file import blobs_of, digest_in, open_graph
 from jupyter_gpu_release.store.identity import read_identity
@@ -63,7 +63,7 @@ def check_graphs(paths: RunPaths, manifest: dict[str, Any]) -> None:
     assert codec.load(*sent, NamespaceInfo({}, at_home=True)).values["table"].shape == (400, 400)
     store = BlobStore(paths.folder.parents[1] / "blobs")
     for digest, length in [*blobs_of(paths.values), *blobs_of(paths.inputs)]:
-        assert len(store.open(digest, length)) == length
+        assert len(store.map_blob(digest, length)) == length
 
 
 def check_values(values: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def test_an_export_of_each_version_is_read(golden: Path) -> None:
     fresh = golden / "fresh"
     (fresh / "runs").mkdir(parents=True)
     with open(golden / "run.tar", "rb") as file:
-        folder = incoming_folder(fresh, unpack(fresh, BundleReader(file, "run.tar")))
+        folder = incoming_folder(fresh, unpack_bundle(fresh, BundleReader(file, "run.tar")))
     unpacked, original = read_manifest(RunPaths(folder)), read_manifest(only_run(golden / "store"))
     assert unpacked["run"] == original["run"]
     assert unpacked["outcome"]["values"] == original["outcome"]["values"]

@@ -73,8 +73,8 @@ def save(stop_at: int, store: Path) -> int:
 
 def check_nothing_half_visible(store: Path) -> None:
     kept = BlobStore(store / "blobs")
-    for info in kept.scan():
-        kept.verify(info.digest)
+    for info in kept.list_blobs():
+        kept.verify_blob(info.digest)
         assert info.bytes in (3 * BLOB_BYTES, BLOB_BYTES)
     for folder in (store / "runs").glob("*"):
         paths = create_run_folder(store, folder.name)
@@ -92,7 +92,7 @@ def check_nothing_half_visible(store: Path) -> None:
 def check_garbage_is_found(store: Path) -> None:
     """All that a killed save leaves is in ``blobs/tmp``, is a blob that nobody refers to, or lies in a run's folder."""
     kept = BlobStore(store / "blobs")
-    known = {kept.path_of(info.digest) for info in kept.scan()}
+    known = {kept.path_of(info.digest) for info in kept.list_blobs()}
     files = {path for path in store.rglob("*") if path.is_file()}
     elsewhere = [path for path in files - known if store / "runs" not in path.parents]
     assert all(path.parent == store / "blobs" / "tmp" for path in elsewhere)
@@ -114,7 +114,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
         write_manifest(paths, {"digest": digest}, durable=True)
         check_nothing_half_visible(store)
         assert read_manifest(paths)["digest"] == digest
-        assert len(list(BlobStore(store / "blobs").scan())) == 2
+        assert len(list(BlobStore(store / "blobs").list_blobs())) == 2
         check_garbage_is_found(store)
     assert stop_at > 30
     assert read_manifest(create_run_folder(store, RUN))["state"] == "succeeded"

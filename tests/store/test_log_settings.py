@@ -29,7 +29,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = [(each, each.level, each.disabled, each.propagate, list(each.handlers)) for each in [logging.root, *found]]
     monkeypatch.setattr(logging.Logger, "__setattr__", object.__setattr__)
     monkeypatch.setattr(log_settings, "_watch", None)
-    log_settings.watch()
+    log_settings.watch_loggers()
     yield
     for logger, level, disabled, propagate, handlers in before:
         logger.level, logger.disabled, logger.propagate, logger.handlers[:] = level, disabled, propagate, handlers

@@ -24,13 +24,13 @@ def test_a_store_that_hangs_holds_up_its_own_threads_only() -> None:
         threads = StoreThreads(most=3)
         with pytest.raises(StoreSilentError, match="has not answered"):
             await threads.run(work, 0, limit_s=0.01)
-        assert threads.is_late
+        assert threads.has_late_answer
         later = [threads.begin(work, number) for number in range(1, 20)]  # more than there are threads
         assert await asyncio.to_thread(lambda: "free") == "free"
         hangs.set()
-        await threads.until_answered()
+        await threads.wait_until_answered()
         assert await asyncio.gather(*later) == list(range(1, 20))
-        assert not threads.is_late
+        assert not threads.has_late_answer
 
     asyncio.run(live())
     assert sorted(done) == list(range(20))

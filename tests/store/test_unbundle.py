@@ -17,12 +17,19 @@ from forked import killed_before_change
 
 from jupyter_gpu_release.errors import GpuReleaseError, RequestError, StoreError
 from jupyter_gpu_release.store.blobs import BlobStore
-from jupyter_gpu_release.store.bundle import BundledFile, BundleHead, BundleReader, is_kept_path, proof_of, unpack
+from jupyter_gpu_release.store.bundle import (
+    BundledFile,
+    BundleHead,
+    BundleReader,
+    is_kept_path,
+    proof_of,
+    unpack_bundle,
+)
 
 
 def refused(path: Path, store: Path, message: str) -> None:
     with pytest.raises(GpuReleaseError, match=message):
-        unpack(store, read(path))
+        unpack_bundle(store, read(path))
     assert list(store.glob("incoming/*")) == []
     assert not (store / "runs").exists()
 
@@ -122,7 +129,7 @@ def test_values_that_are_not_the_manifests(store: Path, tmp_path: Path) -> None:
     )
     bundle = forged(tmp_path / "b.tar", lambda head: None, body=body)
     with pytest.raises(StoreError, match="as the file of the values"):
-        unpack(tmp_path / "other", read(bundle))
+        unpack_bundle(tmp_path / "other", read(bundle))
 
 
 def test_what_is_no_bundle(tmp_path: Path) -> None:
@@ -137,11 +144,13 @@ def test_killed_at_every_step_nothing_is_visible(bundle: Path, tmp_path: Path) -
         with bundle.open("rb") as file:
             reader = BundleReader(file, "b")
             status = killed_before_change(
-                step, lambda reader=reader: unpack(other, reader), ("os.rename", "os.remove", "os.mkdir", "os.link")
+                step,
+                lambda reader=reader: unpack_bundle(other, reader),
+                ("os.rename", "os.remove", "os.mkdir", "os.link"),
             )
         assert not (other / "runs").exists()
-        for blob in BlobStore(other / "blobs").scan():
-            BlobStore(other / "blobs").verify(blob.digest)
+        for blob in BlobStore(other / "blobs").list_blobs():
+            BlobStore(other / "blobs").verify_blob(blob.digest)
         if status == 0:
             break
         assert status == -signal.SIGKILL

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpu_release.serialization import codec, rebuild
 from jupyter_gpu_release.store.blobs import BlobStore
 from jupyter_gpu_release.store.graph_file import blobs_of, open_graph, write_graph
-from jupyter_gpu_release.store.mapped.mapping import map_of
+from jupyter_gpu_release.store.mapped.mapping import mapping_at
 from jupyter_gpu_release.store.run_folders import create_run_folder
 
 RUN, NEXT = "20261121-101500-0123abcd", "20261121-101501-0123abcd"
@@ -33,7 +33,7 @@ def taken(path: Path, digest: str) -> Any:
 
 
 def is_mapped(array: Any) -> bool:
-    return map_of(memoryview(array).cast("B")) is not None
+    return mapping_at(memoryview(array).cast("B")) is not None
 
 
 def numpy_array() -> Any:
@@ -93,13 +93,13 @@ def test_it_is_mapped_and_goes_on_without_being_written_or_read(
     value = taken(path, digest)
     assert memory_of(value)
     assert all(map(is_mapped, memory_of(value)))
-    before = list(BlobStore(tmp_path / "blobs").scan())
+    before = list(BlobStore(tmp_path / "blobs").list_blobs())
     assert sum(info.bytes for info in before) > 3_000_000
     with monkeypatch.context() as patch:
         patch.setattr("jupyter_gpu_release.store.blobs.digest_of", None)  # whoever hashes, fails
         again, _ = stored(tmp_path, NEXT, value)
     assert sorted(blobs_of(again)) == sorted(blobs_of(path))
-    assert {info.digest for info in BlobStore(tmp_path / "blobs").scan()} == {info.digest for info in before}
+    assert {info.digest for info in BlobStore(tmp_path / "blobs").list_blobs()} == {info.digest for info in before}
 
 
 def _add(x: Any) -> Any:
@@ -129,8 +129,8 @@ def test_it_can_be_changed_in_place_and_changes_no_file(tmp_path: Path, kind: st
     blobs = BlobStore(tmp_path / "blobs")
     changed = CHANGES[kind](value)
     assert _sixth(changed) == _sixth(other) + 1
-    for info in blobs.scan():
-        blobs.verify(info.digest)
+    for info in blobs.list_blobs():
+        blobs.verify_blob(info.digest)
     again, new = stored(tmp_path, NEXT, changed)
     assert set(blobs_of(again)) != set(blobs_of(path))
     assert _sixth(taken(again, new)) == _sixth(changed)

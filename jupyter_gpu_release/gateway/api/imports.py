@@ -18,7 +18,7 @@ from ...protocol.runs import Outcome, ResourceAsk, RunRequest, RunView
 from ...protocol.states import RunState, is_run_id
 from ...protocol.wire import encode
 from ...store.bundle import incoming_folder
-from ...store.files import sync
+from ...store.files import sync_to_disk
 from ...store.layout import RunPaths
 from ...store.run_folders import read_manifest, write_manifest
 from ..auth.permissions import Caller
@@ -109,7 +109,7 @@ def _move_back(folder: Path, paths: RunPaths) -> None:
             if target.is_dir() and not target.is_symlink():
                 shutil.rmtree(target)
             os.rename(entry, target)
-        sync(paths.folder)
+        sync_to_disk(paths.folder)
     except OSError as error:
         raise StoreError(f"cannot move the results back to {paths.folder}: {error.strerror}") from error
     manifest = read_manifest(paths if paths.manifest.exists() else RunPaths(folder))
@@ -139,7 +139,7 @@ def _move(folder: Path, paths: RunPaths, view: RunView) -> None:
     try:
         paths.folder.parent.mkdir(mode=0o700, exist_ok=True)
         os.rename(folder, paths.folder)
-        sync(paths.folder.parent)
+        sync_to_disk(paths.folder.parent)
     except OSError as error:
         raise StoreError(f"cannot move the imported run to {paths.folder}: {error.strerror}") from error
 

@@ -124,21 +124,21 @@ class AgentClient:
         return await self._send(NodeAgentApi.has_begun, run).answer()
 
     # ------------------------------------------------------------------------------------ gangs over nodes
-    async def listen(self) -> tuple[str, int]:
+    async def open_rank_listener(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that it leads."""
-        return await self._send(NodeAgentApi.listen).answer()
+        return await self._send(NodeAgentApi.open_rank_listener).answer()
 
-    def join(self, order: JoinOrder) -> AgentCall[None]:
+    def start_remote_ranks(self, order: JoinOrder) -> AgentCall[None]:
         """Send the order to lend ranks to a gang; await its acceptance with :data:`START_S`."""
-        return self._send(NodeAgentApi.join, pack(order))
+        return self._send(NodeAgentApi.start_remote_ranks, pack(order))
 
-    async def lends(self, run: str) -> bool:
+    async def has_remote_ranks(self, run: str) -> bool:
         """Tell if it lends ranks to this gang."""
-        return await self._send(NodeAgentApi.lends, run).answer()
+        return await self._send(NodeAgentApi.has_remote_ranks, run).answer()
 
-    async def leave(self, run: str) -> None:
+    async def end_remote_ranks(self, run: str) -> None:
         """Have it end the ranks that it lends to a gang; returns when none is left."""
-        await self._send(NodeAgentApi.leave, run).answer(_LEAVE_S)
+        await self._send(NodeAgentApi.end_remote_ranks, run).answer(_LEAVE_S)
 
     async def lose_member(self, run: str, node: str) -> None:
         """Tell the leader of a gang that ``node`` is gone."""
@@ -151,7 +151,7 @@ class AgentClient:
 
     async def pass_answer(self, run: str, rank: int, body: bytes) -> None:
         """Pass a kernel's answer on to a rank that has asked."""
-        await self._send(NodeAgentApi.answer, run, rank, body).answer()
+        await self._send(NodeAgentApi.answer_rank, run, rank, body).answer()
 
     async def runs(self) -> list[NodeRun]:
         """The runs of the node, as its agent knows them."""
@@ -162,18 +162,18 @@ class AgentClient:
         return unpack(await self._send(NodeAgentApi.events, run, after).answer(_READ_S), list[Event])
 
     # --------------------------------------------------------------------------------------- after it ended
-    async def forget(self, runs: list[str]) -> None:
+    async def forget_runs(self, runs: list[str]) -> None:
         """Tell it that the end of these runs is recorded."""
         if runs:
-            await self._send(NodeAgentApi.forget, runs).answer()
+            await self._send(NodeAgentApi.forget_runs, runs).answer()
 
-    async def give_up(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, run: str, reason: str) -> bool:
         """Have it drop a run's results that are not durable yet; False: there are none."""
-        return await self._send(NodeAgentApi.give_up, run, reason).answer()
+        return await self._send(NodeAgentApi.give_up_results, run, reason).answer()
 
-    async def keep(self, run: str, folder: str, outcome: Outcome) -> None:
+    async def keep_results(self, run: str, folder: str, outcome: Outcome) -> None:
         """Have it write small results that the gateway has."""
-        await self._send(NodeAgentApi.keep, run, folder, pack(outcome)).answer()
+        await self._send(NodeAgentApi.keep_results, run, folder, pack(outcome)).answer()
 
     # ------------------------------------------------------------------------------------------- the node
     async def hello(self, timeout_s: float | None = None) -> NodeInfo:

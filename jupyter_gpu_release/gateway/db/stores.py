@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from ...errors import StoreError
 from ...protocol.config import GatewayConfig
-from ...store.identity import expect_store, identify
+from ...store.identity import ensure_identity, expect_store
 from ...store.run_folders import make_store
 from . import database
 from .schema import stores
@@ -48,7 +48,7 @@ def meant_store(connection: Connection, config: GatewayConfig) -> str:
 def _adopted(store: Path) -> str:
     """Id of a store from before there were ids; empty when it is away (then the gateway's next start asks again)."""
     try:
-        return identify(store) if (store / "runs").is_dir() else ""
+        return ensure_identity(store) if (store / "runs").is_dir() else ""
     except StoreError as error:
         log.warning("%s", error)
         return ""

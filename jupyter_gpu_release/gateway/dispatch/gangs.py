@@ -65,13 +65,13 @@ async def start(nodes: NodeTable, lease: Lease, order: StartOrder) -> list[Agent
     leader, *others = lease.slots
     joins: list[AgentCall[None]] = []
     if others:
-        address, port = await nodes.agent(leader.node).listen()
+        address, port = await nodes.agent(leader.node).open_rank_listener()
         for slot, member in zip(others, order.gang.members, strict=True):
             ids = lease.ids_on(slot.node) if lease.gpu_ids else None
             join = JoinOrder(
                 order.run, slot.node, member.ranks, slot.gpus, address, port, order.gang.secret, ids, order.fresh
             )
-            joins.append(nodes.agent(slot.node).join(join))
+            joins.append(nodes.agent(slot.node).start_remote_ranks(join))
     return [nodes.agent(leader.node).start(order), *joins]
 
 
@@ -105,7 +105,7 @@ async def members_left(nodes: NodeTable, lease: Lease, run: str) -> frozenset[st
 
     async def leave(node: str) -> bool:
         try:
-            await nodes.agent(node).leave(run)
+            await nodes.agent(node).end_remote_ranks(run)
         except ClusterError as error:
             log.warning("run %s: %s", run, error.message)
             nodes.note_silent(node, error.message)

@@ -57,7 +57,7 @@ class FinishedRuns:
             # one that does not answer is told when it does (``gateway/reconcile/stray_leases.py``)
             runs = [record.run for record in over if node.host in record.view.hosts] if node.reachable else []
             try:
-                await self._nodes.agent(node.node).forget(runs)
+                await self._nodes.agent(node.node).forget_runs(runs)
             except ClusterError as error:
                 log.info("%d runs are not forgotten: %s", len(runs), error.message)
 
@@ -161,7 +161,7 @@ class Lifecycle:
             await self._end_unstarted(record, RunCancelledError(record.cancellation.reason))
             return
         log.warning("run %s waits again: %s", record.run, error.message)
-        until = None if is_ordered else self._manifests.threads.until_answered
+        until = None if is_ordered else self._manifests.threads.wait_until_answered
         self.wait_again(record, lease, error.message, _AGAIN_S, until)
 
     async def begin_again(self, record: RunRecord, reason: str) -> bool:

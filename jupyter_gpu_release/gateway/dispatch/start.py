@@ -83,14 +83,14 @@ class RunStarter:
         Raises :class:`StoreError`, or :class:`RunCancelledError` as soon as the run is cancelled.
         """
         folder, committed = written[0], [*written[1:], *([record.committed] if record.committed else [])]
-        threads, tries = self._manifests.threads, 1 if self._manifests.threads.is_late else _LOOKS
+        threads, tries = self._manifests.threads, 1 if self._manifests.threads.has_late_answer else _LOOKS
         while tries and not folder.done() and not record.cancellation.reason:
             await asyncio.wait([folder], timeout=ANSWER_S / _LOOKS)
             tries -= 1
         if record.cancellation.reason:
             threads.forget(folder)
             raise RunCancelledError(record.cancellation.reason)
-        await threads.answer(folder, 0.0)
+        await threads.wait_for_answer(folder, 0.0)
         for done in committed:
             await done
         if record.cancellation.reason:

@@ -124,7 +124,7 @@ async def _tell_leaders(service: GatewayService, node: Node) -> None:
     for record in service.runs.live():
         lease = record.lease
         lent = record.accepted and lease is not None and any(slot.node == node.node for slot in lease.slots[1:])
-        if lease is not None and lent and not await service.nodes.agent(node.node).lends(record.run):
+        if lease is not None and lent and not await service.nodes.agent(node.node).has_remote_ranks(record.run):
             await tell_leader(service.nodes, lease, record.run, node.node)
 
 

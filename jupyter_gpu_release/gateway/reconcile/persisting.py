@@ -24,7 +24,7 @@ async def give_up(service: GatewayService, record: RunRecord, reason: str) -> No
     text = given_up(record.outcome or Outcome(status="ok"), reason)
     nodes = [node for node in service.nodes.ready() if node.host in record.view.hosts]
     record.cancellation.reason = text
-    dropped = [await service.nodes.agent(node.node).give_up(record.run, reason) for node in nodes]
+    dropped = [await service.nodes.agent(node.node).give_up_results(record.run, reason) for node in nodes]
     if record.state is not RunState.PERSISTING:
         return
     if not nodes:  # what a node that is away keeps, it drops when it comes back
@@ -39,7 +39,7 @@ async def save_inline(service: GatewayService, record: RunRecord, node: str) -> 
     if record.state is not RunState.PERSISTING or outcome is None or outcome.values is None or outcome.values.file:
         return False
     try:
-        await service.nodes.agent(node).keep(record.run, service.manifests.folder(record.run), outcome)
+        await service.nodes.agent(node).keep_results(record.run, service.manifests.folder(record.run), outcome)
     except ClusterError as error:
         log.warning("run %s: %s", record.run, error.message)
         return False

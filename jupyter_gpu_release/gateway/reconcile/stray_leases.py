@@ -176,7 +176,7 @@ class Reconciliation:
             else:
                 log.error("reconciliation: %s runs %s, which is over: it is killed", node.host, run.run)
                 await self._service.nodes.agent(node.node).signal(run.run, "kill", "lost")
-        await self._service.nodes.agent(node.node).forget(over)
+        await self._service.nodes.agent(node.node).forget_runs(over)
 
 
 def _is_done(task: asyncio.Task[None] | None) -> bool:

@@ -22,12 +22,12 @@ from ...protocol.config import RetentionPolicy
 from ...protocol.rest import DOCUMENT_VERSION
 from ...protocol.runs import Outcome, RunView
 from ...protocol.states import RunState
-from ...store.gc.policy import Removal, StoredResults, decide, why_kept
+from ...store.gc.policy import Removal, StoredResults, choose_removals, why_kept
 from ...store.gc.sweep import GRACE_S, store_time_s, sweep_blobs
 from ...store.gc.trash import Trash
 from ...store.layout import VALUES_FILE, RunPaths
-from ...store.run_contents import Footprint, measure, run_folders
-from ...store.run_folders import saving_since
+from ...store.run_contents import Footprint, measure_folder, run_folders
+from ...store.run_folders import saved_since
 from ...store.threads import StoreThreads
 from ...units import format_seconds
 from ..db import retention
@@ -103,7 +103,7 @@ class ResultCollector:
         with self._engine.connect() as connection:
             views = {view.run: view for view in retention.all_views(connection)}
             uses = retention.all_uses(connection)
-        work.footprints = [measure(folder) for folder in run_folders(self._store)]
+        work.footprints = [measure_folder(folder) for folder in run_folders(self._store)]
         work.unknown = [found for found in work.footprints if found.folder.name not in views]
         open_sessions = self._keeping.open_sessions()
         rows = []
@@ -145,13 +145,13 @@ class ResultCollector:
             begun = retention.unfinished_removals(connection)
         for run, reason in begun:
             await self._take(run, reason, work)
-        for run in list(self._trash.left()):
-            await self._threads.begin(self._trash.delete, run)
+        for run in list(self._trash.unfinished_runs()):
+            await self._threads.begin(self._trash.delete_entry, run)
 
     async def _take(self, run: str, reason: str, work: _Collection) -> None:
         try:
-            before = await self._threads.begin(measure, RunPaths.of(self._store, run).folder)
-            await self._threads.begin(self._trash.take_results, run, reason, time.time())
+            before = await self._threads.begin(measure_folder, RunPaths.of(self._store, run).folder)
+            await self._threads.begin(self._trash.remove_results, run, reason, time.time())
         except StoreError as error:
             work.note(str(error))
             return
@@ -168,7 +168,11 @@ class ResultCollector:
             self._sweep_imports(before_s)
         removed = {removal.run for removal in work.removals}
         if not work.dry_run:  # look again: graphs went
-            kept = [measure(f.folder) if f.folder.name in removed else f for f in work.footprints if f.folder.exists()]
+            kept = [
+                measure_folder(f.folder) if f.folder.name in removed else f
+                for f in work.footprints
+                if f.folder.exists()
+            ]
         else:
             kept = [found for found in work.footprints if found.folder.name not in removed | set(work.orphans)]
         swept = sweep_blobs(self._store, kept, before_s, dry_run=work.dry_run)
@@ -179,7 +183,7 @@ class ResultCollector:
 
     def _saving_elsewhere(self, work: _Collection) -> float:
         """Like :meth:`_saving_since`, for runs of other clusters on this store: their manifests say it."""
-        saving = {found.folder.name: saving_since(RunPaths(found.folder)) for found in work.unknown}
+        saving = {found.folder.name: saved_since(RunPaths(found.folder)) for found in work.unknown}
         since = {run: at_s for run, at_s in saving.items() if at_s is not None}
         if not since:
             return float("inf")
@@ -205,7 +209,7 @@ class ResultCollector:
                 work.orphans.append(found.folder.name)
                 work.freed_bytes += found.own_bytes
                 if not work.dry_run:
-                    self._trash.take_folder(found.folder.name)
+                    self._trash.remove_folder(found.folder.name)
         for path, changed_at in (temp for found in work.footprints for temp in found.temp_files):
             if changed_at < before_s and not work.dry_run:
                 path.unlink(missing_ok=True)
@@ -213,7 +217,7 @@ class ResultCollector:
     def _sweep_imports(self, before_s: float) -> None:
         """Remove what imports that were killed left behind."""
         for folder in (self._store / "incoming").glob("*"):
-            if not folder.is_symlink() and measure(folder).changed_at < before_s:
+            if not folder.is_symlink() and measure_folder(folder).changed_at < before_s:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -235,7 +239,7 @@ class _Collection:
 
     def decide(self, results: list[StoredResults], user: str | None) -> list[Removal]:
         now_s = time.time()
-        removals = decide(results, self.policy, now_s)
+        removals = choose_removals(results, self.policy, now_s)
         chosen = [removal for removal in removals if user in (None, removal.user)]
         if self.policy.has_limits:
             self._kept.update(why for found in results if (why := why_kept(found, now_s)))

@@ -65,9 +65,7 @@ def attach_to(notebook: Notebook, run: str) -> None:
         if session.welcome is not None and view.user != session.welcome.user:
             following.display.close_line(f"run {run} is {view.state}; its results belong to {view.user}")
             raise NoSuchRunError(f"run {run} belongs to {view.user}: its names stay there")
-        coming = ResultBinder(notebook, session)
-        coming.in_turn = False
-        return _show(coming.bind_run(view), following, view)
+        return _show(ResultBinder(notebook, session, in_turn=False).bind_run(view), following, view)
 
 
 def _show(returned: BoundRun, following: RunFollower, view: RunView) -> None:

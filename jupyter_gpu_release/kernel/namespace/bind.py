@@ -47,8 +47,8 @@ class NamespaceUpdate:
             kept = {id(thing) for thing in self._originals.values()}
             new = {name for name, value in loaded.values.items() if id(value) not in kept} if not self._home else set()
             exchange = ReferenceReplacer(replaced)
-            exchange.inside(loaded.values.values())
-            exchange.names(namespace, but=_NOT_WALKED | new)
+            exchange.replace_inside(loaded.values.values())
+            exchange.replace_in_names(namespace, but=_NOT_WALKED | new)
 
     def _replaced(self) -> dict[int, tuple[Any, Any]]:
         """Mostly objects that were sent and changed there, with what came back for them."""

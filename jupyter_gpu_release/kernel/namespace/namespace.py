@@ -18,7 +18,7 @@ from ...protocol.runs import Outcome, ValueInfo
 from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
-from ...serialization.process_state.local_modules import is_state, place_of
+from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
 from ...serialization.process_state.working_folder import WorkingFolder
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.numbered_parts import PartOf, number_parts
@@ -45,11 +45,10 @@ class Namespace:
         self._realm = NamespaceInfo(shell.user_ns, at_home=True)
         #: what was chosen as device, and what is on it
         self.devices = DeviceHistory(shell.user_ns, lambda: shell.user_ns.get("In") or [])
-        #: takes what is to be sent
-        self.outward = InputCapture(shell.user_ns, self._realm)
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
-        self.outward.patched = self._patches.found
+        #: takes what is to be sent
+        self.outward = InputCapture(shell.user_ns, self._realm, self._patches.found)
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: random_states.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet
@@ -102,7 +101,7 @@ class Namespace:
     def _ambient(self) -> bytes:
         states = {**self._rng_elsewhere, **random_states.capture_rng()}
         return pickle.dumps(
-            {"warned": list(self._warned)[-_MOST_WARNINGS:], "rng": states, "settings": self._settings.all()},
+            {"warned": list(self._warned)[-_MOST_WARNINGS:], "rng": states, "settings": self._settings.all_settings()},
             protocol=5,
         )
 
@@ -146,7 +145,7 @@ class Namespace:
 
         def take(facts: dict[str, Any]) -> None:
             if prepared is not None:
-                self._settings.take(facts.get("settings", {}))
+                self._settings.set_arrived(facts.get("settings", {}))
                 stayed.extend(_follow(facts.get("folder"), in_turn=in_turn))
 
         loaded = codec.load(stream, buffers, replace(self._realm, aliases=aliases or {}), sent.find, take)
@@ -218,12 +217,12 @@ class Namespace:
         """Apply the cell's changes to the notebook's own modules."""
         namespace = self._shell.user_ns
         state = {name: namespace.pop(name, loaded.values.pop(name, None)) for name in loaded.state}
-        deleted = set(filter(is_state, loaded.facts.get("deleted", ())))
+        deleted = set(filter(is_attribute_name, loaded.facts.get("deleted", ())))
         for name in filter(_is_here, state):
-            module, attribute = place_of(name)
+            module, attribute = split_attribute_name(name)
             setattr(sys.modules[module], attribute, state[name])  # of a module, never of a class in it
         for name in filter(_is_here, deleted):
-            module, attribute = place_of(name)
+            module, attribute = split_attribute_name(name)
             vars(sys.modules[module]).pop(attribute, None)
         away = {name: value for name, value in state.items() if not _is_here(name)}
         self.outward.away.note_modules(
@@ -235,14 +234,14 @@ def _follow(place: tuple[str, int] | None, *, in_turn: bool) -> list[str]:
     """Go where the cell went; or a note."""
     folder = WorkingFolder(*place) if place else None
     if folder is not None and not in_turn:
-        return [folder.not_followed("that was in the background")]
-    if folder is None or folder.follow():
+        return [folder.say_not_followed("that was in the background")]
+    if folder is None or folder.change_to():
         return []
-    return [folder.not_followed("there is no such folder here")]
+    return [folder.say_not_followed("there is no such folder here")]
 
 
 def _is_here(name: str) -> bool:
-    return place_of(name)[0] in sys.modules
+    return split_attribute_name(name)[0] in sys.modules
 
 
 class SentObjects:
@@ -300,7 +299,7 @@ def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
         names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
     except Exception:  # noqa: BLE001 - it looks at all objects of the process; the names are bound, a note may be missing
         return []
-    return sentences(name for name in names if not is_state(name))
+    return sentences(name for name in names if not is_attribute_name(name))
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

@@ -106,8 +106,6 @@ class BackgroundRun:
         assert submission is not None
         if view.granted_at is None:
             submission.withdraw()
-        coming = ResultBinder(self._notebook, self.session, submission.prepared)
-        coming.in_turn = False
         kept: set[str] = set()
 
         def leave(names: Iterable[str]) -> set[str]:
@@ -124,7 +122,9 @@ class BackgroundRun:
             notes = [_kept(name, self.run) for name in sorted(kept)]
             return notes + [_missing(name, had=before[name]) for name in missing if failed and name not in kept]
 
-        coming.leave, coming.remarks = leave, remarks
+        coming = ResultBinder(
+            self._notebook, self.session, submission.prepared, leave=leave, in_turn=False, remarks=remarks
+        )
         returned = coming.bind_run(view)
         self.failure = returned.failure
         self.returned = replace(returned, values={})

@@ -152,7 +152,7 @@ def reuse(notebook: KernelContext, session: GatewaySession, cell: Cell, key: Cac
             text = f"run {answer.under_way} makes the same and is not over: %gpu_attach {answer.under_way} brings"
             notes.append(f"--cache: {text} its results without another run")
         for candidate in answer.candidates:
-            changed = next(filter(None, map(_FILES.changed, candidate.tracked)), "")
+            changed = next(filter(None, map(_FILES.explain_change, candidate.tracked)), "")
             if changed:
                 notes.append(f"--cache: results of run {candidate.run} are not reused: {changed}")
                 continue

@@ -35,20 +35,36 @@ class BoundRun:
 
 
 class ResultBinder:
-    """Binds what a run made. ``prepared``: what was sent (None: by another kernel, or long ago)."""
+    """Binds what a run made.
+
+    Parameters
+    ----------
+    prepared
+        What was sent (None: by another kernel, or long ago).
+    leave
+        Says which names are not to be bound after all.
+    in_turn
+        Random states come along; a run beside the notebook's cells must not turn them back.
+    remarks
+        Sentences for the receipt, asked for once the names are bound, with the values and whether the run failed.
+    """
 
     def __init__(
-        self, notebook: KernelContext, session: GatewaySession, prepared: CapturedInputs | None = None
+        self,
+        notebook: KernelContext,
+        session: GatewaySession,
+        prepared: CapturedInputs | None = None,
+        *,
+        leave: Leave = lambda _names: set(),
+        in_turn: bool = True,
+        remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: [],
     ) -> None:
         self._notebook = notebook
         self._session = session
         self._prepared = prepared
-        #: names that are not to be bound after all
-        self.leave: Leave = lambda _names: set()
-        #: whether random states come along (a run beside the notebook's cells must not turn them back)
-        self.in_turn = True
-        #: sentences for the receipt, asked for once the names are bound
-        self.remarks: Callable[[dict[str, Any], bool], list[str]] = lambda _values, _failed: []
+        self._leave = leave
+        self._in_turn = in_turn
+        self._remarks = remarks
 
     def bind_run(self, view: RunView, interrupts: int = 0) -> BoundRun:
         """Bind the names and say how it went; never raises what the run raised."""
@@ -64,7 +80,7 @@ class ResultBinder:
             if failure_of(view, interrupts) is not None:  # else this is the error that is shown
                 notes.append(f"the names are not bound: {problem}")
         values, names.values_of_last = names.values_of_last, {}
-        notes += self.remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
+        notes += self._remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
         failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
         failed = names.pop_failed_frames()  # of the first rank
@@ -104,7 +120,7 @@ class ResultBinder:
         stream, buffers = open_values(self._session, view.run, outcome.values)
         names = self._notebook.names
         bound = names.apply(
-            stream, buffers, outcome, self._prepared, run=view.run, leave=self.leave, in_turn=self.in_turn
+            stream, buffers, outcome, self._prepared, run=view.run, leave=self._leave, in_turn=self._in_turn
         )
         notes += names.notes
         if outcome.notes:

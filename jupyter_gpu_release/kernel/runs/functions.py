@@ -34,16 +34,16 @@ class NotebookExecutor(FunctionExecutor):
     def session(self) -> GatewaySession:  # noqa: D102
         return self._notebook.connection.open(self._notebook.settings)
 
-    def options(self, written: Written) -> RunOptions:  # noqa: D102
+    def parse_options(self, written: Written) -> RunOptions:  # noqa: D102
         return self._notebook.options(written, without=_OF_CELLS)
 
-    def place(self) -> CellLocation:  # noqa: D102
+    def location(self) -> CellLocation:  # noqa: D102
         return locate(self._notebook.shell, "", is_cell=False)
 
-    def sources(self, prepared: CapturedInputs) -> Sequence[CellSource]:  # noqa: D102
+    def source_texts(self, prepared: CapturedInputs) -> Sequence[CellSource]:  # noqa: D102
         return analysis_sources.sources_in(self._notebook.shell.compile, prepared.stream)
 
-    def shower(self, *, live: bool) -> Show:
+    def output_listener(self, *, live: bool) -> Show:
         """Below the cell that launches it."""
         return Relay(PinnedOutput(self._notebook.shell), folds=False).show if live else _keep_quiet
 

@@ -41,14 +41,14 @@ from ...protocol.node import (
     grant_socket,
     lease_worker_socket,
 )
-from ...protocol.runs import Outcome
+from ...protocol.runs import Outcome, PersistWait
 from ...protocol.wire import Packed, decode, pack, unpack
 from ...store.run_folders import probe_store
 from ..gang.layout import NodeLocation
 from ..results.pending_results import PendingResults
 from .fork_servers import ForkServers
 from .gpu_use import UseMeter
-from .packages import Packages, missing
+from .packages import Packages, missing_packages
 from .recorder import Reporter
 from .remote_ranks import RankForwarders, RemoteRankListener
 from .run import AdoptedRun, RunOnNode
@@ -59,7 +59,7 @@ USABLE = 0.9
 LEAST_SHARE = 0.05
 
 
-def share(order: StartOrder, gpus: int, cpus: int) -> int:
+def default_memory_bytes(order: StartOrder, gpus: int, cpus: int) -> int:
     """A default limit in bytes, so that no cell takes the others down: the run's share of a node with so many."""
     part = order.gpus / gpus if order.gpus and gpus else min(1.0, (order.cpus or 1) / max(cpus, 1))
     return int(machine_bytes() * USABLE * max(part, LEAST_SHARE))
@@ -68,15 +68,15 @@ def share(order: StartOrder, gpus: int, cpus: int) -> int:
 _END_S = 2.0
 
 
-def watch(on_gone: Callable[[], None]) -> None:
+def watch_raylet(on_gone: Callable[[], None]) -> None:
     """Have ``on_gone`` called when the raylet, this process's parent, is gone."""
     asyncio.get_event_loop().add_reader(os.pidfd_open(os.getppid()), on_gone)
 
 
-def end_with_it(node: str, servers: ForkServers, keeping: PendingResults) -> None:
+def end_node_processes(node: str, servers: ForkServers, pending: PendingResults) -> None:
     """End everything of this node but what keeps results; does not return."""
     deadline = time.monotonic() + _END_S
-    spilling = frozenset(keeping.leave())
+    spilling = frozenset(pending.spill_all())
     servers.kill_all()  # supervisors get SIGTERM by it, end their descendants, then themselves
     children = psutil.Process().children(recursive=True)
     psutil.wait_procs(children, timeout=max(0.0, deadline - time.monotonic()))
@@ -89,7 +89,7 @@ def simulated_gpus(count: int) -> list[GpuInfo]:
     return [GpuInfo(index=str(index), name="simulated GPU", simulated=True) for index in range(count)]
 
 
-def counted(node: str) -> tuple[int, int]:
+def counted_resources(node: str) -> tuple[int, int]:
     """GPUs and CPUs that Ray counts on this node."""
     for entry in ray.nodes():
         if entry["NodeID"] == node:
@@ -115,7 +115,7 @@ class GrantListener:
         path.chmod(0o600)
         asyncio.get_event_loop().add_reader(self._sock, self._hear)
 
-    def early(self, run: str) -> list[str] | None:
+    def pop_early_grant(self, run: str) -> list[str] | None:
         """The accelerators of a run whose order comes only now; None when they are not known yet."""
         return self._early.pop(run, None)
 
@@ -141,7 +141,7 @@ class LeaseWorker:
         asyncio.get_event_loop().add_reader(self._listener, self._take)
 
     @property
-    def is_there(self) -> bool:
+    def has_worker(self) -> bool:
         """Tell if a worker is held."""
         return self._line is not None
 
@@ -184,7 +184,7 @@ class NodeAgent(NodeAgentApi):
         process_control.end_marked(
             process_control.NODE_MARKER, self._node, spare=process_control.persisters(), wait_s=_AGENT_END_S
         )
-        self._keeping = PendingResults(self._config, self._node)
+        self._pending = PendingResults(self._config, self._node)
         self._reader = GpuReader(Nvml())
         self._meter = UseMeter(self._reader)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
@@ -193,7 +193,7 @@ class NodeAgent(NodeAgentApi):
         self._reporter = Reporter(self._config, self._node, self._incarnation)
         self._store = StoreWatch(self._config.store)
         self._packages = Packages()
-        self._gpu_total, self._cpu_total = counted(self._node)
+        self._gpu_total, self._cpu_total = counted_resources(self._node)
         self._servers = ForkServers(self._config, self._node, gpus=self._gpu_total)
         marks = Path(self._config.runtime) / f"begun-{self._node[:8]}"
         marks.mkdir(mode=0o700, exist_ok=True)
@@ -202,11 +202,11 @@ class NodeAgent(NodeAgentApi):
         self._forwarders = RankForwarders(
             self._servers, self._where.address, None if self._config.simulated else self._meter
         )
-        watch(self._on_raylet_gone)
+        watch_raylet(self._on_raylet_gone)
         self._adopt()
         self._lease_word = GrantListener(self._config.runtime, self._node, self._on_told)
         self._lease_worker = LeaseWorker(self._config.runtime, self._node)
-        self._spawn(self._reporter.run())
+        self._spawn(self._reporter.send_forever())
         self._spawn(self._warm_up())
 
     # ------------------------------------------------------------------------- Ray's methods
@@ -230,7 +230,7 @@ class NodeAgent(NodeAgentApi):
             return
         run = self._ungranted[order.run] = self._made(order)
         self._spawn(self._carry_out(run))
-        ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.early(order.run)
+        ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.pop_early_grant(order.run)
         if ids is not None:
             self._grant(order.run, ids)
 
@@ -247,11 +247,11 @@ class NodeAgent(NodeAgentApi):
         """The run's lease came to nothing: forget it; if it may have begun, it is ended."""
         self._forwarders.abandon(run)
         if not await self.forget_unbegun(run) and run in self._runs:
-            self._runs[run].signal("kill", "lost")
+            self._runs[run].signal_ranks("kill", "lost")
 
     async def forget_unbegun(self, run: str) -> bool:
         """Forget a run that no process has been told to begin; False: it may have begun, or is not known."""
-        self._lease_word.early(run)
+        self._lease_word.pop_early_grant(run)
         found = self._ungranted.pop(run, None)
         if found is not None:
             found.abandon()
@@ -262,34 +262,34 @@ class NodeAgent(NodeAgentApi):
             return True
         return False
 
-    async def listen(self) -> tuple[str, int]:
+    async def open_rank_listener(self) -> tuple[str, int]:
         """Address and port at which other nodes lend their ranks to gangs that this one leads."""
         return await self._remote_ranks.listen()
 
-    async def join(self, order: Packed[JoinOrder]) -> None:
+    async def start_remote_ranks(self, order: Packed[JoinOrder]) -> None:
         """Lend ranks to a gang; returns when accepted."""
         join = unpack(order, JoinOrder)
-        await self._forwarders.until_left(join.run)
-        forwarder = self._forwarders.begin(join)
+        await self._forwarders.wait_until_left(join.run)
+        forwarder = self._forwarders.new_forwarder(join)
         if forwarder is not None:
-            self._spawn(self._forwarders.carry_out(join.run, forwarder))
-            ids = join.gpu_ids if join.gpu_ids is not None else self._lease_word.early(join.run)
+            self._spawn(self._forwarders.run_to_end(join.run, forwarder))
+            ids = join.gpu_ids if join.gpu_ids is not None else self._lease_word.pop_early_grant(join.run)
             if ids is not None:
                 forwarder.grant(ids)
 
-    async def lends(self, run: str) -> bool:
+    async def has_remote_ranks(self, run: str) -> bool:
         """Tell if ranks are lent to this gang."""
         return run in self._forwarders.by_run
 
-    async def leave(self, run: str) -> None:
+    async def end_remote_ranks(self, run: str) -> None:
         """The gang is over (or its leader is): returns when none of the ranks that were lent is left."""
-        await self._forwarders.leave(run)
+        await self._forwarders.end_ranks(run)
 
     async def lose_member(self, run: str, node: str) -> None:
         """A node that lends ranks to a gang led here is gone."""
         found = self._gang_of(run)
         if found is not None:
-            found.gang.lose(node)
+            found.gang.lose_node(node)
 
     async def has_begun(self, run: str) -> bool:
         """Tell if a run was granted here, or began in an earlier life of this agent (whose processes are gone)."""
@@ -299,12 +299,12 @@ class NodeAgent(NodeAgentApi):
         """``interrupt`` or ``kill`` a run; unknown runs are ignored (they have ended)."""
         found = self._runs.get(run)
         if found is not None:
-            found.signal(name, reason)
+            found.signal_ranks(name, reason)
 
-    async def answer(self, run: str, rank: int, body: bytes) -> None:
+    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
         """The kernel's :class:`.Answer` to a rank that has asked; unknown runs are ignored."""
         if (found := self._gang_of(run)) is not None:
-            found.gang.answer(rank, body)
+            found.gang.answer_rank(rank, body)
 
     async def runs(self) -> Packed[list[NodeRun]]:
         """All runs that are not forgotten yet."""
@@ -313,29 +313,29 @@ class NodeAgent(NodeAgentApi):
     async def events(self, run: str, after: int) -> Packed[list[Event]]:
         """Events above ``after``, from the run's log."""
         found = self._runs.get(run)
-        return pack(await self._keeping.threads.run(found.events, after) if found else [])
+        return pack(await self._pending.threads.run(found.events_after, after) if found else [])
 
-    async def forget(self, runs: list[str]) -> None:
+    async def forget_runs(self, runs: list[str]) -> None:
         """The gateway has recorded the end of these runs."""
         for run in runs:
             found = self._runs.get(run)
             if found is not None and found.phase == "final":
                 del self._runs[run]
-                self._keeping.forget(run)
+                self._pending.forget_run(run)
             (Path(self._where.marks) / run).unlink(missing_ok=True)
 
-    async def give_up(self, run: str, reason: str) -> bool:
+    async def give_up_results(self, run: str, reason: str) -> bool:
         """Drop a run's results that are not durable yet; False: there are none."""
-        return self._keeping.give_up(run, reason)
+        return self._pending.give_up_results(run, reason)
 
-    async def keep(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
+    async def keep_results(self, run: str, folder: str, outcome: Packed[Outcome]) -> None:
         """Make small results durable that the gateway has and an earlier agent did not come to write."""
         if run not in self._runs:
             self._take_over(run, folder, unpack(outcome, Outcome))
 
     async def missing_imports(self, names: list[str]) -> list[str]:
         """Return the top-level packages of ``names`` that are not installed here."""
-        return missing(names)
+        return missing_packages(names)
 
     async def environment(self, imports: list[str]) -> Packed[Environment]:
         """The packages that these imports mean here, with those that they require."""
@@ -349,7 +349,7 @@ class NodeAgent(NodeAgentApi):
     async def probe_store(self, path: str) -> str:
         """Write and read the store from this node: empty when well, else the error."""
         try:
-            await self._keeping.threads.run(probe_store, Path(path))
+            await self._pending.threads.run(probe_store, Path(path))
         except GpuReleaseError as error:
             return str(error)
         return ""
@@ -357,14 +357,20 @@ class NodeAgent(NodeAgentApi):
     # ----------------------------------------------------------------------------- the inside
     def _adopt(self) -> None:
         """Results that an earlier agent of this node (or an earlier cluster) was still keeping."""
-        for waiting in self._keeping.adopt(frozenset(e["NodeID"] for e in ray.nodes() if e["Alive"])):
-            outcome = self._keeping.found(waiting.run)
+        alive = frozenset(entry["NodeID"] for entry in ray.nodes() if entry["Alive"])
+        for waiting in self._pending.adopt_results(alive, self._on_wait):
+            outcome = self._pending.reported_outcome(waiting.run)
             if outcome is not None:
                 self._take_over(waiting.run, waiting.folder, outcome)
 
+    def _on_wait(self, run: str, wait: PersistWait) -> None:
+        adopted = self._runs.get(run)
+        if isinstance(adopted, AdoptedRun):
+            adopted.on_wait(wait)
+
     def _take_over(self, run: str, folder: str, outcome: Outcome) -> None:
-        adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._keeping, self._reporter.tell)
-        self._spawn(adopted.carry_out())
+        adopted = self._runs[run] = AdoptedRun(run, folder, outcome, self._pending, self._reporter.report)
+        self._spawn(adopted.run_to_end())
 
     def _on_told(self, run: str, gpu_ids: list[str]) -> bool:
         if (forwarder := self._forwarders.by_run.get(run)) is not None:
@@ -381,35 +387,37 @@ class NodeAgent(NodeAgentApi):
 
     def _made(self, order: StartOrder) -> RunOnNode:
         if not order.memory_bytes:
-            order = msgspec.structs.replace(order, memory_bytes=share(order, self._gpu_total, self._cpu_total))
-        return RunOnNode(order, self._servers, self._meter, self._keeping, self._reporter.tell, self._where)
+            order = msgspec.structs.replace(
+                order, memory_bytes=default_memory_bytes(order, self._gpu_total, self._cpu_total)
+            )
+        return RunOnNode(order, self._servers, self._meter, self._pending, self._reporter.report, self._where)
 
     def _gang_of(self, run: str) -> RunOnNode | None:
         found = self._ungranted.get(run) or self._runs.get(run)
         return found if isinstance(found, RunOnNode) else None
 
     async def _carry_out(self, run: RunOnNode) -> None:
-        await run.carry_out()
+        await run.run_to_end()
         if self._ungranted.get(run.order.run) is run:  # else it was ordered anew meanwhile
             del self._ungranted[run.order.run]
         if run.unbegun and self._runs.get(run.order.run) is run:
             del self._runs[run.order.run]
-            self._reporter.tell(RunUnbegun(run.order.run, run.unbegun))
+            self._reporter.report(RunUnbegun(run.order.run, run.unbegun))
 
     async def _warm_up(self) -> None:
         """Introduce this node; one that can start no cells takes no runs (``trouble``), and tries again."""
         is_working = await self._can_start_cells()
-        await self._store.look()
-        self._spawn(self._store.run())
+        await self._store.ask_store()
+        self._spawn(self._store.watch_forever())
         await self._read_gpus()
-        await self._reporter.introduce(pack(self._info()))
+        await self._reporter.report_node(pack(self._info()))
         while not is_working:
             await asyncio.sleep(_AGAIN_S)
             is_working = await self._can_start_cells()
 
     async def _can_start_cells(self) -> bool:
         try:
-            await self._servers.working()
+            await self._servers.current_server()
         except (GpuReleaseError, OSError) as error:
             log.error("this node takes no runs: %s", error)
             return False
@@ -426,7 +434,7 @@ class NodeAgent(NodeAgentApi):
             python=platform.python_version(), version=__version__, gpus=self._gpus(),
             memory_bytes=process_control.machine_bytes(), cpus=self._cpu_total, simulated=self._config.simulated,
             versions={"ray": ray.__version__, "driver": self._reader.driver}, notes=self._notes(),
-            has_lease_worker=self._lease_worker.is_there,
+            has_lease_worker=self._lease_worker.has_worker,
             trouble=self._store.trouble or self._servers.trouble,
         )  # fmt: skip
 
@@ -440,8 +448,8 @@ class NodeAgent(NodeAgentApi):
 
     def _on_raylet_gone(self) -> None:
         for run in self._runs.values():
-            run.signal("kill", "lost")
-        end_with_it(self._node, self._servers, self._keeping)
+            run.signal_ranks("kill", "lost")
+        end_node_processes(self._node, self._servers, self._pending)
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.get_event_loop().create_task(work)  # type: ignore[arg-type]

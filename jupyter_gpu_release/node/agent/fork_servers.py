@@ -34,7 +34,7 @@ from ...protocol.node import AgentConfig
 from .. import preload
 from ..fork_server import ServerConfig
 from ..installed_packages import PackageWatch
-from ..supervisor.pair import Pair, connect
+from ..supervisor.pair import Pair, fork_pair
 
 log = logging.getLogger(__name__)
 READY_S = 120.0
@@ -64,7 +64,7 @@ class _Starter:
         self._asked: queue.SimpleQueue[tuple[_Start, Future[subprocess.Popen[bytes]]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def begin(self, start: _Start) -> Future[subprocess.Popen[bytes]]:
+    def start_process(self, start: _Start) -> Future[subprocess.Popen[bytes]]:
         """Start a process; never blocks."""
         future: Future[subprocess.Popen[bytes]] = Future()
         self._asked.put((start, future))
@@ -121,21 +121,21 @@ class ForkServer:
             self._ready = asyncio.create_task(self._read_status())
         await asyncio.shield(self._ready)
 
-    async def take(self) -> Pair:
+    async def take_pair(self) -> Pair:
         """A pair of supervisor and rank that awaits its order."""
         self._used_at = time.monotonic()
         while self._spares:
             pair = self._spares.popleft()
-            if pair.is_there:
+            if pair.is_alive:
                 return pair
             pair.close()
         return await self._connect()
 
-    def note_end(self) -> None:
+    def postpone_prefork(self) -> None:
         """A run has ended: whoever waits for its GPUs or its names wants the cores now."""
         self._left_at = time.monotonic()
 
-    def stand_by(self, count: int) -> None:
+    def prefork(self, count: int) -> None:
         """Have ``count`` pairs forked ahead, one at a time and in quiet moments: a starting cell gets the cores."""
         if self._filling is None or self._filling.done():
             self._filling = asyncio.create_task(self._fill(count))
@@ -156,7 +156,7 @@ class ForkServer:
     async def _connect(self) -> Pair:
         try:
             async with asyncio.timeout(_PAIR_S):
-                return await connect(str(self.path), 1 << 20)
+                return await fork_pair(str(self.path), 1 << 20)
         except TimeoutError:  # it hangs
             self.kill()
             raise ConnectionAbortedError("no process for the cell came in time") from None
@@ -179,12 +179,12 @@ class ForkServer:
         if "ready" not in status:
             at = f" while it imported {self.importing}" if self.importing else ""
             raise ClusterError(
-                f"the process that cells are forked from ended{at}: {self.last_words()}",
+                f"the process that cells are forked from ended{at}: {self.last_log_line()}",
                 hint="run `jupyter gpu doctor`; a library that cannot be imported there can leave the preload list",
             )
         self.notes = list(status["notes"])
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The end of its log, one line."""
         with contextlib.suppress(OSError):
             text = self.path.with_suffix(".log").read_text(errors="replace").strip()
@@ -199,7 +199,7 @@ class ForkServer:
         if self.alive:
             self._popen.send_signal(signal.SIGUSR1)
 
-    def discard(self) -> None:
+    def remove_files(self) -> None:
         """Remove from the disk what the dead one left."""
         while self._spares:
             self._spares.pop().close()
@@ -240,7 +240,7 @@ class ForkServers:
         """Reports of the current fork server (libraries that left the preload list)."""
         return self._current.notes if self._current else []
 
-    async def start(self) -> ForkServer:
+    async def start_server(self) -> ForkServer:
         """Start the current fork server if there is none; returns when its process is there (await its ``ready``)."""
         if self._current is not None and self._current.alive:
             return self._current
@@ -250,21 +250,21 @@ class ForkServers:
 
     async def _start_current(self) -> ForkServer:
         if self._current is not None:
-            self._current.discard()
+            self._current.remove_files()
             self._current = None
         await self._packages.has_changed()
         server = self._current = await self._spawn(self._names)
-        server.stand_by(self._standby)
+        server.prefork(self._standby)
         return server
 
-    async def working(self) -> ForkServer:
+    async def current_server(self) -> ForkServer:
         """The current fork server, ready. One that dies as it preloads is started again, then without what it died of.
 
         Raises :class:`ClusterError` when none starts even with nothing preloaded.
         """
         while True:
             try:
-                server = await self.start()
+                server = await self.start_server()
             except (ClusterError, OSError) as error:
                 self.trouble = str(error)
                 raise
@@ -290,7 +290,7 @@ class ForkServers:
             self.trouble = error.message
             raise error
 
-    async def get(self, *, fresh: bool) -> ForkServer:
+    async def ready_server(self, *, fresh: bool) -> ForkServer:
         """The fork server to use now, ready."""
         self._sweep()
         if fresh:
@@ -302,15 +302,15 @@ class ForkServers:
                 self._retired.append(old)
                 old.retire()
                 self._fatal.clear()
-            server = await self.working()
+            server = await self.current_server()
         await server.ready()
         if server is self._current:
-            server.stand_by(self._standby)
+            server.prefork(self._standby)
         return server
 
-    def done_with(self, server: ForkServer, pairs: Iterable[Pair] = ()) -> None:
+    def release_server(self, server: ForkServer, pairs: Iterable[Pair] = ()) -> None:
         """A run on ``server`` has ended; a one-off server ends with it."""
-        server.note_end()
+        server.postpone_prefork()
         for pair in pairs:
             pair.close()
         if server is not self._current and server.alive:
@@ -321,12 +321,12 @@ class ForkServers:
         """End every fork server."""
         for server in [*self._retired, *([self._current] if self._current else [])]:
             server.kill()
-            server.discard()
+            server.remove_files()
 
     def _sweep(self) -> None:
         for server in [server for server in self._retired if not server.alive]:
             self._retired.remove(server)
-            server.discard()
+            server.remove_files()
 
     @property
     def _prefix(self) -> str:
@@ -352,7 +352,7 @@ class ForkServers:
                     pass_fds=(listener.fileno(), status_write), start_new_session=True,
                 )  # fmt: skip
 
-        started, popen = self._starter.begin(start), None
+        started, popen = self._starter.start_process(start), None
         try:
             popen = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(started)), START_S)
         except TimeoutError:

@@ -50,13 +50,13 @@ def rank_order(
     )  # fmt: skip
 
 
-def shares(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
+def share_gpus(gpu_ids: Sequence[str], ranks: int) -> list[list[str]]:
     """The GPUs of each rank: dealt out evenly, in order."""
     share = len(gpu_ids) // max(ranks, 1)
     return [list(gpu_ids[rank * share : (rank + 1) * share]) for rank in range(ranks)]
 
 
-def merge(outcomes: Mapping[int, Outcome], specs: Sequence[RankSpec]) -> Outcome:
+def merge_outcomes(outcomes: Mapping[int, Outcome], specs: Sequence[RankSpec]) -> Outcome:
     """Rank 0's outcome with the gang's times; the failure is that of whoever failed first."""
     first = outcomes[0]
     if len(outcomes) == 1:
@@ -79,7 +79,9 @@ def merge(outcomes: Mapping[int, Outcome], specs: Sequence[RankSpec]) -> Outcome
     return msgspec.structs.replace(first, **changes)
 
 
-def stolen_port(outcome: Outcome, specs: Sequence[RankSpec], master_port: int, taken: Collection[int]) -> Outcome:
+def explain_stolen_port(
+    outcome: Outcome, specs: Sequence[RankSpec], master_port: int, taken: Collection[int]
+) -> Outcome:
     """Say what it means when a process could not listen on a port that was kept for the gang.
 
     ``taken``: those of them at which something listens although all processes of the gang have ended. The error alone

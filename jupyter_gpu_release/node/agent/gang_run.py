@@ -17,9 +17,9 @@ from ...protocol.node import StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..gang.hangs import Progress, find_hang
-from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, environment
+from ..gang.layout import RANK, GangLayout, HeldPorts, NodeLocation, RankSpec, RemoteRankHello, gang_environment
 from ..gang.rendezvous import CollectiveCall, CollectiveReplies, Rendezvous
-from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, died_outcome, pack
+from ..ipc.frames import Command, FrameReader, Go, Kind, Output, RankOrder, SpoolConfig, died_outcome, pack_frame
 from ..supervisor.pair import Pair
 from . import gang_plan
 from .fork_servers import ForkServer, ForkServers
@@ -46,16 +46,16 @@ class RankConnection:
     #: number of the question to the notebook or script that waits for its answer; 0: none does
     question: int = 0
 
-    def answer(self, body: bytes) -> None:
+    def pass_answer(self, body: bytes) -> None:
         """Pass an answer on if it is to the question that waits, or says that none will come."""
         if self.question and decode(body, _Answered).ask in (0, self.question):
             self.question = 0
-            self.send(Kind.ANSWER, body)
+            self.send_frame(Kind.ANSWER, body)
 
-    def send(self, kind: Kind, body: bytes) -> None:
+    def send_frame(self, kind: Kind, body: bytes) -> None:
         """Say something; a process that is gone does not hear it."""
         with contextlib.suppress(OSError):
-            self.writer.write(pack(kind, body))
+            self.writer.write(pack_frame(kind, body))
 
 
 #: nodes that have not lent their ranks after this will not
@@ -75,7 +75,7 @@ class UnbegunError(Exception):
     """A gang over nodes lost processes before any was told to begin. Who lent the others must lend them anew."""
 
 
-class Watcher(Protocol):
+class GangListener(Protocol):
     """Listener to what the processes do. Called on the agent's event loop; nothing here may wait or raise."""
 
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
@@ -93,14 +93,14 @@ class Watcher(Protocol):
     def on_stuck(self, text: str) -> None:
         """Processes cannot be ended, and keep the GPUs."""
 
-    def unreported(self, rank: int) -> Outcome:
+    def on_unreported(self, rank: int) -> Outcome:
         """A supervisor on this node ended without a report, and nothing is left of its rank: say what that means."""
 
 
 class GangRun:
     """``where.address``: for the other nodes; only needed when the gang has several processes."""
 
-    def __init__(self, order: StartOrder, keep: SpoolConfig, watcher: Watcher, where: NodeLocation) -> None:
+    def __init__(self, order: StartOrder, keep: SpoolConfig, watcher: GangListener, where: NodeLocation) -> None:
         self._order = order
         self._keep = keep
         self._watcher = watcher
@@ -124,17 +124,17 @@ class GangRun:
         self._mark = f"{where.marks}/{order.run}" if where.marks else ""
 
     # ------------------------------------------------------------------------------------- start
-    async def carry_out(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
+    async def run_to_end(self, servers: ForkServers, granted: AwaitGrant) -> Outcome | None:
         """Run from the order to the end of all processes; None when the lease was not granted, or is given back.
 
         Raises :class:`UnbegunError`.
         """
-        server = await servers.get(fresh=self._order.fresh)
+        server = await servers.ready_server(fresh=self._order.fresh)
         mine = [spec for spec in self._specs if spec.node == 0]
         with HeldPorts(self._address, len(mine) + 1 if self._is_gang else 0) as ports:
             try:
                 for number, spec in enumerate(mine):
-                    await self._connect(server, replace(spec, address=self._address, port=ports.nth(number)))
+                    await self._connect(server, replace(spec, address=self._address, port=ports.port(number)))
                 gpu_ids = await granted()
                 if gpu_ids is None:
                     return None
@@ -144,9 +144,9 @@ class GangRun:
                 self._check_nobody_left()
                 if not complete:
                     return await self._incomplete()
-                self._go(gpu_ids, ports.nth(len(mine)))
+                self._go(gpu_ids, ports.port(len(mine)))
                 outcome = await self._until_ended()
-                return gang_plan.stolen_port(outcome, self._specs, ports.nth(len(mine)), ports.taken())
+                return gang_plan.explain_stolen_port(outcome, self._specs, ports.port(len(mine)), ports.taken_ports())
             except BaseException:
                 await self._end_left()
                 raise
@@ -155,12 +155,12 @@ class GangRun:
                     if line.pair is None:
                         line.writer.close()
                 pairs = [line.pair for line in self._lines.values() if line.pair is not None]
-                servers.done_with(server, pairs)
+                servers.release_server(server, pairs)
 
     async def _end_left(self) -> None:
         """Something went wrong here: no GPU is let go before the processes that were told of it are gone."""
         left = [line.pair for line in self._running() if line.pair is not None and self._is_going]
-        await asyncio.gather(*(pair.end(self._order.run, self._watcher.on_stuck) for pair in left))
+        await asyncio.gather(*(pair.end_processes(self._order.run, self._watcher.on_stuck) for pair in left))
 
     def withdraw(self) -> bool:
         """End what was made ready, without a word; False: the processes have been told to begin."""
@@ -181,20 +181,20 @@ class GangRun:
         return self._is_going and (not self._mark or os.path.exists(self._mark))
 
     async def _connect(self, server: ForkServer, spec: RankSpec) -> None:
-        pair = await server.take()
+        pair = await server.take_pair()
         self._add(RankConnection(spec, pair.reader, pair.writer, pair))
 
     def _add(self, line: RankConnection) -> None:
         self._specs[line.spec.index] = line.spec
         self._lines[line.spec.index] = line
-        line.send(Kind.ORDER, encode(self._order_of(line.spec)))
+        line.send_frame(Kind.ORDER, encode(self._order_of(line.spec)))
         self._changed.set()
 
     def _order_of(self, spec: RankSpec) -> RankOrder:
         mark = "" if self._order.gang.members else self._mark
         return gang_plan.rank_order(self._order, self._keep, spec, self._specs, mark)
 
-    def attach(self, lent: RemoteRankHello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    def attach_rank(self, lent: RemoteRankHello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Take a rank that another node lends; False when it is not wanted (any more)."""
         members = self._order.gang.members
         node = next((number for number, member in enumerate(members, start=1) if member.node == lent.node), 0)
@@ -246,10 +246,12 @@ class GangRun:
         for line in self._lines.values():
             spec = line.spec
             ids = (gpu_ids if spec.node == 0 else line.gpu_ids) if spec.role == RANK else []
-            share = gang_plan.shares(ids, spec.local_size)[spec.local]
+            share = gang_plan.share_gpus(ids, spec.local_size)[spec.local]
             address = spec.address if spec.node else ""
-            go = Go(share, environment(complete, spec), spec.local, spec.local_size, spec.node, complete.nodes, address)
-            line.send(Kind.GO, encode(go))
+            go = Go(
+                share, gang_environment(complete, spec), spec.local, spec.local_size, spec.node, complete.nodes, address
+            )
+            line.send_frame(Kind.GO, encode(go))
         if self._signalled is not None:
             self._tell_all(self._signalled)
 
@@ -260,7 +262,7 @@ class GangRun:
             await asyncio.gather(*(self._follow(line) for line in list(self._lines.values())))
         finally:
             watch.cancel()
-        return gang_plan.merge(
+        return gang_plan.merge_outcomes(
             {i: line.outcome for i, line in self._lines.items() if line.outcome is not None}, self._specs
         )
 
@@ -278,8 +280,8 @@ class GangRun:
         spec = line.spec
         self._is_cut_off = True
         if line.pair is not None:
-            await line.pair.end(self._order.run, self._watcher.on_stuck)
-            return self._watcher.unreported(spec.index)
+            await line.pair.end_processes(self._order.run, self._watcher.on_stuck)
+            return self._watcher.on_unreported(spec.index)
         return died_outcome("lost", "NodeLost", f"the node {spec.host} is gone, or its agent is", code="lost")
 
     def _take(self, line: RankConnection, kind: Kind, body: bytes) -> None:
@@ -324,13 +326,13 @@ class GangRun:
 
     def _reply(self, replies: CollectiveReplies) -> None:
         for rank, reply in replies.items():
-            self._lines[rank].send(Kind.MET, encode(reply))
+            self._lines[rank].send_frame(Kind.MET, encode(reply))
 
-    def answer(self, rank: int, body: bytes) -> None:
+    def answer_rank(self, rank: int, body: bytes) -> None:
         """The kernel's word on what a rank has asked it for; a rank that has ended needs it no more."""
         line = self._lines.get(rank)
         if line is not None and line.outcome is None and self._is_going:
-            line.answer(body)
+            line.pass_answer(body)
 
     # --------------------------------------------------------------------------------------- end
     def _on_released(self, line: RankConnection, outcome: Outcome) -> None:
@@ -352,7 +354,7 @@ class GangRun:
         self._is_failing = True
         for line in self._running():
             grace_s = None if line.spec.index == 0 else min(_OTHERS_GRACE_S, self._order.grace_s)
-            line.send(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
+            line.send_frame(Kind.SIGNAL, encode(Command("end", grace_s=grace_s)))
 
     def _dismiss(self, ended: RankConnection) -> None:
         """Dismiss parameter servers: they serve until nobody needs them, and the chief's end is the run's."""
@@ -363,7 +365,7 @@ class GangRun:
 
     def _send_home(self) -> None:
         for line in self._running():
-            line.send(Kind.SIGNAL, encode(Command("end", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
+            line.send_frame(Kind.SIGNAL, encode(Command("end", gang_plan.DISMISSED, "dismissed", _OTHERS_GRACE_S)))
 
     def _running(self) -> list[RankConnection]:
         return [line for line in self._lines.values() if line.outcome is None]
@@ -379,10 +381,10 @@ class GangRun:
             hang = find_hang(progress, waiting, self._waiting_since_s, time.monotonic(), limit_s)
             if hang is not None:
                 for rank in hang.ranks:
-                    self._lines[rank].send(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
+                    self._lines[rank].send_frame(Kind.SIGNAL, encode(Command("stack", "hung", hang.why)))
                 return
 
-    def signal(self, command: Command) -> None:
+    def signal_ranks(self, command: Command) -> None:
         """Interrupt or kill all (remembered while they are being started)."""
         self._signalled = command
         self._changed.set()
@@ -391,9 +393,9 @@ class GangRun:
 
     def _tell_all(self, command: Command) -> None:
         for line in self._running():
-            line.send(Kind.SIGNAL, encode(command))
+            line.send_frame(Kind.SIGNAL, encode(command))
 
-    def lose(self, node: str) -> None:
+    def lose_node(self, node: str) -> None:
         """The cluster says that ``node`` is gone: what it lent is lost, whatever its connections say."""
         members = self._order.gang.members
         self._gone |= {member.host for member in members if member.node == node}

@@ -55,7 +55,7 @@ class _Samples:
         used = max((gpu.used_bytes - self.before.get(gpu.index, 0) for gpu in mine), default=0)
         self.peak_memory = max(self.peak_memory, used)
 
-    def left(self, gpus: list[GpuInfo]) -> int | None:
+    def bytes_left(self, gpus: list[GpuInfo]) -> int | None:
         """Bytes that its devices hold beyond what they held before; None: not known."""
         before, mine = self.before, self._mine(gpus)
         if before is None or not mine:
@@ -69,7 +69,7 @@ class _Samples:
 class UseMeter:
     """Samples the GPUs of the runs in progress; idle (no thread, no NVML call) when there is none.
 
-    Nothing here waits for the driver, but for :meth:`until_clear` and :meth:`end`, which have limits.
+    Nothing here waits for the driver, but for :meth:`wait_until_clear` and :meth:`end_sampling`, which have limits.
     """
 
     def __init__(self, reader: GpuReader) -> None:
@@ -78,7 +78,7 @@ class UseMeter:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def begin(self, order: StartOrder) -> None:
+    def begin_sampling(self, order: StartOrder) -> None:
         """Start to sample for ``order`` (nothing to do for simulated GPUs and CPU stages)."""
         if order.simulated or not order.gpu_ids:
             return
@@ -89,13 +89,13 @@ class UseMeter:
                 self._thread = threading.Thread(target=self._sample_forever, name="jgr-gpu-use", daemon=True)
                 self._thread.start()
 
-    def seen(self, run: str) -> int:
+    def samples_taken(self, run: str) -> int:
         """Number of samples of ``run`` that have been taken."""
         with self._lock:
             samples = self._runs.get(run)
             return samples.count if samples else 0
 
-    async def until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
+    async def wait_until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
         """The processes of a run have ended: return when the driver shows that they have left its devices.
 
         It may show them for a while, and the next run would find their memory taken. A driver that does not answer, or
@@ -106,7 +106,7 @@ class UseMeter:
         deadline = time.monotonic() + (CLEAR_S if limit_s is None else limit_s)
         while samples is not None:
             samples.after = await self._answered(self._reader.ask(), [])
-            left = samples.left(samples.after)
+            left = samples.bytes_left(samples.after)
             if left is None or left <= _CLEAR_BYTES or time.monotonic() > deadline or await self._is_of_others(order):
                 return
             await asyncio.sleep(_LOOK_S)
@@ -122,7 +122,7 @@ class UseMeter:
         except TimeoutError:
             return otherwise
 
-    async def end(self, order: StartOrder) -> GpuUse | None:
+    async def end_sampling(self, order: StartOrder) -> GpuUse | None:
         """Stop sampling and return the use; ``left_bytes``: what the device holds beyond what it held before."""
         with self._lock:
             samples = self._runs.pop(order.run, None)
@@ -135,7 +135,7 @@ class UseMeter:
             mean_utilization=samples.sum / samples.count if samples.count else None,
             peak_memory_bytes=samples.peak_memory,
             total_memory_bytes=min((gpu.memory_bytes for gpu in now), default=None),
-            left_bytes=samples.left(read),
+            left_bytes=samples.bytes_left(read),
         )
 
     def _sample_forever(self) -> None:

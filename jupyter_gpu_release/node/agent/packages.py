@@ -159,7 +159,7 @@ def _digest(files: list[Path]) -> str | None:
     return f"files:{digest.hexdigest()}"
 
 
-def missing(names: list[str]) -> list[str]:
+def missing_packages(names: list[str]) -> list[str]:
     """Return the top-level packages of ``names`` that are not installed here."""
     importlib.invalidate_caches()
     return [name for name in names if not _is_importable(name)]

@@ -49,7 +49,7 @@ class Recorder:
         #: why output is not recorded just now
         self.problem = ""
 
-    def add(self, output: Output, marks: dict[str, object]) -> None:
+    def add_output(self, output: Output, marks: dict[str, object]) -> None:
         """Number one piece of output; ``marks`` say which process of a gang it is of."""
         self.count += 1
         data = {**output.data, **marks} if marks else output.data
@@ -61,10 +61,10 @@ class Recorder:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self.write()
+            await self.write_pending()
             await asyncio.sleep(_BATCH_S)
 
-    async def write(self) -> None:
+    async def write_pending(self) -> None:
         """Write what is pending to the log, then report it."""
         async with self._writing:
             batch, self._pending = self._pending, []
@@ -98,19 +98,19 @@ class Recorder:
         self._under_way = None
         return True
 
-    async def write_soon(self) -> None:
+    async def write_pending_soon(self) -> None:
         """Write what is pending, but do not wait for a slow store."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self.write()), _SLOW_STORE_S)
+            await asyncio.wait_for(asyncio.shield(self.write_pending()), _SLOW_STORE_S)
 
-    async def close(self) -> None:
+    async def close_log(self) -> None:
         """Make the log durable and close it; what comes later opens it again. A store that hangs is left to it."""
         async with self._writing:
             if self._under_way is None and self._log.is_open:
                 with contextlib.suppress(StoreError, OSError):
                     await self._threads.run(self._log.close)
 
-    def end(self) -> None:
+    def end_recording(self) -> None:
         """Nothing more comes: what the store has not taken yet is written when it answers."""
         if self._under_way is not None and self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._write_at_last())
@@ -118,17 +118,17 @@ class Recorder:
     async def _write_at_last(self) -> None:
         while self._under_way is not None:
             await asyncio.wait([self._under_way])
-            await self.write()
-        await self.close()
+            await self.write_pending()
+        await self.close_log()
 
-    def let_go(self) -> None:
+    def release_log(self) -> None:
         """The store refuses: keep no file of it open, or it could not be unmounted or remounted to mend it."""
         if self._letting_go is None or self._letting_go.done():
-            self._letting_go = asyncio.get_running_loop().create_task(self.close())
+            self._letting_go = asyncio.get_running_loop().create_task(self.close_log())
 
-    def after(self, after: int) -> list[Event]:
+    def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
-        kept = self._log.kept()
+        kept = self._log.unwritten_events()
         recorded = list(read_events(self._paths.events, after))
         last = recorded[-1].n if recorded else after
         return [*recorded, *(event for event in kept if event.n > last)]
@@ -140,7 +140,7 @@ class Recorder:
         except StoreError as error:
             self.problem = f"output is not recorded: {error.message}"
         if was_cut:
-            self._log.cut()
+            self._log.drop_events()
 
 
 _Record = TypeVar("_Record")
@@ -165,7 +165,7 @@ class Reporter:
         self._sent_s = 0.0
         self._gateway: Any = None
 
-    def tell(self, message: NodeMessage) -> None:
+    def report(self, message: NodeMessage) -> None:
         """Queue one message; never blocks."""
         self._queue.append(message)
         loop = asyncio.get_running_loop()
@@ -176,7 +176,7 @@ class Reporter:
             self._forget_due()
             self._due = loop.call_at(due_s, self._wake.set)
 
-    async def run(self) -> None:
+    async def send_forever(self) -> None:
         """Send for ever; what was not acknowledged is sent again."""
         while True:
             await self._wake.wait()
@@ -196,7 +196,7 @@ class Reporter:
             self._due.cancel()
             self._due = None
 
-    async def introduce(self, info: Packed[NodeInfo]) -> None:
+    async def report_node(self, info: Packed[NodeInfo]) -> None:
         """Tell the gateway that this agent is here."""
         await self._deliver(GatewayApi.node_up, info)
 

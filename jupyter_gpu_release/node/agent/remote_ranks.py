@@ -72,7 +72,7 @@ class RemoteRankListener:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
             lent = await asyncio.wait_for(self._check(reader, writer), _HELLO_S)
             run = self._find(lent.run) if lent is not None else None
-            accepted = lent is not None and run is not None and run.gang.attach(lent, reader, writer)
+            accepted = lent is not None and run is not None and run.gang.attach_rank(lent, reader, writer)
         if not accepted:
             writer.close()
 
@@ -128,11 +128,11 @@ class RankForwarder:
         for task in self._passing:
             task.cancel()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return when none of the ranks is left."""
         await self._ended.wait()
 
-    async def carry_out(self) -> None:
+    async def run_to_end(self) -> None:
         """Run until the last rank's line has ended; never raises (the leader sees lines that do not come, or end)."""
         try:
             with contextlib.suppress(GpuReleaseError, OSError, TimeoutError, asyncio.CancelledError):
@@ -142,7 +142,7 @@ class RankForwarder:
 
     async def _lend(self) -> None:
         for tries_left in reversed(range(_FORK_TRIES)):
-            server = await self._servers.get(fresh=self._order.fresh)
+            server = await self._servers.ready_server(fresh=self._order.fresh)
             try:
                 gpu_ids = await asyncio.wait_for(asyncio.shield(self._granted), _GRANT_S)
                 if gpu_ids is not None:
@@ -154,18 +154,18 @@ class RankForwarder:
                     raise
             finally:
                 await asyncio.gather(*self._ending, return_exceptions=True)
-                self._servers.done_with(server)
+                self._servers.release_server(server)
                 await self._until_clear()
 
     def _watch(self, gpu_ids: list[str]) -> None:
         self._using = StartOrder(self._order.run, b"", "", self._order.gpus, gpu_ids)
         if self._meter is not None:
-            self._meter.begin(self._using)
+            self._meter.begin_sampling(self._using)
 
     async def _until_clear(self) -> None:
         if self._meter is not None and self._using is not None:
-            await self._meter.until_clear(self._using, _CLEAR_S)
-            await self._meter.end(self._using)
+            await self._meter.wait_until_clear(self._using, _CLEAR_S)
+            await self._meter.end_sampling(self._using)
 
     async def _lend_of(self, server: ForkServer, gpu_ids: list[str]) -> None:
         """Raises ``OSError`` when the processes cannot be made: then there are none."""
@@ -173,7 +173,7 @@ class RankForwarder:
         with HeldPorts(self._address, self._order.ranks) as ports:
             try:
                 while len(pairs) < self._order.ranks and not self._is_abandoned:
-                    pairs.append(await server.take())
+                    pairs.append(await server.take_pair())
             finally:
                 if len(pairs) < self._order.ranks or self._is_abandoned:
                     for pair in pairs:
@@ -205,7 +205,7 @@ class RankForwarder:
             while data := await pair.reader.read(1 << 16):
                 said.feed(data)
         if Kind.RELEASED not in said.kinds:
-            await pair.end(self._order.run, log.error)
+            await pair.end_processes(self._order.run, log.error)
         pair.close()
         if to_leader is not None:
             to_leader.close()
@@ -233,7 +233,7 @@ class RankForwarders:
         #: run → what is lent to its gang
         self.by_run: dict[str, RankForwarder] = {}
 
-    def begin(self, order: JoinOrder) -> RankForwarder | None:
+    def new_forwarder(self, order: JoinOrder) -> RankForwarder | None:
         """A new remote rank to be run; None when it is known already."""
         known = self.by_run.get(order.run)
         if known is not None and not known.has_ended:
@@ -241,7 +241,7 @@ class RankForwarders:
         forwarder = self.by_run[order.run] = RankForwarder(order, self._servers, self._address, self._meter)
         return forwarder
 
-    async def until_left(self, run: str) -> None:
+    async def wait_until_left(self, run: str) -> None:
         """Wait for the ranks that were lent to an earlier try of this run.
 
         Raises :class:`ClusterError` when they take long: the gang waits again then, not for ranks that never come.
@@ -250,13 +250,13 @@ class RankForwarders:
         if known is None or not known.is_abandoned:
             return
         try:
-            await asyncio.wait_for(known.ended(), _LEFT_S)
+            await asyncio.wait_for(known.wait_until_ended(), _LEFT_S)
         except TimeoutError:
             raise ClusterError(f"the ranks lent to an earlier try of run {run} have not ended yet") from None
 
-    async def carry_out(self, run: str, forwarder: RankForwarder) -> None:
+    async def run_to_end(self, run: str, forwarder: RankForwarder) -> None:
         """Run until its last rank has ended."""
-        await forwarder.carry_out()
+        await forwarder.run_to_end()
         if self.by_run.get(run) is forwarder:
             del self.by_run[run]
 
@@ -265,12 +265,12 @@ class RankForwarders:
         if run in self.by_run:
             self.by_run[run].abandon()
 
-    async def leave(self, run: str) -> None:
+    async def end_ranks(self, run: str) -> None:
         """End a remote rank; returns when its ranks are gone."""
         forwarder = self.by_run.get(run)
         if forwarder is not None:
             forwarder.abandon()
-            await forwarder.ended()
+            await forwarder.wait_until_ended()
 
 
 def _with_head(reader: asyncio.StreamReader, head: bytes) -> asyncio.StreamReader:

@@ -40,13 +40,13 @@ class RunOnNode:
         order: StartOrder,
         servers: ForkServers,
         meter: UseMeter,
-        keeping: PendingResults,
+        pending: PendingResults,
         tell: Callable[[NodeMessage], None],
         where: NodeLocation = NodeLocation(),  # noqa: B008 - frozen
     ) -> None:
         self.order = order
         self.waits_for: PersistWait | None = None
-        self._keeping = keeping
+        self._pending = pending
         self._granted: asyncio.Future[bool] = asyncio.get_event_loop().create_future()
         if order.gpu_ids is not None:
             self._granted.set_result(True)
@@ -56,9 +56,9 @@ class RunOnNode:
         self._meter = meter
         self._tell_gateway = tell
         self._host = where.host
-        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, keeping.threads)
+        self._recorder = Recorder(order.run, RunPaths(Path(order.folder)), tell, pending.threads)
         self._where = where
-        self.gang = GangRun(order, keeping.order, self, where)
+        self.gang = GangRun(order, pending.order, self, where)
         self._at_s = time.time()
         #: why it can begin again elsewhere: nothing of it has begun, and nothing is left
         self.unbegun = ""
@@ -71,9 +71,9 @@ class RunOnNode:
         """This run for a gateway that was started anew."""
         return NodeRun(self.order.run, self.phase, self._recorder.count, self._at_s, self.outcome, self.waits_for)
 
-    def events(self, after: int) -> list[Event]:
+    def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
-        return self._recorder.after(after)
+        return self._recorder.events_after(after)
 
     # ------------------------------------------------------------------------------ the run's life
     def grant(self, gpu_ids: list[str]) -> None:
@@ -94,11 +94,11 @@ class RunOnNode:
         self._is_withdrawn = True
         return True
 
-    def signal(self, name: str, status: str) -> None:
+    def signal_ranks(self, name: str, status: str) -> None:
         """``interrupt`` or ``kill`` all ranks (remembered when they are still being started)."""
-        self.gang.signal(Command(name, status))
+        self.gang.signal_ranks(Command(name, status))
 
-    async def carry_out(self) -> None:
+    async def run_to_end(self) -> None:
         """Run from the order to the durable end; never raises."""
         recording = asyncio.create_task(self._recorder.run_forever())
         try:
@@ -139,7 +139,7 @@ class RunOnNode:
         if outcome is None or self._is_withdrawn:
             return False
         self._has_outcome = True
-        await self._meter.until_clear(self.order)
+        await self._meter.wait_until_clear(self.order)
         await self._released(outcome)
         return True
 
@@ -148,7 +148,7 @@ class RunOnNode:
         for tries_left in reversed(range(_TRIES)):
             outcome: Outcome | None = None
             try:
-                outcome = await self.gang.carry_out(self._servers, self._until_granted)
+                outcome = await self.gang.run_to_end(self._servers, self._until_granted)
             except OSError as error:  # the fork server died, or could not make a process
                 if self.order.gang.members and not self.gang.has_begun:
                     raise UnbegunError(f"ranks on {self._host} could not be made: {error}") from error
@@ -160,7 +160,7 @@ class RunOnNode:
             if self._is_withdrawn:
                 return None
             log.warning("run %s is begun anew: its processes were killed before its first statement", self.order.run)
-            self.gang = GangRun(self.order, self._keeping.order, self, self._where)
+            self.gang = GangRun(self.order, self._pending.order, self, self._where)
         return outcome
 
     async def _until_granted(self) -> list[str] | None:
@@ -174,14 +174,14 @@ class RunOnNode:
     # ------------------------------------------------------------------- what the processes tell
     def on_output(self, output: Output, marks: dict[str, object]) -> None:
         """Record it."""
-        self._recorder.add(output, marks)
+        self._recorder.add_output(output, marks)
         if output.kind in (FETCH, NEXT):
             self._tell_gateway(RunAsks(self.order.run, int(str(marks.get("rank", 0)))))
 
     def on_running(self, at_s: float) -> None:
         """The cell begins."""
         if self.phase == "starting":
-            self._meter.begin(self.order)
+            self._meter.begin_sampling(self.order)
             self._phase("running", at_s)
 
     def on_ended(self, at_s: float) -> None:
@@ -190,16 +190,16 @@ class RunOnNode:
 
     def on_persister(self, pid: int) -> None:
         """Look after the process that writes the results."""
-        self._keeping.begin(self.order.run, self.order.folder, pid)
+        self._pending.add_persister(self.order.run, self.order.folder, pid, self._on_wait)
 
     def on_stuck(self, text: str) -> None:
         """Say it where it is read: under the cell, and in the log of the node."""
         log.error("run %s: %s", self.order.run, text)
-        self._recorder.add(Output(time.time(), "stream", {"name": "stderr", "text": text + "\n"}), {})
+        self._recorder.add_output(Output(time.time(), "stream", {"name": "stderr", "text": text + "\n"}), {})
 
-    def unreported(self, rank: int) -> Outcome:
+    def on_unreported(self, rank: int) -> Outcome:
         """The outcome of a rank whose supervisor died; its results may be with their persister already."""
-        found = self._keeping.found(self.order.run) if rank == 0 else None
+        found = self._pending.reported_outcome(self.order.run) if rank == 0 else None
         end = "its names are gone" if self.gang.has_begun else "it had not begun"
         lost = (
             f"the cell's processes on {self._host} were killed, by the system's out-of-memory killer or from outside; "
@@ -210,7 +210,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
-        use = await self._meter.end(self.order)
+        use = await self._meter.end_sampling(self.order)
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:
@@ -218,9 +218,9 @@ class RunOnNode:
         if self._recorder.problem:
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, self._recorder.problem])
         self.outcome = outcome
-        self._keeping.released(self.order.run, outcome, self._on_wait)
+        self._pending.note_released(self.order.run, outcome)
         # the last output comes before the release, but a slow store must not hold a GPU
-        await self._recorder.write_soon()
+        await self._recorder.write_pending_soon()
         self._phase("released", outcome.released_s or time.time())
         if self.waits_for is not None:
             self._tell_gateway(RunWaits(self.order.run, self.waits_for))
@@ -228,7 +228,7 @@ class RunOnNode:
     def _on_wait(self, wait: PersistWait) -> None:
         self.waits_for = wait
         if wait.reason:
-            self._recorder.let_go()
+            self._recorder.release_log()
         if self.phase == "released":  # the word that GPUs wait for comes first: each message waits for the one before
             self._tell_gateway(RunWaits(self.order.run, wait))
 
@@ -238,18 +238,18 @@ class RunOnNode:
         run, values = self.order.run, self.outcome.values
         if values is not None:
             if values.file:
-                settlement = await self._keeping.settled(run)
+                settlement = await self._pending.wait_until_settled(run)
             else:
-                settlement = await self._keeping.keep_small(run, self.order.folder, self.outcome, self._on_wait)
+                settlement = await self._pending.save_small_results(run, self.order.folder, self.outcome, self._on_wait)
             self.outcome = settled_outcome(run, self.outcome, settlement)
         problem = self._recorder.problem
-        await self._recorder.write()
-        await self._recorder.close()
+        await self._recorder.write_pending()
+        await self._recorder.close_log()
         if problem != self._recorder.problem:  # the store works again, or has begun to hang
             notes = [note for note in self.outcome.notes if note != problem]
             notes += [self._recorder.problem] if self._recorder.problem else []
             self.outcome = msgspec.structs.replace(self.outcome, notes=notes)
-        self._recorder.end()
+        self._recorder.end_recording()
         self._phase("final", time.time())
 
     def _phase(self, phase: str, at_s: float) -> None:
@@ -261,14 +261,14 @@ class AdoptedRun:
     """Like a :class:`.RunOnNode` that has been released."""
 
     def __init__(
-        self, run: str, folder: str, outcome: Outcome, keeping: PendingResults, tell: Callable[[NodeMessage], None]
+        self, run: str, folder: str, outcome: Outcome, pending: PendingResults, tell: Callable[[NodeMessage], None]
     ) -> None:
         self.run = run
         self.phase = "released"
         self.outcome = outcome
         self.waits_for: PersistWait | None = None
         self._folder = folder
-        self._keeping = keeping
+        self._pending = pending
         self._tell = tell
         self._at_s = time.time()
 
@@ -276,26 +276,26 @@ class AdoptedRun:
         """This run for the gateway. Its last event's number is in the log."""
         return NodeRun(self.run, self.phase, 0, self._at_s, self.outcome, self.waits_for)
 
-    def events(self, after: int) -> list[Event]:
+    def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``."""
         return list(read_events(RunPaths(Path(self._folder)).events, after))
 
-    def signal(self, name: str, status: str) -> None:
+    def signal_ranks(self, name: str, status: str) -> None:
         """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up` only."""
 
-    async def carry_out(self) -> None:
+    async def run_to_end(self) -> None:
         """Report it as released, then its end."""
         self._phase("released")
         values = self.outcome.values
         if values is not None and not values.file:
-            settlement = await self._keeping.keep_small(self.run, self._folder, self.outcome, self._on_wait)
+            settlement = await self._pending.save_small_results(self.run, self._folder, self.outcome, self.on_wait)
         else:
-            self._keeping.listen(self.run, self._on_wait)
-            settlement = await self._keeping.settled(self.run)
+            settlement = await self._pending.wait_until_settled(self.run)
         self.outcome = settled_outcome(self.run, self.outcome, settlement)
         self._phase("final")
 
-    def _on_wait(self, wait: PersistWait) -> None:
+    def on_wait(self, wait: PersistWait) -> None:
+        """Tell the gateway why the results are not durable yet."""
         self.waits_for = wait
         self._tell(RunWaits(self.run, wait))
 

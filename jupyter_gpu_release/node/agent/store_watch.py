@@ -24,13 +24,13 @@ class StoreWatch:
         #: why no run can be carried out here, in words; empty when the store is there
         self.trouble = ""
 
-    async def run(self) -> None:
+    async def watch_forever(self) -> None:
         """Look for ever."""
         while True:
             await asyncio.sleep(_EVERY_S)
-            await self.look()
+            await self.ask_store()
 
-    async def look(self) -> None:
+    async def ask_store(self) -> None:
         """Ask once, unless an earlier question is not answered yet."""
         if self._asked is None:
             self._asked = self._ask()

@@ -34,7 +34,7 @@ class RankChannel:
         self._is_torn = False
         self._one_thread = threading.RLock()
 
-    def meet(self, op: str, src: int, data: bytes, timeout_s: float | None) -> CollectiveReply:
+    def call_collective(self, op: str, src: int, data: bytes, timeout_s: float | None) -> CollectiveReply:
         """Come to the next round and wait for the others; can be interrupted.
 
         Raises :class:`RankError` when the round cannot be, ``TimeoutError`` when not all came in time.
@@ -69,7 +69,7 @@ class RankChannel:
 
     def _send(self, call: CollectiveCall) -> None:
         try:
-            self._sock.sendall(frames.pack(Kind.MEET, encode(call)))
+            self._sock.sendall(frames.pack_frame(Kind.MEET, encode(call)))
         except OSError as error:
             raise RankError(f"{call.op}(): the line to the other ranks is gone: {error}") from error
 
@@ -88,12 +88,14 @@ class RankChannel:
                     return reply
 
 
-def place_of(order: RankOrder, go: Go, channel: RankChannel, realm: Callable[[], rebuild.NamespaceInfo]) -> RankContext:
+def make_rank_context(
+    order: RankOrder, go: Go, channel: RankChannel, realm: Callable[[], rebuild.NamespaceInfo]
+) -> RankContext:
     """Build what ``gpu_release.ranks`` says in a process of a gang."""
 
     def meet(op: str, src: int, value: Any, timeout_s: float | None) -> Any:
         data = _packed(value, realm()) if op == "broadcast" and src == order.rank else b""
-        reply = channel.meet(op, src, data, timeout_s)
+        reply = channel.call_collective(op, src, data, timeout_s)
         return _unpacked(reply.data, realm()) if reply.data else value if src == order.rank else None
 
     is_rank = order.role == "rank"

@@ -70,7 +70,7 @@ class GangLayout:
         return 1 + max((spec.node for spec in self.specs), default=0)
 
 
-def environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
+def gang_environment(gang: GangLayout, spec: RankSpec) -> dict[str, str]:
     """Variables for the process of ``spec``; none for a cell that is no gang."""
     if len(gang.specs) < 2 and not gang.is_asked:
         return {}
@@ -155,7 +155,7 @@ class HeldPorts:
             self.close()
             raise ClusterError(f"no free port on {address} for the gang's ranks: {error}") from error
 
-    def nth(self, number: int) -> int:
+    def port(self, number: int) -> int:
         """One of them; 0 where none was asked for."""
         return self.numbers[number] if self.numbers else 0
 
@@ -167,7 +167,7 @@ class HeldPorts:
         number: int = held.getsockname()[1]
         return number
 
-    def taken(self) -> set[int]:
+    def taken_ports(self) -> set[int]:
         """Ports at which something listens; to be asked once their owners have ended, since it means to listen, too."""
         return {number for number, held in zip(self.numbers, self._sockets, strict=True) if not _may_listen(held)}
 

@@ -118,17 +118,17 @@ class RankOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     tells_leaving: bool = False
 
 
-def pack(kind: Kind, body: bytes = b"") -> bytes:
+def pack_frame(kind: Kind, body: bytes = b"") -> bytes:
     """One frame."""
     return _HEAD.pack(len(body), kind) + body
 
 
-def send(sock: socket.socket, kind: Kind, body: bytes = b"") -> None:
+def send_frame(sock: socket.socket, kind: Kind, body: bytes = b"") -> None:
     """Send one frame on a blocking socket."""
-    sock.sendall(pack(kind, body))
+    sock.sendall(pack_frame(kind, body))
 
 
-def receive(sock: socket.socket) -> tuple[Kind, bytes] | None:
+def receive_frame(sock: socket.socket) -> tuple[Kind, bytes] | None:
     """Read one frame from a blocking socket; None at its end."""
     head = _exactly(sock, HEAD_BYTES)
     if head is None:

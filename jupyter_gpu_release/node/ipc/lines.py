@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .frames import FrameReader, Kind, pack
+from .frames import FrameReader, Kind, pack_frame
 
 
 class SendBuffer:
@@ -27,10 +27,10 @@ class SendBuffer:
         """Bytes that the other side has not taken yet."""
         return len(self._waiting)
 
-    def add(self, kind: Kind, body: bytes = b"") -> None:
+    def add_frame(self, kind: Kind, body: bytes = b"") -> None:
         """Say something, with the next :meth:`flush`."""
         if not self.is_gone:
-            self._waiting += pack(kind, body)
+            self._waiting += pack_frame(kind, body)
 
     def flush(self, wait_s: float = 0.0) -> None:
         """Hand over as much as the other side takes now, or within ``wait_s`` (``inf``: all, unless it goes)."""
@@ -44,9 +44,9 @@ class SendBuffer:
                     return
                 select.select([], [self._sock], [], None if left_s == math.inf else left_s)
             except OSError:
-                self.give_up()
+                self.discard_frames()
 
-    def give_up(self) -> None:
+    def discard_frames(self) -> None:
         """The other side is gone."""
         self.is_gone = True
         self._waiting.clear()
@@ -95,7 +95,7 @@ class RankLine(_SupervisorsEnd):
         super().__init__(sock)
         self._synced = synced
 
-    def read(self) -> list[tuple[Kind, bytes]] | None:
+    def read_frames(self) -> list[tuple[Kind, bytes]] | None:
         """Frames that came since; None when there is nothing more to read now."""
         try:
             data = self._sock.recv(1 << 18)
@@ -103,12 +103,12 @@ class RankLine(_SupervisorsEnd):
             return None
         return list(self._frames.feed(data)) if data else None
 
-    def send(self, kind: Kind, body: bytes) -> None:
+    def send_frame(self, kind: Kind, body: bytes) -> None:
         """Say something."""
-        self._outgoing.add(kind, body)
+        self._outgoing.add_frame(kind, body)
         self.flush()
 
-    def answer_sync(self) -> None:
+    def confirm_sync(self) -> None:
         """All that the rank said so far has been passed on."""
         os.eventfd_write(self._synced, 1)
 
@@ -116,7 +116,7 @@ class RankLine(_SupervisorsEnd):
 class ChannelRelay(_SupervisorsEnd):
     """Passes frames on between the rank's ``channel`` and where ranks meet."""
 
-    def read(self) -> list[bytes] | None:
+    def read_calls(self) -> list[bytes] | None:
         """Bodies of what the rank said; None at its end."""
         try:
             data = self._sock.recv(1 << 18)
@@ -126,9 +126,9 @@ class ChannelRelay(_SupervisorsEnd):
             data = b""
         return [body for _kind, body in self._frames.feed(data)] if data else None
 
-    def send(self, body: bytes) -> None:
+    def send_reply(self, body: bytes) -> None:
         """An answer for the rank."""
-        self._outgoing.add(Kind.MET, body)
+        self._outgoing.add_frame(Kind.MET, body)
         self.flush()
 
 
@@ -160,7 +160,7 @@ class AgentLine:
             ready, _, _ = select.select([self.fileno(), wake], [], [])
             if wake in ready:
                 os.read(wake, 64)
-            said = self.read()
+            said = self.read_frames()
             if said is None:
                 return None
             for number, (kind, body) in enumerate(said):
@@ -169,7 +169,7 @@ class AgentLine:
                     return body
         return None
 
-    def read(self) -> list[tuple[Kind, bytes]] | None:
+    def read_frames(self) -> list[tuple[Kind, bytes]] | None:
         """Read what the agent has said since; None at its end."""
         early, self._early = self._early, []
         try:
@@ -179,13 +179,13 @@ class AgentLine:
         except OSError:
             data = b""
         if not data:
-            self._outgoing.give_up()
+            self._outgoing.discard_frames()
             return None
         return [*early, *self._frames.feed(data)]
 
-    def tell(self, kind: Kind, body: bytes) -> None:
+    def queue_frame(self, kind: Kind, body: bytes) -> None:
         """Say something, with the next :meth:`flush`."""
-        self._outgoing.add(kind, body)
+        self._outgoing.add_frame(kind, body)
 
     def flush(self, wait_s: float = 0.0) -> None:
         """Hand over as much as the agent takes now, or within ``wait_s``."""

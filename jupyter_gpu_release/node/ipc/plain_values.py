@@ -17,7 +17,7 @@ def plain_text(text: str) -> str:
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain_value(value: Any, depth: int = 0) -> Any:
     """``value`` in the types that JSON and msgpack know; what has no such form becomes its text."""
     if value is None or isinstance(value, bool):
         return value
@@ -30,12 +30,12 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if depth < _DEEPEST and isinstance(value, dict):
-        return {plain_text(str(key)): plain(item, depth + 1) for key, item in value.items()}
+        return {plain_text(str(key)): plain_value(item, depth + 1) for key, item in value.items()}
     if depth < _DEEPEST and isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item, depth + 1) for item in value]
+        return [plain_value(item, depth + 1) for item in value]
     scalar = getattr(value, "item", None)  # numpy and torch
     if callable(scalar) and getattr(value, "ndim", None) == 0:
-        return plain(scalar(), depth + 1)
+        return plain_value(scalar(), depth + 1)
     return plain_text(str(value))
 
 

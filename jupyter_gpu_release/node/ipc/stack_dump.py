@@ -19,19 +19,19 @@ _MACHINERY = ("/jupyter_gpu_release/node/", "/IPython/core/", "/asyncio/", "<fro
 _POOLS = ("/concurrent/futures/", "/threading.py")
 
 
-def show_on_signal(stack: int) -> None:
+def dump_on_signal(stack: int) -> None:
     """Have this process write its threads' stacks to the file ``stack`` when it is asked to."""
     faulthandler.register(_SIGNAL, file=stack, all_threads=True, chain=False)
 
 
-def where_it_stands(rank: int, stack: int) -> str:
+def ask_for_stack(rank: int, stack: int) -> str:
     """Ask the process ``rank``; its stack as indented lines after a heading, or why there is none."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(rank, _SIGNAL)
     text = _read(stack)
     if not text:
         return "\n(it does not show where it stands: it is stopped, or waits in the system)"
-    return "\nWhere it stood, innermost first:\n" + "\n".join(own_frames(text))
+    return "\nWhere it stood, innermost first:\n" + "\n".join(cell_frames(text))
 
 
 def _read(stack: int) -> str:
@@ -46,7 +46,7 @@ def _read(stack: int) -> str:
     return os.pread(stack, 1 << 16, 0).decode("utf-8", "replace")
 
 
-def own_frames(text: str) -> list[str]:
+def cell_frames(text: str) -> list[str]:
     """The cell's thread first, then others; without frames of ours, of IPython and of asyncio, and idle threads."""
     shown: list[str] = []
     blocks = [block.partition("\n") for block in text.strip().split("\n\n")]

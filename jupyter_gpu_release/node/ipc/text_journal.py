@@ -33,7 +33,7 @@ class TextJournal:
         self._at = self._sent = _HEAD.size
         self._note()
 
-    def add(self, name: str, text: str) -> int:
+    def add_text(self, name: str, text: str) -> int:
         """Note ``text`` of the stream ``name``; returns the position behind it, 0 where it does not fit."""
         data = text.encode("utf-8", "replace")
         start = self._at + _ENTRY.size
@@ -46,13 +46,13 @@ class TextJournal:
         self._note()
         return end
 
-    def sent(self, position: int) -> None:
+    def note_sent(self, position: int) -> None:
         """All up to ``position`` is on its way to the supervisor."""
         if position > self._sent:
             self._sent = position
             self._note()
 
-    def unsent(self) -> list[tuple[str, str]]:
+    def unsent_texts(self) -> list[tuple[str, str]]:
         """Name and text of what was added but not sent."""
         at, end = _HEAD.unpack_from(self._memory, 0)
         found = []

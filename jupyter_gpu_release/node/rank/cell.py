@@ -26,7 +26,7 @@ from ...protocol.wire import decode, encode
 from ...serialization import exceptions
 from ...store.graph_file import read_graph
 from ...store.layout import VALUES_FILE, RunPaths
-from ..gang.channel import RankChannel, place_of
+from ..gang.channel import RankChannel, make_rank_context
 from ..ipc import frames as ipc_frames
 from ..ipc.frames import Go, Kind, RankOrder, died_outcome
 from ..ipc.lines import RankLines
@@ -34,12 +34,12 @@ from ..ipc.plain_values import plain_outcome
 from ..results.persister import fork_persister
 from ..supervisor.written_files import WrittenFiles, written_to
 from ..values.frameworks import gang_hints
-from ..values.gather import gather
+from ..values.gather import gather_names
 from ..values.held_names import hold_back
 from ..values.namespace import Collected, RankValues
 from ..values.settings import CellSettings
 from . import environment
-from .environment import take_front_end
+from .environment import use_front_end
 from .fetching import Fetcher
 from .items import ItemExchange
 from .loop import CellLoop
@@ -70,7 +70,7 @@ class Rank:
         self._one_publisher = threading.Lock()
         self._is_gang = False
 
-    def run(self) -> None:
+    def run_order(self) -> None:
         """Load, run the cell, hand over what it made; every way ends in an OUTCOME frame."""
         try:
             payload = self._prepare()
@@ -88,7 +88,7 @@ class Rank:
     def _prepare(self) -> CellPayload:
         self._order.keep.expect_store()
         payload = decode(self._order.payload, CellPayload)
-        early = environment.is_visible(payload)  # else its folder is the run's, which need not be there yet
+        early = environment.has_notebook_folder(payload)  # else its folder is the run's, which need not be there yet
         problem = self._enter(payload) if early else None
         go = self._await_grant()
         self._granted_s, self._gpus = time.time(), len(go.gpu_ids)
@@ -96,18 +96,18 @@ class Rank:
         problem = problem if early else self._enter(payload)
         if problem is not None:
             raise problem
-        environment.take_gpus(go.gpu_ids, simulated=self._order.simulated)
+        environment.set_visible_gpus(go.gpu_ids, simulated=self._order.simulated)
         environment.set_rank_variables(go, payload)
         if self._order.ranks > 1 or self._order.role != "rank":
-            set_rank_context(place_of(self._order, go, self._channel, lambda: self._values.realm))
+            set_rank_context(make_rank_context(self._order, go, self._channel, lambda: self._values.realm))
         self._load(payload, has_gpu=bool(go.gpu_ids) and not self._order.simulated)
         return payload
 
     def _enter(self, payload: CellPayload) -> Exception | None:
         """Do what can be done without a GPU; returns the problem, which is reported once the run is granted."""
         try:
-            take_front_end(self._shell, payload)
-            self._notes += environment.enter(self._order, payload)
+            use_front_end(self._shell, payload)
+            self._notes += environment.set_cell_environment(self._order, payload)
             self._shell.execution_count = payload.count
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             self._settings = CellSettings(payload)
@@ -116,7 +116,7 @@ class Rank:
         return None
 
     def _await_grant(self) -> Go:
-        frame = ipc_frames.receive(self._sock)
+        frame = ipc_frames.receive_frame(self._sock)
         if frame is None:  # the lease was not granted
             os._exit(0)
         return decode(frame[1], Go)
@@ -143,10 +143,10 @@ class Rank:
         use_inline_figures(self._shell)
         environment.limit_threads(self._order)
         self._values.begin_environment()
-        self._files.begin()
-        tracked_files.HERE.begin()
+        self._files.start_recording()
+        tracked_files.HERE.start_recording()
         if names is not None:
-            names.hold(payload.held)
+            names.hold_names(payload.held)
 
     @cached_property
     def _channel(self) -> RankChannel:
@@ -174,14 +174,14 @@ class Rank:
             with contextlib.suppress(OSError):  # no disk, no agent's folder: then it would be run again
                 os.close(os.open(self._order.mark, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._started = time.time()
-        self._outlet.frame(Kind.RUNNING, encode(self._started), wait=False)
+        self._outlet.send_frame(Kind.RUNNING, encode(self._started), wait=False)
         ended = self._loop.run(payload)
         self._values.stop_fetching()
         if self._is_gang and _is_good_exit(ended.error):
             ended.error = None
         ended_s = time.time() if ended.error is None else self._shell.failed_at_s or time.time()
         error = None if ended.error is None else self._describe(ended.error, ended.interrupted)
-        self._outlet.frame(Kind.ENDED, encode(ended_s))
+        self._outlet.send_frame(Kind.ENDED, encode(ended_s))
         self._values.error, self._values.shown = ended.error, self._shell.displayhook.shown
         self._notes += ended.notes
         if error is not None:
@@ -200,7 +200,7 @@ class Rank:
         try:
             names, rank = self._shell.user_ns, self._order.rank
             realm, address = self._values.realm, self._address
-            self._notes += gather(payload.gather, names, realm, paths, self._channel, rank, address)
+            self._notes += gather_names(payload.gather, names, realm, paths, self._channel, rank, address)
         except RankError as error:  # the run fails for that rank's reason, not for this one
             self._notes.append(f"{', '.join(payload.gather)} not gathered: {error.message}")
         except GpuReleaseError as error:
@@ -216,15 +216,15 @@ class Rank:
         lines = self._shell.traceback_lines
         if interrupted:  # at an `await` the cell was cancelled; users know that as an interrupt
             lines = [line.replace("CancelledError", "KeyboardInterrupt") for line in lines]
-        text = exceptions.text_of(error)
+        text = exceptions.error_text(error)
         shown: dict[str, Any] = {"ename": name, "evalue": text, "traceback": lines}
         if self._order.rank:
             shown["rank"] = self._order.rank
-        self._outlet.put("error", shown)
+        self._outlet.add_event("error", shown)
         pickled = b""
         if not interrupted:
             with contextlib.suppress(Exception):  # the user's class may be odd in any way
-                pickled = exceptions.pack(error)
+                pickled = exceptions.pack_error(error)
         return ErrorInfo(ename=name, evalue=text, traceback=lines, pickled=pickled)
 
     def _hand_over(self, status: str, error: ErrorInfo | None, ended_s: float) -> None:
@@ -265,7 +265,7 @@ class Rank:
             self._publisher.finish()
         self._tell_files()
         return {
-            "tracked": tracked_files.HERE.found(),
+            "tracked": tracked_files.HERE.tracked_files(),
             "untouched_reason": self._values.untouched_reason() or "",
         }  # fmt: skip
 
@@ -276,18 +276,18 @@ class Rank:
             return
         outcome = _sendable(msgspec.structs.replace(outcome, values=Graph(file=VALUES_FILE)))
         forked = fork_persister(self._order, outcome, collected.stream, collected.buffers, collected.total_bytes)
-        self._outlet.frame(Kind.PERSISTER, encode(forked.pid))
+        self._outlet.send_frame(Kind.PERSISTER, encode(forked.pid))
         self._finish(outcome)
         forked.wait_until_closed()
 
     def _finish(self, outcome: Outcome) -> None:
-        self._outlet.frame(Kind.OUTCOME, encode(_sendable(outcome)))
+        self._outlet.send_frame(Kind.OUTCOME, encode(_sendable(outcome)))
 
     def _tell_files(self) -> None:
         """The supervisor looks at what was written: a filesystem that hangs must not hold up who has the GPU."""
         if self._started is not None:
             where = written_to(self._files.paths, self._started, RunPaths(Path(self._order.folder)).files)
-            self._outlet.frame(Kind.FILES, encode(where), wait=False)
+            self._outlet.send_frame(Kind.FILES, encode(where), wait=False)
 
 
 def _is_good_exit(error: BaseException | None) -> bool:

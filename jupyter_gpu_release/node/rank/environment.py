@@ -35,7 +35,7 @@ _MODULE = "ipykernel.zmqshell"
 _APPLICATION = "IPKernelApp"
 
 
-def use_threads(count: int, *, quickly: bool = False) -> None:
+def set_thread_count(count: int, *, quickly: bool = False) -> None:
     """Have frameworks, here and in processes that the cell starts, use this many threads.
 
     ``quickly``: not those libraries of numpy and scipy that are loaded already, which takes 25 ms.
@@ -50,7 +50,7 @@ def use_threads(count: int, *, quickly: bool = False) -> None:
             sys.modules["threadpoolctl"].threadpool_limits(count)
 
 
-def keep_to(cpus: float) -> set[int]:
+def confine_to_cores(cpus: float) -> set[int]:
     """Confine this process to as many cores as were reserved for it, to its own while there are enough.
 
     A core is taken by a name that only one process of the cluster's node can have; the system gives it back with the
@@ -77,7 +77,7 @@ def _take(core: int) -> bool:
     return True
 
 
-def enter(order: RankOrder, payload: CellPayload) -> list[str]:
+def set_cell_environment(order: RankOrder, payload: CellPayload) -> list[str]:
     """Set environment, directory and module path of this process; returns notes for the receipt."""
     paths = RunPaths(Path(order.folder))
     os.environ.update(_rank_environment(order, paths))
@@ -86,7 +86,7 @@ def enter(order: RankOrder, payload: CellPayload) -> list[str]:
     os.environ.update(payload.env)
     notes: list[str] = []
     extra = [entry for entry in payload.sys_path if Path(entry).is_dir()]
-    if is_visible(payload):
+    if has_notebook_folder(payload):
         _change_folder(payload.workdir)
     elif payload.workdir_asked:
         raise OptionError(
@@ -111,7 +111,7 @@ def _change_folder(path: str) -> None:
         ) from error
 
 
-def take_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
+def set_visible_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
     """Let this process see the GPUs of its lease, and no others (``--env`` cannot change that)."""
     ids = ",".join(gpu_ids)
     has_device = Path("/dev/nvidiactl").exists()
@@ -128,9 +128,9 @@ def limit_threads(order: RankOrder) -> None:
     if not order.cpus and order.sharers == 1:
         return
     cpus = (order.cpus or len(os.sched_getaffinity(0))) / order.sharers
-    use_threads(max(1, int(cpus)), quickly=not order.cpus)
+    set_thread_count(max(1, int(cpus)), quickly=not order.cpus)
     if order.cpus and order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS"):
-        keep_to(cpus)
+        confine_to_cores(cpus)
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _interface_of(address: str) -> str:
     )
 
 
-def is_visible(payload: CellPayload) -> bool:
+def has_notebook_folder(payload: CellPayload) -> bool:
     """Tell if this node has the notebook's folder, and it is the same one (not just the same path)."""
     if not payload.workdir:
         return False
@@ -231,7 +231,7 @@ def _look_like_a_terminal(shell: InteractiveShell) -> None:
             sys.modules["pandas"].set_option("display.max_columns", 0)
 
 
-def take_front_end(shell: InteractiveShell, payload: CellPayload) -> None:
+def use_front_end(shell: InteractiveShell, payload: CellPayload) -> None:
     """Show what the cell's own front end shows; before the cell's ``--env``."""
     front = payload.front_end
     if payload.terminal:

@@ -33,13 +33,13 @@ class AnswerQueue:
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader: threading.Thread | None = None
 
-    def listen(self) -> None:
+    def start_reading(self) -> None:
         """Begin to read; call before anything is asked."""
         if self._reader is None:
             self._reader = threading.Thread(target=self._read_forever, name="jgr-answers", daemon=True)
             self._reader.start()
 
-    def get(self, limit_s: float) -> bytes | None:
+    def next_answer(self, limit_s: float) -> bytes | None:
         """The next answer; None when none comes within ``limit_s``. Can be interrupted."""
         try:
             return self._answers.get(timeout=max(limit_s, 0.0))
@@ -47,7 +47,7 @@ class AnswerQueue:
             return None
 
     def _read_forever(self) -> None:
-        while (frame := frames.receive(self._sock)) is not None:
+        while (frame := frames.receive_frame(self._sock)) is not None:
             if frame[0] is Kind.ANSWER:
                 self._answers.put(frame[1])
 
@@ -67,7 +67,7 @@ class Fetcher:
 
     def fetch(self, name: str) -> Any:
         """The value of ``name``; raises ``NameError`` with the reason why it does not come. Can be interrupted."""
-        if not self._outlet.is_ours:
+        if not self._outlet.is_own_process:
             raise NameError(self._not_sent(name, f"process {os.getpid()} cannot ask for it: use it before"))
         answer = self._ask(name)
         if answer.error:
@@ -83,12 +83,12 @@ class Fetcher:
     def _ask(self, name: str) -> Answer:
         if self._refused:
             return Answer(error=self._refused)
-        self._answers.listen()
+        self._answers.start_reading()
         self._asked += 1
-        self._outlet.put(FETCH, {"name": name, "ask": self._asked})
+        self._outlet.add_event(FETCH, {"name": name, "ask": self._asked})
         limit_s = _WAIT_S + self._held[name] / _SLOW_BYTES_PER_S
         deadline = time.monotonic() + limit_s
-        while (body := self._answers.get(deadline - time.monotonic())) is not None:
+        while (body := self._answers.next_answer(deadline - time.monotonic())) is not None:
             answer = decode(body, Answer)
             if not answer.ask:
                 self._refused = answer.error

@@ -26,7 +26,7 @@ class InterruptGate:
         self.is_open = False
         self._has_come = False
 
-    def note(self, *_: object) -> None:
+    def note_interrupt(self, *_: object) -> None:
         """An interrupt has come while the gate is closed; fit to be the signal's handler until the cell's own is."""
         self._has_come = True
 
@@ -44,7 +44,7 @@ class InterruptGate:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def strike_again_where_dropped() -> None:
+def repeat_dropped_interrupts() -> None:
     """Without this such a cell would go on as if nobody had interrupted it, and be killed at the end of its grace."""
     shown = sys.unraisablehook
 

@@ -52,16 +52,16 @@ class ItemExchange:
         self._writing: threading.Thread | None = None
         self._until_s = 0.0
 
-    def handed_out(self) -> Iterator[int]:
+    def item_numbers(self) -> Iterator[int]:
         """Numbers of items, until there is none left; whoever takes one says what came of it, then takes the next."""
-        self._answers.listen()
+        self._answers.start_reading()
         request = self._ask(None)
         while (item := self._answer(request)) is not None:
             request = self._ask(item)
             yield item
         self._until_written()
 
-    def give(self, item: int, value: Any) -> None:
+    def send_value(self, item: int, value: Any) -> None:
         """Send home the value that the call with this item returned."""
         try:
             dump = codec.dump({RESULT: value}, self._realm)
@@ -77,30 +77,30 @@ class ItemExchange:
         else:
             self._write(item, graph, dump.total_bytes)
 
-    def fail(self, item: int, error: BaseException) -> None:
+    def send_error(self, item: int, error: BaseException) -> None:
         """Send home the exception that the call with this item raised."""
         lines = self._lines_of(error)
         try:
-            pickled = exceptions.pack(error)
+            pickled = exceptions.pack_error(error)
         except Exception:  # noqa: BLE001 - the user's class may be odd in any way
             pickled = b""
-        info = ErrorInfo(type(error).__name__, exceptions.text_of(error), traceback=lines, pickled=pickled)
+        info = ErrorInfo(type(error).__name__, exceptions.error_text(error), traceback=lines, pickled=pickled)
         self._send(ItemOutcome(item, error=info))
 
     # --------------------------------------------------------------------------------------- questions
     def _ask(self, begins: int | None) -> ItemRequest:
         self._asked += 1
         request = ItemRequest(self._asked, begins)
-        self._outlet.put(NEXT, msgspec.to_builtins(request))
+        self._outlet.add_event(NEXT, msgspec.to_builtins(request))
         self._outlet.flush()  # a process that dies in the item has said that it began it
         return request
 
     def _answer(self, request: ItemRequest) -> int | None:
         deadline = time.monotonic() + _GONE_S
         while (left_s := deadline - time.monotonic()) > 0:
-            body = self._answers.get(min(_AGAIN_S, left_s))
+            body = self._answers.next_answer(min(_AGAIN_S, left_s))
             if body is None:
-                self._outlet.put(NEXT, msgspec.to_builtins(request))
+                self._outlet.add_event(NEXT, msgspec.to_builtins(request))
                 continue
             answer = decode(body, NextItem)
             if answer.ask == request.ask:
@@ -111,7 +111,7 @@ class ItemExchange:
 
     # ----------------------------------------------------------------------------------------- results
     def _send(self, outcome: ItemOutcome) -> None:
-        self._outlet.put(ITEM, msgspec.to_builtins(outcome, builtin_types=(bytes,)))
+        self._outlet.add_event(ITEM, msgspec.to_builtins(outcome, builtin_types=(bytes,)))
 
     def _refuse(self, item: int, error: Exception) -> None:
         info = ErrorInfo(

@@ -75,7 +75,7 @@ class CellLoop:
         Raising inside the loop's own code could lose a callback, and the cell would wait for ever.
         """
         if not self._shell.gate.is_open:
-            self._shell.gate.note()
+            self._shell.gate.note_interrupt()
         elif asyncio.current_task(self._loop) is None and self._cell is not None and not self._cell.done():
             self._cancelled = True
             self._loop.call_soon_threadsafe(self._cell.cancel)

@@ -22,7 +22,7 @@ from typing import Any
 from ...protocol.wire import encode
 from ..ipc import frames
 from ..ipc.frames import Kind, Output
-from ..ipc.plain_values import plain
+from ..ipc.plain_values import plain_value
 from ..ipc.text_journal import TextJournal
 
 FLUSH_S = 0.02
@@ -65,11 +65,11 @@ class OutputSender:
         return frozenset((self._sock.fileno(), self._synced, self._bell, self._urgent))
 
     @property
-    def is_ours(self) -> bool:
+    def is_own_process(self) -> bool:
         """False in a process that the cell forked: it must write to its descriptors instead."""
         return os.getpid() == self._pid
 
-    def text(self, name: str, text: str) -> None:
+    def add_text(self, name: str, text: str) -> None:
         """Append text of the stream ``name``; consecutive text becomes one event."""
         self._queue.append((time.time(), name, text, self._note(name, text)))
         self._chars += len(text)
@@ -78,7 +78,7 @@ class OutputSender:
         else:
             self._ring()
 
-    def put(self, kind: str, data: dict[str, Any]) -> None:
+    def add_event(self, kind: str, data: dict[str, Any]) -> None:
         """Append one event that is not text."""
         self._queue.append((time.time(), kind, data, 0))
         self._ring()
@@ -87,11 +87,11 @@ class OutputSender:
         """The journal has one writer; text of other threads may be lost in a crash."""
         if threading.get_ident() != self._main:
             return 0
-        end = self._journal.add(name, text)
+        end = self._journal.add_text(name, text)
         if not end:
             self.flush()
             self._journal.restart()
-            end = self._journal.add(name, text)
+            end = self._journal.add_text(name, text)
         return end
 
     def flush(self) -> None:
@@ -102,12 +102,12 @@ class OutputSender:
         """Return when the supervisor has passed everything so far on."""
         self._wait_for(_SYNC, b"")
 
-    def frame(self, kind: Kind, body: bytes = b"", *, wait: bool = True) -> None:
+    def send_frame(self, kind: Kind, body: bytes = b"", *, wait: bool = True) -> None:
         """Send a frame of the run's life (RUNNING, ENDED, OUTCOME …) after everything so far."""
         self._wait_for(_FRAME, (kind, body), wait=wait)
 
     def _wait_for(self, what: str, detail: Any, *, wait: bool = True) -> None:
-        if self.is_ours and self._sender.is_alive() and threading.current_thread() is not self._sender:
+        if self.is_own_process and self._sender.is_alive() and threading.current_thread() is not self._sender:
             done = threading.Lock()
             done.acquire()
             self._queue.append((0.0, what, (detail, done), 0))
@@ -161,17 +161,17 @@ class OutputSender:
             for output in batch:
                 if output.kind == "stream":
                     output.data["text"] = "".join(output.data["text"])  # type: ignore[arg-type]
-            frames.send(self._sock, Kind.OUTPUT, _encoded(batch))
-            self._journal.sent(position)
+            frames.send_frame(self._sock, Kind.OUTPUT, _encoded(batch))
+            self._journal.note_sent(position)
             batch.clear()
 
     def _send_awaited(self, what: str, detail: Any, done: Any) -> None:
         try:
             if what == _SYNC:
-                frames.send(self._sock, Kind.SYNC)
+                frames.send_frame(self._sock, Kind.SYNC)
                 os.eventfd_read(self._synced)
             elif what == _FRAME:
-                frames.send(self._sock, *detail)
+                frames.send_frame(self._sock, *detail)
         finally:
             done.release()
 
@@ -186,7 +186,7 @@ def _encoded(batch: list[Output]) -> bytes:
 
 def _plain_output(output: Output) -> Output:
     try:
-        return Output(output.at_s, output.kind, plain(output.data))
+        return Output(output.at_s, output.kind, plain_value(output.data))
     except Exception as error:  # noqa: BLE001 - the user's own __str__ and the like; the run must go on
         text = f"an output could not be shown: {type(error).__name__}\n"
         return Output(output.at_s, "stream", {"name": "stderr", "text": text})
@@ -241,8 +241,8 @@ class OutStream(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if not text:
             return 0
-        if self._outlet.is_ours:
-            self._outlet.text(self._name, text)
+        if self._outlet.is_own_process:
+            self._outlet.add_text(self._name, text)
         else:
             _write_all(self._descriptor, text.encode(self.encoding, "replace"))
         return len(text)
@@ -253,7 +253,7 @@ class OutStream(io.TextIOBase):
 
     def flush(self) -> None:
         """Send what is queued."""
-        if self._outlet.is_ours:
+        if self._outlet.is_own_process:
             self._outlet.flush()
 
 
@@ -287,7 +287,7 @@ def keep_order_with_subprocesses(outlet: OutputSender) -> None:
 
     def hook(event: str, _arguments: tuple[Any, ...]) -> None:
         nonlocal busy
-        if event in _SPAWNING and not busy and outlet.is_ours:
+        if event in _SPAWNING and not busy and outlet.is_own_process:
             busy = True
             try:
                 outlet.sync()

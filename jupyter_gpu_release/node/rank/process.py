@@ -22,14 +22,14 @@ from ...protocol.wire import decode, encode
 from ..ipc import frames
 from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import RankLines
-from ..ipc.stack_dump import show_on_signal
+from ..ipc.stack_dump import dump_on_signal
 from ..ipc.text_journal import TextJournal
-from ..values.settings import look_at_rest
+from ..values.settings import read_settings_ahead
 from .cell import Rank, flush_open_files
-from .interrupts import strike_again_where_dropped
+from .interrupts import repeat_dropped_interrupts
 from .loop import CellLoop
 from .output import OutputSender, OutStream, keep_order_with_subprocesses
-from .shell import RankShell, connect, use_inline_figures
+from .shell import RankShell, connect_shell, use_inline_figures
 from .warmup import warm_up
 
 #: a process of more memory takes a while to end: its GPUs are given back when it is gone
@@ -48,9 +48,9 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
     try:
         os.setpgid(0, 0)
         process_control.die_with_parent(lines.supervisor, signal.SIGKILL)
-        show_on_signal(lines.stack)
+        dump_on_signal(lines.stack)
         signal.set_wakeup_fd(-1)
-        strike_again_where_dropped()
+        repeat_dropped_interrupts()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with contextlib.suppress(OSError):  # the system's OOM killer shall take this one first
             Path("/proc/self/oom_score_adj").write_text("900")
@@ -59,12 +59,12 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
         outlet = OutputSender(sock, journal, lines.synced)
         sys.stdout = sys.__stdout__ = OutStream(outlet, "stdout", 1)  # type: ignore[assignment, misc]
         sys.stderr = sys.__stderr__ = OutStream(outlet, "stderr", 2)  # type: ignore[assignment, misc]
-        connect(shell, outlet)
+        connect_shell(shell, outlet)
         keep_order_with_subprocesses(outlet)
         use_inline_figures(shell)
         if not select.select([sock], [], [], 0)[0]:  # standing by: touch the pages that moving values will write to
             warm_up()
-            look_at_rest()
+            read_settings_ahead()
         _carry_out_order(outlet, lines, shell, loop)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a defect of ours: recorded in the run's log, the cell says that it died
@@ -74,15 +74,15 @@ def run_rank(lines: RankLines, journal: TextJournal, shell: RankShell) -> NoRetu
 
 
 def _carry_out_order(outlet: OutputSender, lines: RankLines, shell: RankShell, loop: CellLoop) -> None:
-    outlet.frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
-    if (frame := frames.receive(lines.sock)) is None:
+    outlet.send_frame(Kind.MARK, encode(process_control.anonymous_bytes(os.getpid())))
+    if (frame := frames.receive_frame(lines.sock)) is None:
         return
     order = decode(frame[1], RankOrder)
     # interrupts wait until the cell runs, inside the one place that handles them (node/rank/loop.py)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGINT, shell.gate.note)
+    signal.signal(signal.SIGINT, shell.gate.note_interrupt)
     handlers = atexit._ncallbacks()
-    Rank(order, outlet, lines, shell, loop).run()
+    Rank(order, outlet, lines, shell, loop).run_order()
     _leave(outlet, order, has_handlers=atexit._ncallbacks() > handlers)
 
 
@@ -98,7 +98,7 @@ def _leave(outlet: OutputSender, order: RankOrder, *, has_handlers: bool) -> Non
         threading.excepthook = lambda _: None  # of threads of ours, which find their files closed
         with contextlib.suppress(OSError):  # a process that may not look at its own files: its end tells the same
             process_control.close_files(but=outlet.descriptors)
-            outlet.frame(Kind.LEAVING, wait=False)
+            outlet.send_frame(Kind.LEAVING, wait=False)
             os.nice(_LAST)
     outlet.flush()
 

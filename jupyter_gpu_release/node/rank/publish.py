@@ -56,7 +56,7 @@ class Publisher:
     # ------------------------------------------------------------------------------- the cell's thread
     def publish(self, values: Mapping[str, Any]) -> None:
         """Take over the latest values; returns at once."""
-        if not self._is_first_rank or not self._outlet.is_ours:
+        if not self._is_first_rank or not self._outlet.is_own_process:
             return
         self._later.update(values)
         self._serialise(time.monotonic())
@@ -124,7 +124,7 @@ class Publisher:
                 except (StoreError, OSError) as error:
                     self._say(name, str(error))
                     return
-        self._outlet.put("published", msgspec.to_builtins(what, builtin_types=(bytes,)))
+        self._outlet.add_event("published", msgspec.to_builtins(what, builtin_types=(bytes,)))
 
     def _write(self, name: str, body: bytes) -> Publication:
         require_store(self._folder.parent.parent.parent)
@@ -135,7 +135,7 @@ class Publisher:
     def _say(self, name: str, reason: str) -> None:
         if name not in self._said:
             self._said.add(name)
-            self._outlet.put("note", {"text": f"`{name}` could not be published: {reason}"})
+            self._outlet.add_event("note", {"text": f"`{name}` could not be published: {reason}"})
 
 
 def _is_plain(value: Any) -> bool:

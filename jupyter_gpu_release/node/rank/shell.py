@@ -58,11 +58,11 @@ class RankDisplayPublisher(DisplayPublisher):
         if self.outlet is not None:
             kind = "update_display" if update else "display"
             body = {"data": _textual(data), "metadata": metadata or {}, "transient": transient or {}}
-            self.outlet.put(kind, body)
+            self.outlet.add_event(kind, body)
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: D102
         if self.outlet is not None:
-            self.outlet.put("clear_output", {"wait": wait})
+            self.outlet.add_event("clear_output", {"wait": wait})
 
 
 class RankDisplayHook(DisplayHook):
@@ -229,7 +229,7 @@ class RankShell(InteractiveShell):
 
     def _send_payload(self, payload: dict[str, Any]) -> None:
         if self.outlet is not None:
-            self.outlet.put("payload", payload)
+            self.outlet.add_event("payload", payload)
 
     def ask_exit(self) -> None:
         """``exit()`` and ``quit()`` end the cell as ``sys.exit()`` does; the notebook's kernel goes on."""
@@ -268,8 +268,8 @@ class RankShell(InteractiveShell):
 
     def _show_aside(self, error: BaseException, lines: list[str]) -> None:
         if self.outlet is not None:
-            body = {"ename": type(error).__name__, "evalue": exceptions.text_of(error), "traceback": lines}
-            self.outlet.put("traceback", body)
+            body = {"ename": type(error).__name__, "evalue": exceptions.error_text(error), "traceback": lines}
+            self.outlet.add_event("traceback", body)
 
     def enable_gui(self, gui: Any = None) -> None:
         """No GUI event loop here; ``%matplotlib inline`` asks for none."""
@@ -338,7 +338,7 @@ def build_shell() -> RankShell:
     return shell
 
 
-def connect(shell: RankShell, outlet: OutputSender) -> None:
+def connect_shell(shell: RankShell, outlet: OutputSender) -> None:
     """Let the shell of this rank speak through ``outlet``."""
     shell.outlet = outlet
     shell.display_pub.outlet = outlet
@@ -362,7 +362,7 @@ def _route_comms(outlet: OutputSender) -> None:
             content = {"data": data or {}, "comm_id": self.comm_id, **keys}
             raw = [bytes(buffer) for buffer in buffers or []]
             body = {"msg_type": msg_type, "content": content, "metadata": metadata or {}, "buffers": raw}
-            outlet.put("comm", body)
+            outlet.add_event("comm", body)
 
     manager = CommManager()
     comm.create_comm = RankComm

@@ -23,8 +23,8 @@ from ...host.environment import for_cluster
 from ...store import files
 from ...store.files import make_private_folder
 from ..ipc.frames import SpoolConfig
-from .persister import notify
-from .spool import BackOff, SpoolEntry, SpoolRecord, entries, waits, write_values
+from .persister import notify_agent
+from .spool import BackOff, SpoolEntry, SpoolRecord, spool_entries, wait_after_failure, write_values
 
 _LOOK_S = 0.5
 
@@ -72,8 +72,8 @@ class Mover:
     def move_due(self) -> int:
         """Try what is due; returns how many runs are still spilled."""
         left = 0
-        for entry in entries(Path(self._order.spool)):
-            waiting = entry.read()
+        for entry in spool_entries(Path(self._order.spool)):
+            waiting = entry.read_record()
             if waiting is None or waiting.state != "spilled":
                 continue
             left += 1
@@ -90,7 +90,7 @@ class Mover:
             self._tell(entry, moved)
         except (GpuReleaseError, OSError) as error:
             back_off = self._back_offs.setdefault(waiting.run, BackOff())
-            wait, pause_s = waits(folder, waiting.bytes, error, "disk", back_off)
+            wait, pause_s = wait_after_failure(folder, waiting.bytes, error, "disk", back_off)
             self._next[waiting.run] = time.monotonic() + pause_s
             with contextlib.suppress(GpuReleaseError):
                 self._tell(entry, msgspec.structs.replace(waiting, waits_for=wait))
@@ -100,8 +100,8 @@ class Mover:
 
     def _tell(self, entry: SpoolEntry, waiting: SpoolRecord) -> None:
         if entry.folder.is_dir():  # else it was given up meanwhile
-            entry.write(waiting)
-        notify(self._order, waiting)
+            entry.write_record(waiting)
+        notify_agent(self._order, waiting)
 
 
 if __name__ == "__main__":

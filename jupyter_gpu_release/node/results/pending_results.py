@@ -15,6 +15,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ from ...units import format_bytes
 from ..ipc.frames import SpoolConfig
 from .mover import start_mover
 from .persister import SPILL_SIGNAL
-from .spool import BackOff, SpoolEntry, SpoolRecord, default_spool, entries, waits, write_values
+from .spool import BackOff, SpoolEntry, SpoolRecord, default_spool, spool_entries, wait_after_failure, write_values
 
 _MOST_NAMED = 8
 
@@ -54,7 +55,7 @@ def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outco
             file = VALUES_FILE if values.file else ""
             values = Graph(values.stream, values.buffers, file=file, digest=settlement.digest)
         return msgspec.structs.replace(outcome, values=values)
-    text = f"results of run {run} ({what(outcome)}) are {settlement.state}: {settlement.reason}"
+    text = f"results of run {run} ({describe_results(outcome)}) are {settlement.state}: {settlement.reason}"
     if values is not None and values.file:
         values = None
     outcome = msgspec.structs.replace(outcome, values=values, results=outcome.results if values is not None else [])
@@ -67,7 +68,7 @@ def settled_outcome(run: str, outcome: Outcome, settlement: Settlement) -> Outco
     return msgspec.structs.replace(outcome, status="interrupted", error=error)
 
 
-def what(outcome: Outcome) -> str:
+def describe_results(outcome: Outcome) -> str:
     """``model, history and 3 more; 1.2 GiB``."""
     names = [value.name for value in outcome.results]
     listed = ", ".join(names[:_MOST_NAMED]) or "no names"
@@ -75,7 +76,7 @@ def what(outcome: Outcome) -> str:
     return f"{listed}{more}; {format_bytes(sum(value.bytes for value in outcome.results))}"
 
 
-def to_spill(sizes: Mapping[str, int], budget: int) -> list[str]:
+def choose_runs_to_spill(sizes: Mapping[str, int], budget: int) -> list[str]:
     """The fewest of the runs (the largest ones) that must leave memory so that the rest is within ``budget`` bytes."""
     total = sum(sizes.values())
     chosen = []
@@ -97,12 +98,12 @@ _DATAGRAM = 1 << 20
 
 
 class PendingResult:
-    """One run whose results are on their way."""
+    """One run whose results are on their way; ``on_wait`` hears why they are not durable yet."""
 
-    def __init__(self, entry: SpoolEntry, waiting: SpoolRecord) -> None:
+    def __init__(self, entry: SpoolEntry, waiting: SpoolRecord, on_wait: OnWait) -> None:
         self.entry = entry
         self.waiting = waiting
-        self.on_wait: OnWait | None = None
+        self.on_wait = on_wait
         self.settled: asyncio.Future[Settlement] = asyncio.get_event_loop().create_future()
         self.watch: int | None = None
         self.is_told_to_spill = False
@@ -136,43 +137,47 @@ class PendingResults:
         self._hear()
 
     # ---------------------------------------------------------------------- results of this agent's runs
-    def begin(self, run: str, folder: str, pid: int) -> None:
-        """A rank has left its results to the persister ``pid``."""
+    def add_persister(self, run: str, folder: str, pid: int, on_wait: OnWait) -> None:
+        """Look after the results that a rank has left to the persister ``pid``.
+
+        ``on_wait`` is called on the agent's event loop, now or later, whenever the reason changes why they are not
+        durable yet.
+        """
         entry = SpoolEntry(self._root, run)
-        kept = self._keep(PendingResult(entry, entry.read() or SpoolRecord(run, self._node, folder, 0, pid=pid)))
-        entry.take()
+        record = entry.read_record() or SpoolRecord(run, self._node, folder, 0, pid=pid)
+        kept = self._keep(PendingResult(entry, record, on_wait))
+        if record.waits_for is not None:
+            on_wait(record.waits_for)
+        entry.claim()
         self._watch(kept, pid)
 
-    def found(self, run: str) -> Outcome | None:
+    def reported_outcome(self, run: str) -> Outcome | None:
         """Return what the rank said of a run whose supervisor died without a word; None when no results are kept."""
         kept = self._kept.get(run)
         return (kept.entry.read_outcome() or kept.waiting.outcome) if kept is not None else None
 
-    def released(self, run: str, outcome: Outcome, on_wait: OnWait) -> None:
-        """The run's ranks are gone; ``on_wait`` hears from now on why the results are not durable yet."""
+    def note_released(self, run: str, outcome: Outcome) -> None:
+        """Write down how the run went, as its ranks are gone: the next agent may have to tell it."""
         kept = self._kept.get(run)
         if kept is None or (outcome.values is not None and not outcome.values.file):
             return
         with contextlib.suppress(StoreError):  # the local disk is full: then only this agent knows
             kept.entry.write_outcome(outcome)
-        kept.on_wait = on_wait
-        if kept.waiting.waits_for is not None:
-            on_wait(kept.waiting.waits_for)
 
-    async def settled(self, run: str) -> Settlement:
+    async def wait_until_settled(self, run: str) -> Settlement:
         """Wait until the results of a run are durable, lost or given up."""
         kept = self._kept.get(run)
         if kept is None:
             return Settlement("lost", reason="the process that kept them was never heard of")
         return await asyncio.shield(kept.settled)
 
-    async def keep_small(self, run: str, folder: str, outcome: Outcome, on_wait: OnWait) -> Settlement:
+    async def save_small_results(self, run: str, folder: str, outcome: Outcome, on_wait: OnWait) -> Settlement:
         """Write results that came inline to the store, however long it takes."""
         assert outcome.values is not None
         values, back_off = outcome.values, BackOff()
         size = len(values.stream) + sum(map(len, values.buffers))
-        kept = self._keep(PendingResult(SpoolEntry(self._root, run), SpoolRecord(run, self._node, folder, size)))
-        kept.on_wait = on_wait
+        record = SpoolRecord(run, self._node, folder, size)
+        kept = self._keep(PendingResult(SpoolEntry(self._root, run), record, on_wait))
         while not kept.settled.done():
             problem = await self._try_small(kept, values)
             if problem is None:
@@ -190,8 +195,10 @@ class PendingResults:
         """Like :func:`.waits`; a store that hangs is not asked how full it is."""
         if not isinstance(problem, str):
             with contextlib.suppress(StoreSilentError):
-                return await self.threads.run(waits, folder, size, problem, "memory", back_off, limit_s=_SMALL_S)
-        return waits(folder, size, str(problem), "memory", back_off)
+                return await self.threads.run(
+                    wait_after_failure, folder, size, problem, "memory", back_off, limit_s=_SMALL_S
+                )
+        return wait_after_failure(folder, size, str(problem), "memory", back_off)
 
     async def _try_small(self, kept: PendingResult, values: Graph) -> StoreError | str | None:
         folder = Path(kept.waiting.folder)
@@ -214,17 +221,17 @@ class PendingResults:
         wait = msgspec.structs.replace(waiting.waits_for, kept="disk") if waiting.waits_for is not None else None
         try:
             entry.write_outcome(outcome)
-            entry.take()
-            digest = await asyncio.to_thread(entry.spill, values.stream, values.buffers)
+            entry.claim()
+            digest = await asyncio.to_thread(entry.spill_values, values.stream, values.buffers)
             spilled = msgspec.structs.replace(waiting, state="spilled", spilled_digest=digest, waits_for=wait)
-            entry.write(spilled, durable=True)
+            entry.write_record(spilled, durable=True)
         except StoreError:
             return False
         self._take_in(spilled)
         return True
 
     # -------------------------------------------------------------------------------------------- endings
-    def give_up(self, run: str, reason: str) -> bool:
+    def give_up_results(self, run: str, reason: str) -> bool:
         """Drop the results of a run; False when none are kept (they are durable by now)."""
         kept = self._kept.get(run)
         if kept is None or kept.settled.done():
@@ -233,17 +240,17 @@ class PendingResults:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(kept.watch, signal.SIGKILL)
         kept.settle(Settlement("given up", reason=reason))
-        kept.entry.remove()
+        kept.entry.remove_files()
         return True
 
-    def forget(self, run: str) -> None:
+    def forget_run(self, run: str) -> None:
         """The gateway has recorded the end of a run."""
         kept = self._kept.pop(run, None)
         if kept is not None:
             self._unwatch(kept)
-            kept.entry.remove()
+            kept.entry.remove_files()
 
-    def leave(self) -> list[int]:
+    def spill_all(self) -> list[int]:
         """The cluster ends: have all persisters spill; returns their process ids."""
         pids = [kept.waiting.pid for kept in self._kept.values() if kept.watch is not None]
         process_control.kill_each(pids, signal.SIGTERM)
@@ -260,14 +267,22 @@ class PendingResults:
             self._ticking.cancel()
 
     # ------------------------------------------------------------------------------------------- adoption
-    def adopt(self, alive: frozenset[str]) -> list[SpoolRecord]:
-        """Take over what an earlier agent of this host looked after; ``alive``: nodes with agents of their own."""
+    def adopt_results(self, alive: frozenset[str], on_wait: Callable[[str, PersistWait], None]) -> list[SpoolRecord]:
+        """Take over what an earlier agent of this host looked after.
+
+        Parameters
+        ----------
+        alive
+            Nodes with agents of their own: theirs stays theirs.
+        on_wait
+            Called with the run, on the agent's event loop, whenever the reason changes why its results are not durable.
+        """
         found = []
-        for entry in entries(self._root):
-            waiting = entry.read()
-            if waiting is None or (waiting.node != self._node and waiting.node in alive) or not entry.take():
+        for entry in spool_entries(self._root):
+            waiting = entry.read_record()
+            if waiting is None or (waiting.node != self._node and waiting.node in alive) or not entry.claim():
                 continue
-            kept = self._keep(PendingResult(entry, waiting))
+            kept = self._keep(PendingResult(entry, waiting, partial(on_wait, waiting.run)))
             found.append(waiting)
             if waiting.state == "memory" and process_control.is_persister(waiting.pid):
                 self._watch(kept, waiting.pid)
@@ -276,11 +291,6 @@ class PendingResults:
                 if waiting.state == "memory":
                     kept.settle(Settlement("lost", reason="the process that kept them was killed"))
         return found
-
-    def listen(self, run: str, on_wait: OnWait) -> None:
-        """Hear why an adopted run's results are not durable yet."""
-        if run in self._kept:
-            self._kept[run].on_wait = on_wait
 
     # ---------------------------------------------------------------------------------------- the inside
     def _keep(self, kept: PendingResult) -> PendingResult:
@@ -313,7 +323,7 @@ class PendingResults:
         if waiting.state == "durable":
             kept.settle(Settlement("durable", waiting.digest))
             return
-        if waiting.waits_for is not None and kept.on_wait is not None and waiting.waits_for != known.waits_for:
+        if waiting.waits_for is not None and waiting.waits_for != known.waits_for:
             kept.on_wait(waiting.waits_for)
         if waiting.state == "spilled":
             self._ensure_mover()
@@ -323,7 +333,7 @@ class PendingResults:
     def _hold_budget(self) -> None:
         live = [kept for kept in self._kept.values() if kept.watch is not None and not kept.settled.done()]
         sizes = {kept.waiting.run: kept.waiting.bytes for kept in live if kept.waiting.state == "memory"}
-        for run in to_spill(sizes, self._budget):
+        for run in choose_runs_to_spill(sizes, self._budget):
             kept = self._kept[run]
             if not kept.is_told_to_spill and kept.watch is not None:
                 kept.is_told_to_spill = True
@@ -349,7 +359,7 @@ class PendingResults:
         self._unwatch(kept)
         self._receive()
         if kept.waiting.state == "memory":
-            self._take_in(kept.entry.read() or kept.waiting)
+            self._take_in(kept.entry.read_record() or kept.waiting)
         if kept.waiting.state == "memory":
             kept.settle(Settlement("lost", reason="the process that kept them was killed"))
 
@@ -370,7 +380,7 @@ class PendingResults:
         while any(not kept.settled.done() for kept in self._kept.values()):
             await asyncio.sleep(_TICK_S)
             for kept in [kept for kept in self._kept.values() if not kept.settled.done()]:
-                told = kept.entry.read()
+                told = kept.entry.read_record()
                 if told is not None:
                     with contextlib.suppress(GpuReleaseError, OSError):
                         self._take_in(told)

@@ -34,7 +34,7 @@ from ...protocol.wire import encode
 from ...store import files
 from ...store.layout import RunPaths
 from ..ipc.frames import RankOrder, SpoolConfig
-from .spool import BackOff, SpoolEntry, SpoolRecord, waits, write_values
+from .spool import BackOff, SpoolEntry, SpoolRecord, wait_after_failure, write_values
 
 #: sent by the agent: the node's budget of memory is used up, or the cluster ends
 SPILL_SIGNAL = signal.SIGUSR1
@@ -208,7 +208,7 @@ class Persister:
         return False
 
     def _note_failure(self, error: StoreError | str) -> None:
-        wait, pause_s = waits(self._folder, self._waiting.bytes, error, "memory", self._back_off)
+        wait, pause_s = wait_after_failure(self._folder, self._waiting.bytes, error, "memory", self._back_off)
         self._next_try = time.monotonic() + pause_s
         self._tell(waits_for=wait)
 
@@ -220,7 +220,7 @@ class Persister:
 
     def _spill(self) -> bool:
         try:
-            digest = self._entry.spill(*self._values)
+            digest = self._entry.spill_values(*self._values)
             wait = self._waiting.waits_for
             kept = msgspec.structs.replace(wait, kept="disk") if wait is not None else None
             self._tell(state="spilled", spilled_digest=digest, waits_for=kept, durable=True, must=True)
@@ -236,15 +236,15 @@ class Persister:
         """Write the record and tell the agent; ``must``: a record that cannot be written is an error."""
         self._waiting = msgspec.structs.replace(self._waiting, **facts)
         try:
-            self._entry.write(self._waiting, durable=durable)
+            self._entry.write_record(self._waiting, durable=durable)
         except StoreError:  # the local disk is full
             if must:
                 self._waiting = msgspec.structs.replace(self._waiting, state="memory", spilled_digest="")
                 raise
-        notify(self._order, self._waiting)
+        notify_agent(self._order, self._waiting)
 
 
-def notify(order: SpoolConfig, waiting: SpoolRecord) -> None:
+def notify_agent(order: SpoolConfig, waiting: SpoolRecord) -> None:
     """Tell the agent, if there is one; it reads the record where it was not told."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
         for told in (waiting, msgspec.structs.replace(waiting, outcome=None)):  # an outcome may be too long

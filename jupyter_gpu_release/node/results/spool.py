@@ -80,12 +80,12 @@ class SpoolEntry:
         self._spilled = RunPaths(self.folder / "store" / "runs" / run)
         self._owner: int | None = None
 
-    def write(self, waiting: SpoolRecord, *, durable: bool = False) -> None:
+    def write_record(self, waiting: SpoolRecord, *, durable: bool = False) -> None:
         """Replace the record; raises :class:`StoreError`."""
         make_private_folder(self.folder)
         write_atomic(self._record, [encode(waiting)], durable=durable)
 
-    def read(self) -> SpoolRecord | None:
+    def read_record(self) -> SpoolRecord | None:
         """The record; None when there is none that can be read."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return decode(self._record.read_bytes(), SpoolRecord)
@@ -100,10 +100,10 @@ class SpoolEntry:
         """Return what the agent knew, else what the rank said; None: nothing."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return decode(self._outcome.read_bytes(), Outcome)
-        waiting = self.read()
+        waiting = self.read_record()
         return waiting.outcome if waiting is not None else None
 
-    def spill(self, stream: bytes, buffers: Sequence[Any]) -> str:
+    def spill_values(self, stream: bytes, buffers: Sequence[Any]) -> str:
         """Write the values beside the record, durably; returns their digest. Raises :class:`StoreError`."""
         make_private_folder(self._spilled.folder)
         try:
@@ -120,7 +120,7 @@ class SpoolEntry:
         """Remove the values, keep the record."""
         shutil.rmtree(self.folder / "store", ignore_errors=True)
 
-    def take(self) -> bool:
+    def claim(self) -> bool:
         """Become the one agent that looks after this run, for the life of this process."""
         with contextlib.suppress(OSError, StoreError):
             make_private_folder(self.folder)
@@ -129,7 +129,7 @@ class SpoolEntry:
             return True
         return False
 
-    def remove(self) -> None:
+    def remove_files(self) -> None:
         """Forget the run."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._owner is not None:
@@ -137,7 +137,7 @@ class SpoolEntry:
             self._owner = None
 
 
-def entries(root: Path) -> list[SpoolEntry]:
+def spool_entries(root: Path) -> list[SpoolEntry]:
     """All runs in the spool of this host."""
     try:
         names = sorted(os.listdir(root))
@@ -164,7 +164,9 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
     return write_graph(path, stream, buffers, blobs=store)
 
 
-def waits(folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff) -> tuple[PersistWait, float]:
+def wait_after_failure(
+    folder: Path, size: int, error: Exception | str, kept: str, back_off: BackOff
+) -> tuple[PersistWait, float]:
     """Return what a run waits for after a failed try, and the seconds until the next one."""
     pause_s = back_off.next_pause_s()
     wait = PersistWait(

@@ -15,7 +15,7 @@ _CAUSES = {
 }
 
 
-def explain(wait_status: int, asked: str, grace_s: float, reason: str = "") -> Outcome:
+def explain_exit(wait_status: int, asked: str, grace_s: float, reason: str = "") -> Outcome:
     """Outcome for a rank with this ``waitpid`` status; ``asked`` is why *we* ended it (empty: we did not).
 
     ``reason``: in words, why it was killed, where it had no chance to react to an interrupt.

@@ -40,7 +40,7 @@ def new_mark() -> str:
     return _MARK + os.urandom(8).hex()
 
 
-def say_hello(agent: socket.socket, rank: int, mark: str) -> None:
+def send_hello(agent: socket.socket, rank: int, mark: str) -> None:
     """The supervisor's side; ``agent`` has been said nothing yet. An agent that is gone is noticed later."""
     fds = [os.pidfd_open(os.getpid()), os.pidfd_open(rank)]
     with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ class Pair:
         self._rank = rank
 
     @property
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         """Tell if it may take an order."""
         return not self.reader.at_eof()
 
@@ -75,12 +75,12 @@ class Pair:
                 os.close(fd)
         self._supervisor = self._rank = -1
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return when neither the supervisor nor the rank lives; one that must end soon is waited for."""
         for fd in (self._supervisor, self._rank):
             await _until_readable(fd)
 
-    async def end(self, run: str, on_stuck: Callable[[str], None]) -> None:
+    async def end_processes(self, run: str, on_stuck: Callable[[str], None]) -> None:
         """Kill what is left of the pair and of all that the rank has started; return when it is gone.
 
         That takes as long as it takes: ``on_stuck`` is told of processes that do not end.
@@ -91,10 +91,10 @@ class Pair:
         loop = asyncio.get_running_loop()
         find = functools.partial(process_control.left_by, self.pid, self._mark, run)
         await _in_thread(lambda: end_all(find, on_stuck=lambda text: _tell(loop, on_stuck, text)))
-        await self.ended()
+        await self.wait_until_ended()
 
 
-async def connect(path: str, send_bytes: int) -> Pair:
+async def fork_pair(path: str, send_bytes: int) -> Pair:
     """Have a fork server fork a pair; returns when it is there. Raises ``OSError`` when it does not come."""
     sock = socket.socket(socket.AF_UNIX)
     sock.setblocking(False)

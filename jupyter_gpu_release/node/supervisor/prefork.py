@@ -16,7 +16,7 @@ from ...protocol.wire import decode
 from ..ipc.frames import Kind, RankOrder
 from ..ipc.lines import AgentLine, ChannelRelay, RankLine, RankLines
 from ..ipc.text_journal import TextJournal
-from .pair import new_mark, say_hello
+from .pair import new_mark, send_hello
 from .supervisor import Supervisor
 
 RankBody = Callable[[RankLines, TextJournal], NoReturn]
@@ -53,7 +53,7 @@ def supervise(agent: socket.socket, run_rank: RankBody) -> NoReturn:
     their_channel.close()
     for _read_end, write_end in pipes:
         os.close(write_end)
-    say_hello(agent, rank, mark)
+    send_hello(agent, rank, mark)
     line, channel, wake = AgentLine(agent), ChannelRelay(our_channel), _wake_at_signals()
     rank_line = RankLine(ours, synced)
     order = _pass_on_order(line, rank_line, wake, rank)
@@ -86,5 +86,5 @@ def _pass_on_order(agent: AgentLine, rank_line: RankLine, wake: int, rank: int) 
         order = decode(body, RankOrder)
     except (OSError, msgspec.DecodeError, ValueError):
         return None
-    rank_line.send(Kind.ORDER, body)
+    rank_line.send_frame(Kind.ORDER, body)
     return order

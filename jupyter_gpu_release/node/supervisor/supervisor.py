@@ -24,7 +24,7 @@ from ...protocol.runs import Outcome
 from ...protocol.wire import decode, encode
 from ..ipc.frames import Command, Kind, Output, RankOrder
 from ..ipc.lines import AgentLine, ChannelRelay, RankLine
-from ..ipc.stack_dump import where_it_stands
+from ..ipc.stack_dump import ask_for_stack
 from ..ipc.text_journal import TextJournal
 from . import exit_reason
 from .limits import MemoryLimit, StallWatch
@@ -149,14 +149,14 @@ class Supervisor:
 
     def _read_channel(self) -> None:
         """Pass on what the rank says to the other ranks."""
-        for body in (said := self._channel.read()) or ():
-            self._agent.tell(Kind.MEET, body)
+        for body in (said := self._channel.read_calls()) or ():
+            self._agent.queue_frame(Kind.MEET, body)
         self._rank_speaks = said is not None
 
     def _tell_last_words(self) -> None:
         """Pass on what the rank printed in its last moments and had no time to send."""
-        for name, text in self._journal.unsent():
-            self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+        for name, text in self._journal.unsent_texts():
+            self._agent.queue_frame(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
 
     def _on_terminate(self, *_: object) -> None:
         # the fork server (so the agent) died: nobody can be told, but nothing may be left behind
@@ -167,7 +167,7 @@ class Supervisor:
     def _drain(self, most_reads: int = sys.maxsize) -> None:
         """Pass on what the rank wrote; text in the pipes is older than the next frame."""
         for _ in range(most_reads):
-            said = self._line.read()
+            said = self._line.read_frames()
             for kind, body in said or ():
                 self._read_pipes()
                 self._take(kind, body)
@@ -182,11 +182,13 @@ class Supervisor:
                 # all that is there now; more would let a program that never stops writing keep us here
                 text = decoder.decode(os.read(fd, _PIPE_BYTES))
             if text:
-                self._agent.tell(Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})]))
+                self._agent.queue_frame(
+                    Kind.OUTPUT, encode([Output(time.time(), "stream", {"name": name, "text": text})])
+                )
 
     def _take(self, kind: Kind, body: bytes) -> None:
         if kind is Kind.SYNC:
-            self._line.answer_sync()
+            self._line.confirm_sync()
         elif kind is Kind.MARK:
             self._memory.start(decode(body, int))
         elif kind is Kind.OUTCOME:
@@ -197,7 +199,7 @@ class Supervisor:
             self._look = FileListing(decode(body, WrittenPaths))
         elif kind is Kind.PERSISTER:
             self._persister = decode(body, int)
-            self._agent.tell(kind, body)
+            self._agent.queue_frame(kind, body)
         elif kind is Kind.LEAVING:
             self._is_leaving = not self._status and self._is_alone()
         else:
@@ -209,12 +211,12 @@ class Supervisor:
             elif kind is Kind.ENDED:
                 self._ended = True
                 self._deadline = self._timeout = None
-            self._agent.tell(kind, body)
+            self._agent.queue_frame(kind, body)
 
     # ------------------------------------------------------------------------------- commands
     def _read_commands(self) -> None:
         """Carry out what the agent says; its end is the rank's."""
-        said = self._agent.read()
+        said = self._agent.read_frames()
         if said is None:
             self._agent_speaks = False
             self._kill("lost")
@@ -223,16 +225,16 @@ class Supervisor:
             if kind is Kind.SIGNAL:
                 self._obey(decode(body, Command))
             elif kind is Kind.GO:
-                self._line.send(kind, body)
+                self._line.send_frame(kind, body)
                 self._stall.start(time.monotonic())
             elif kind is Kind.ANSWER:
-                self._line.send(kind, body)
+                self._line.send_frame(kind, body)
             elif kind is Kind.MET:
-                self._channel.send(body)
+                self._channel.send_reply(body)
 
     def _obey(self, command: Command) -> None:
         if command.signal == "stack":
-            self._kill_reason = command.reason + where_it_stands(self._rank, self._stack)
+            self._kill_reason = command.reason + ask_for_stack(self._rank, self._stack)
             self._kill(command.status)
         elif command.signal == "end" and self._status:
             return  # it has its grace already, for a reason of its own
@@ -279,12 +281,12 @@ class Supervisor:
         if self._outcome is not None:
             outcome = msgspec.structs.replace(outcome, status=self._status_word(outcome))
             if self._look is not None:
-                outcome, self._look = self._look.put_into(outcome), None
+                outcome, self._look = self._look.add_to_outcome(outcome), None
         if left:
             note = f"{left} process{'es' if left > 1 else ''} left behind by the cell {'were' if left > 1 else 'was'}"
             outcome = msgspec.structs.replace(outcome, notes=[*outcome.notes, f"{note} ended"])
         outcome = msgspec.structs.replace(outcome, released_s=time.time())
-        self._agent.tell(Kind.RELEASED, encode(outcome))
+        self._agent.queue_frame(Kind.RELEASED, encode(outcome))
         self._agent.flush()
 
     def _status_word(self, outcome: Outcome) -> str:
@@ -298,7 +300,7 @@ class Supervisor:
             return self._memory.outcome()
         if self._status == "stalled":
             return self._stall.outcome(self._state)
-        return exit_reason.explain(wait_status, self._status, self._order.grace_s, self._kill_reason)
+        return exit_reason.explain_exit(wait_status, self._status, self._order.grace_s, self._kill_reason)
 
     def _kill_descendants(self, limit_s: float = math.inf) -> int:
         """SIGKILL all descendants but the persister until none is left; returns how many were not the rank's own."""
@@ -317,7 +319,7 @@ class Supervisor:
 
     def _tell_stuck(self, text: str) -> None:
         """The GPUs stay held: whoever waits shall know for what."""
-        self._agent.tell(Kind.STUCK, text.encode())
+        self._agent.queue_frame(Kind.STUCK, text.encode())
         self._agent.flush()
 
     def _reap(self) -> None:

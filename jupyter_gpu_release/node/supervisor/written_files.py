@@ -86,7 +86,7 @@ class FileListing:
         self._thread = threading.Thread(target=self._look, name="jgr-files", daemon=True)
         self._thread.start()
 
-    def put_into(self, outcome: Outcome) -> Outcome:
+    def add_to_outcome(self, outcome: Outcome) -> Outcome:
         """The outcome with the files, or with a note that the filesystem does not answer."""
         self._thread.join(_LOOK_S)
         if self._thread.is_alive():
@@ -110,10 +110,10 @@ class WrittenFiles:
     """Remembers the files that Python code opened for writing (audit event ``open``)."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.start_recording()
         sys.addaudithook(self._hook)
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """Forget what was written so far, and by which process."""
         self.paths: dict[str, None] = {}
         self._pid = os.getpid()

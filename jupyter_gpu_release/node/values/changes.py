@@ -58,7 +58,7 @@ class FingerprintReader:
         self._digests: dict[tuple[int, int], bytes] = {}
         self._unchanged: dict[tuple[int, int], bool] = {}
 
-    def take(self, value: Any) -> Fingerprint | None:
+    def read_fingerprint(self, value: Any) -> Fingerprint | None:
         """The fingerprint, or None when it cannot be taken (then the value counts as changed)."""
         dumped = self._dump(value)
         if dumped is None:
@@ -200,9 +200,9 @@ class ObjectIds:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
         #: their identity is all that they are, so it counts in results, too
         self._sentinels: list[tuple[int, Callable[[], Any]]] = []
-        self.add(memo)
+        self.add_arrived(memo)
 
-    def add(self, memo: Mapping[int, Any], first: int = 0) -> None:
+    def add_arrived(self, memo: Mapping[int, Any], first: int = 0) -> None:
         """More have arrived, numbered from ``first`` on."""
         if len(memo) <= _MOST:
             light = light_among(memo.values())
@@ -221,7 +221,7 @@ class ObjectIds:
         """Tell if an ``object()`` arrived."""
         return bool(self._sentinels)
 
-    def among(self, is_written: Callable[[Any], bool], *, only_sentinels: bool) -> tuple[list[int], list[Any]]:
+    def numbers_of(self, is_written: Callable[[Any], bool], *, only_sentinels: bool) -> tuple[list[int], list[Any]]:
         """Numbers and objects of those that travel home."""
         asked = self._sentinels if only_sentinels else self._sentinels + self._objects
         found = [(number, thing) for number, getter in asked if is_written(thing := getter())]

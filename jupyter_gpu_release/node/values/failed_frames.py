@@ -79,9 +79,9 @@ def _users_links(
 def _failed(error: BaseException, links: list[types.TracebackType], namespace: dict[str, Any]) -> FailedError:
     pickled = b""
     with contextlib.suppress(Exception):  # the user's class may be odd in any way
-        pickled = exceptions.pack(error)
+        pickled = exceptions.pack_error(error)
     frames = [_frame(link, namespace) for link in links]
-    return FailedError(type(error).__name__, exceptions.text_of(error), pickled, frames, error.__cause__ is not None)
+    return FailedError(type(error).__name__, exceptions.error_text(error), pickled, frames, error.__cause__ is not None)
 
 
 def _frame(link: types.TracebackType, namespace: dict[str, Any]) -> Frame:

@@ -13,12 +13,12 @@ _DEVICE_WORD = re.compile(r"(?:cuda|gpu|mps|xpu)(?::\d+)?", re.IGNORECASE)
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy")
 
 
-def loaded() -> list[str]:
+def loaded_frameworks() -> list[str]:
     """Frameworks that can use a GPU and are imported here."""
     return [name for name in _FRAMEWORKS if name in sys.modules]
 
 
-def seed_after_fork(states: random_states.Rng, *, has_gpu: bool) -> None:
+def seed_generators(states: random_states.Rng, *, has_gpu: bool) -> None:
     """Random generators: as the notebook has them, else fresh (ranks are forks of one process)."""
     random_states.seed_fresh(random_states.restore_rng(states) or states)
     if has_gpu and hasattr(sys.modules.get("torch"), "cuda"):
@@ -35,7 +35,7 @@ def gang_hints(error: str, ranks: int, gpus: int) -> list[str]:
     return [words + (" (--ranks 1 sets them for one)" if gpus < 2 else "")]
 
 
-def gpu_touched() -> bool:
+def has_touched_gpu() -> bool:
     """Tell if a framework has opened the GPU in this process."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
@@ -51,7 +51,7 @@ def gpu_touched() -> bool:
 def gpu_is_busy() -> bool:
     """Tell if reading the GPU's memory could wait, for ever if another rank does not come to a collective."""
     torch = sys.modules.get("torch")
-    if [name for name in loaded() if name != "torch"] and gpu_touched():
+    if [name for name in loaded_frameworks() if name != "torch"] and has_touched_gpu():
         return True  # these cannot be asked
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return False
@@ -72,7 +72,7 @@ def is_gpu_device(value: Any) -> bool:
     return torch is not None and type(value) is torch.device and value.type not in ("cpu", "meta")
 
 
-def says_cpu(value: Any) -> bool:
+def is_cpu_choice(value: Any) -> bool:
     """Tell if a value chooses the CPU: ``torch.device("cpu")`` or the word."""
     torch = sys.modules.get("torch")
     if torch is not None and type(value) is torch.device:
@@ -82,15 +82,15 @@ def says_cpu(value: Any) -> bool:
 
 def untouched_reason(namespace: dict[str, Any]) -> str:
     """The likely reason why a cell left its GPU alone, from what its names hold."""
-    if not loaded():
+    if not loaded_frameworks():
         return "the cell uses no framework that can use a GPU"
     for name, value in namespace.items():
-        if not name.startswith("_") and says_cpu(value):
+        if not name.startswith("_") and is_cpu_choice(value):
             return f"`{name}` is cpu"
     for name, value in namespace.items():
         for attribute in ("device", "_device"):
             holder = getattr(value, "__dict__", None)
-            if isinstance(holder, dict) and not isinstance(value, type(sys)) and says_cpu(holder.get(attribute)):
+            if isinstance(holder, dict) and not isinstance(value, type(sys)) and is_cpu_choice(holder.get(attribute)):
                 return f"`{name}.{attribute}` is cpu"
     return _torch_reason(namespace)
 

@@ -45,12 +45,12 @@ class InMemory(msgspec.Struct, frozen=True):
     lengths: list[int]
 
 
-def put(stream: bytes, buffers: Sequence[Any]) -> InMemory:
+def put_in_memory(stream: bytes, buffers: Sequence[Any]) -> InMemory:
     """Copy a graph into memory that lives as long as this process; raises ``OSError`` when there is too little."""
     views = views_of(stream, buffers)
     descriptor = os.memfd_create("jgr-graph", os.MFD_CLOEXEC)
     try:
-        for view, (begin, _) in zip(views, pairwise(places(list(map(len, views)))), strict=True):
+        for view, (begin, _) in zip(views, pairwise(part_offsets(list(map(len, views)))), strict=True):
             _write_all(descriptor, view, begin)
     except OSError:
         os.close(descriptor)
@@ -58,9 +58,9 @@ def put(stream: bytes, buffers: Sequence[Any]) -> InMemory:
     return InMemory(os.getpid(), descriptor, list(map(len, views)))
 
 
-def take(where: InMemory) -> tuple[bytes, list[memoryview]]:
+def read_from_memory(where: InMemory) -> tuple[bytes, list[memoryview]]:
     """Stream and buffers (writable, of this process alone); raises ``OSError`` when their process is gone."""
-    begins = places(where.lengths)
+    begins = part_offsets(where.lengths)
     with open(f"/proc/{where.pid}/fd/{where.descriptor}", "rb") as file:
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     stream, *buffers = [whole[begin : begin + length] for begin, length in zip(begins, where.lengths, strict=False)]
@@ -72,7 +72,7 @@ def views_of(stream: bytes, buffers: Sequence[Any]) -> list[memoryview]:
     return [memoryview(part).cast("B") for part in (stream, *buffers)]
 
 
-def places(lengths: Sequence[int]) -> list[int]:
+def part_offsets(lengths: Sequence[int]) -> list[int]:
     """Offsets at which the parts begin, aligned, and the end."""
     found = [0]
     for length in lengths:
@@ -146,9 +146,9 @@ class Offer:
         return False
 
 
-def fetch(where: Offered) -> tuple[bytes, list[memoryview]]:
+def fetch_graph(where: Offered) -> tuple[bytes, list[memoryview]]:
     """Stream and buffers (writable, of this process alone); raises ``OSError`` when they do not come."""
-    begins = places(where.lengths)
+    begins = part_offsets(where.lengths)
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     whole = memoryview(mmap.mmap(-1, max(1, begins[-1]), flags=private))
     stream, *buffers = [whole[begin : begin + length] for begin, length in zip(begins, where.lengths, strict=False)]
@@ -201,7 +201,7 @@ def pack_part(
         return Part(Graph(stream=dump.stream, buffers=[bytes(buffer) for buffer in dump.buffers]), missing=missing)
     with contextlib.suppress(OSError):
         if not address:
-            return Part(memory=put(dump.stream, dump.buffers), missing=missing)
+            return Part(memory=put_in_memory(dump.stream, dump.buffers), missing=missing)
         offer = held.enter_context(Offer(dump.stream, dump.buffers, address))
         return Part(offered=offer.offered, missing=missing)
     file = f"gather-{rank}.graph"
@@ -209,7 +209,7 @@ def pack_part(
     return Part(Graph(file=file, digest=digest), missing=missing)
 
 
-def gather(
+def gather_names(
     names: Sequence[str],
     namespace: dict[str, Any],
     realm: rebuild.NamespaceInfo,
@@ -226,7 +226,7 @@ def gather(
     """
     with contextlib.ExitStack() as held:
         part = Part() if rank == 0 else pack_part(names, namespace, realm, paths, rank, address, held)
-        reply = channel.meet("gather", 0, encode(part), None)
+        reply = channel.call_collective("gather", 0, encode(part), None)
         parts = [decode(data, Part) for data in reply.parts]
         problem = None
         try:
@@ -269,7 +269,7 @@ def _of_one_namespace(name: str, namespace: Mapping[str, Any]) -> Iterator[str]:
 
 def _meet_again(channel: RankChannel) -> bool:
     try:
-        channel.meet("gather", 0, b"", None)
+        channel.call_collective("gather", 0, b"", None)
     except RankError:  # whoever is gone by now has handed its values over, or the run fails for its reason
         return False
     return True
@@ -292,9 +292,9 @@ def _raise_for(lacking: Mapping[str, Mapping[int, str]], ranks: int) -> None:
 def _open(part: Part, rank: int, paths: RunPaths) -> tuple[bytes, Sequence[Any]]:
     try:
         if part.memory is not None:
-            return take(part.memory)
+            return read_from_memory(part.memory)
         if part.offered is not None:
-            return fetch(part.offered)
+            return fetch_graph(part.offered)
     except OSError as error:
         hint = "let the cluster's nodes reach each other on all ports, which collectives need as well"
         text = f"rank {rank}'s values cannot be read from its memory: {error}"

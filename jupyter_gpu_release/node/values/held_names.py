@@ -71,13 +71,13 @@ class HeldNames(dict[str, Any]):
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         """All names; asks for those that are not here."""
-        return self.whole().items()
+        return self.fetch_all().items()
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All values; asks for those that are not here."""
-        return self.whole().values()
+        return self.fetch_all().values()
 
-    def whole(self) -> dict[str, Any]:
+    def fetch_all(self) -> dict[str, Any]:
         """Names and values, once all are here."""
         fetched = {name: self[name] for name in self._lacking()}
         return {**dict(dict.items(self)), **fetched}
@@ -106,11 +106,11 @@ class HeldNames(dict[str, Any]):
             raise KeyError(name)
         return default
 
-    def hold(self, held: Collection[str]) -> None:
+    def hold_names(self, held: Collection[str]) -> None:
         """The cell begins: these are asked for from now on."""
         self._beyond.held |= set(held)
 
-    def let_go(self) -> set[str]:
+    def release_names(self) -> set[str]:
         """The cell is over: nothing is asked for any more. Returns the names that it has unbound."""
         self._beyond.held.clear()
         return self._beyond.unbound

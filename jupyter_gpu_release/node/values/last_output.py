@@ -87,7 +87,7 @@ def _parts(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_at_home(at_home: KnownInputs | None, value: Any) -> bool:
-    return at_home is not None and (at_home.key_of(value) is not None or at_home.memory.find(value) is not None)
+    return at_home is not None and (at_home.key_of(value) is not None or at_home.memory.place_of(value) is not None)
 
 
 def _library(value: Any) -> str:

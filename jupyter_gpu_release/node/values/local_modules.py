@@ -10,9 +10,9 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...serialization.pickler import digest
+from ...serialization.pickler import value_digest
 from ...serialization.process_state.import_watch import ImportWatch
-from ...serialization.process_state.local_modules import MOST_BYTES, place_of, put, state_of
+from ...serialization.process_state.local_modules import MOST_BYTES, set_attributes_of, split_attribute_name, state_of
 from ...serialization.rebuild import NamespaceInfo
 
 
@@ -27,7 +27,7 @@ class ModulesOfNotebook:
         self._imported: dict[str, dict[str, _ModuleState]] = {}
         self._watch = ImportWatch(self._is_imported_by_cell, self._look)
 
-    def begin(
+    def set_state(
         self, facts: Mapping[str, Any], state: Mapping[str, Any], others: Mapping[str, Any], realm: NamespaceInfo
     ) -> list[str]:
         """Import ``local`` of the facts, which gives the state to compare with, delete ``without``, and set what the
@@ -45,21 +45,22 @@ class ModulesOfNotebook:
             except Exception as error:  # noqa: BLE001 - the user's own code
                 notes.append(f"module {name} could not be imported on the node: {type(error).__name__}: {error}")
         self._modules = [name for name in names if name in sys.modules]
-        for name in {place_of(name)[0] for name in state} - set(names):  # libraries in which the notebook set something
+        # libraries in which the notebook set something
+        for name in {split_attribute_name(name)[0] for name in state} - set(names):
             with contextlib.suppress(ImportError):  # the cell says so, if it needs it
                 importlib.import_module(name)
-        for module, attribute in map(place_of, facts.get("without", ())):
+        for module, attribute in map(split_attribute_name, facts.get("without", ())):
             if module in sys.modules:
                 vars(sys.modules[module]).pop(attribute, None)
-        here = {name: value for name, value in state.items() if place_of(name)[0] in sys.modules}
-        put(here, known=map(id, others.values()), is_same=functools.partial(_is_same, realm))
+        here = {name: value for name, value in state.items() if split_attribute_name(name)[0] in sys.modules}
+        set_attributes_of(here, known=map(id, others.values()), is_same=functools.partial(_is_same, realm))
         if self._tops:
-            self._watch.begin()
+            self._watch.start_watching()
         return notes
 
     def end(self) -> None:
         """The cell is over."""
-        self._watch.end()
+        self._watch.stop_watching()
 
     @property
     def imported(self) -> list[str]:
@@ -71,7 +72,7 @@ class ModulesOfNotebook:
         now = state_of([name for name in self._imported if name in sys.modules])
         before = {name: look for looks in self._imported.values() for name, look in looks.items()}
         changed = {name: value for name, value in now.items() if not _looks_like(before.get(name), value, self._realm)}
-        return changed, [name for name in before if name not in now and place_of(name)[0] in sys.modules]
+        return changed, [name for name in before if name not in now and split_attribute_name(name)[0] in sys.modules]
 
     def _is_imported_by_cell(self, name: str) -> bool:
         return name.partition(".")[0] in self._tops and name not in self._edited and name not in self._modules
@@ -100,8 +101,8 @@ def _is_same(realm: NamespaceInfo, old: Any, new: Any) -> bool:
         return True
     if type(old) is not type(new):
         return False
-    looks = digest(old, realm)
-    return looks is not None and looks == digest(new, realm)
+    looks = value_digest(old, realm)
+    return looks is not None and looks == value_digest(new, realm)
 
 
 class _ModuleState(NamedTuple):
@@ -113,7 +114,7 @@ class _ModuleState(NamedTuple):
 
 def _look_at(value: Any, realm: NamespaceInfo) -> _ModuleState:
     is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
-    return _ModuleState(id(value), None if is_definition else digest(value, realm, most_bytes=MOST_BYTES))
+    return _ModuleState(id(value), None if is_definition else value_digest(value, realm, most_bytes=MOST_BYTES))
 
 
 def _looks_like(before: _ModuleState | None, value: Any, realm: NamespaceInfo) -> bool:

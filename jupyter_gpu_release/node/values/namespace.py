@@ -19,13 +19,13 @@ from ...protocol.cell import FRAMES_LIMIT_BYTES, OTHERS_LIMIT_BYTES, CellPayload
 from ...protocol.runs import ValueInfo
 from ...protocol.wire import without_gc
 from ...serialization import codec
-from ...serialization.codec import without_warnings
+from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.process_state import random_states
-from ...serialization.process_state.local_modules import is_state
+from ...serialization.process_state.local_modules import is_attribute_name
 from ...serialization.rebuild import NamespaceInfo
-from ...serialization.reducers.torch_distributed import unwrapped
+from ...serialization.reducers.torch_distributed import unwrap_replica
 from ...serialization.sharing.array_memory import writing_order
 from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
@@ -108,11 +108,11 @@ class RankValues:
             self._namespace.setdefault(name, _Unsent())
         names += self._look_at_modules()
         reader = self._reader()
-        with without_warnings():
+        with suppressed_warnings():
             for name in names if not self._payload.function else ():
                 value = self._namespace[name]
                 if not is_immutable(value) and not isinstance(value, types.ModuleType):
-                    self._inputs[name] = reader.take(value)
+                    self._inputs[name] = reader.read_fingerprint(value)
         del arrived  # until here, so that what fingerprints make has no address of theirs
         self._before = {name: NameSnapshot(value) for name, value in self._namespace.items()}
         self._leave_modules()
@@ -125,7 +125,7 @@ class RankValues:
         return [name for name, value in state.items() if self._modules.is_small(value)]
 
     def _leave_modules(self) -> None:
-        for name in [name for name in self._namespace if is_state(name)]:
+        for name in [name for name in self._namespace if is_attribute_name(name)]:
             del self._namespace[name]
 
     def _load_graph(self, notes: list[str]) -> tuple[list[str], dict[int, Any]]:
@@ -142,7 +142,7 @@ class RankValues:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         self._namespace.update(loaded.values)
-        notes += self._modules.begin(loaded.facts, loaded.state, loaded.values, self._realm)
+        notes += self._modules.set_state(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
         self._known = ObjectIds(loaded.memo)
         if not self._payload.function:
@@ -152,13 +152,13 @@ class RankValues:
     def _load_ambient(self) -> None:
         state = self._settings.state
         self._warnings = OnceWarnings(state.get("warned", ()))
-        self._warnings.begin()
-        self._settings.look()
-        frameworks.seed_after_fork(state.get("rng", {}), has_gpu=self._realm.has_gpu)
+        self._warnings.start_recording()
+        self._settings.read_settings()
+        frameworks.seed_generators(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
     def begin_environment(self) -> None:
         """Begin to watch environment variables and working folder: from here on the cell sets them."""
-        self._settings.look_at_environment()
+        self._settings.watch_environment()
 
     def take_fetched(self, name: str, stream: bytes, buffers: Sequence[Any], first: int) -> Any:
         """Bind what the cell has asked the kernel for: an input from now on. ``first``: as in
@@ -168,13 +168,13 @@ class RankValues:
         """
         loaded = codec.load(stream, buffers, self._realm, self._live())
         self._maps.update({id(found): found for found in map(_map_of, buffers) if found is not None})
-        self._known.add(loaded.memo, first)
+        self._known.add_arrived(loaded.memo, first)
         self._fetched[name] = ArrivedNumbers(loaded.memo, first)
         value = loaded.values[name]
         size = len(stream) + sum(memoryview(buffer).nbytes for buffer in buffers)
         may_change = not is_immutable(value)
-        with without_warnings():
-            fingerprint = self._reader(name).take(value) if may_change else None
+        with suppressed_warnings():
+            fingerprint = self._reader(name).read_fingerprint(value) if may_change else None
         holder = NameSnapshot(value)
         # Nothing is called from here on, so that no interrupt strikes in between: half an input would be taken for
         # one that the cell has unbound.
@@ -204,7 +204,7 @@ class RankValues:
     def stop_fetching(self) -> None:
         """The cell is over: what it has not asked for stays where it is."""
         if isinstance(self._namespace, HeldNames):
-            self._unbound = self._namespace.let_go()
+            self._unbound = self._namespace.release_names()
 
     def _reevaluate(self) -> list[str]:
         """Device choices of the notebook, made again where the hardware is."""
@@ -233,12 +233,12 @@ class RankValues:
         What cannot be pickled is left out and said in the notes.
         """
         self.stop_fetching()
-        self._warnings.end()
+        self._warnings.stop_recording()
         self._modules.end()
         self._look_at_modules()
         set_in_imported, deleted = self._modules.set_by_cell()
         self._namespace.update(set_in_imported)
-        with without_gc(), without_warnings():
+        with without_gc(), suppressed_warnings():
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
         notes = self._what_was_fetched()
@@ -261,14 +261,14 @@ class RankValues:
             "warned": self._warnings.shown,
         }
         facts |= self._last_outputs(names, changed, known)
-        same = functools.partial(self._known.among, only_sentinels=bool(self._payload.function))
+        same = functools.partial(self._known.numbers_of, only_sentinels=bool(self._payload.function))
         failed: dict[str, Exception] = {}
         troubles: dict[str, str] = {}
 
         def further(_codes: Any, is_written: Any) -> dict[str, Any]:
             troubles.update(self._troubles(values, failed))
             lost = {name: troubles.get(name, "it cannot be pickled") for name in failed if name not in changed}
-            lost = {name: why for name, why in lost.items() if not is_state(name)}
+            lost = {name: why for name, why in lost.items() if not is_attribute_name(name)}
             return {**facts, "same": same(is_written), "lost": lost}
 
         # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
@@ -277,9 +277,9 @@ class RankValues:
         notes += self._left_out(failed, troubles)
         notes += dump.notes("came back")
         results = [
-            ValueInfo(name, _type_name(unwrapped(values[name])), dump.sizes[name])
+            ValueInfo(name, _type_name(unwrap_replica(values[name])), dump.sizes[name])
             for name in names
-            if name in dump.sizes and not _is_import(values[name]) and not is_state(name)
+            if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name)
         ]
         self._leave_modules()
         return Collected(dump.stream, dump.buffers, dump.total_bytes, results, notes, dump.keep)
@@ -421,7 +421,7 @@ class RankValues:
 
     def untouched_reason(self) -> str:
         """The reason why the GPU was not touched, as far as can be told from here; empty when it was."""
-        if not self._realm.has_gpu or frameworks.gpu_touched():
+        if not self._realm.has_gpu or frameworks.has_touched_gpu():
             return ""
         return frameworks.untouched_reason(self._namespace)
 

@@ -17,7 +17,7 @@ from ...serialization.process_state.working_folder import WorkingFolder
 _at_rest: tuple[int, library_settings.SettingsBefore] | None = None
 
 
-def look_at_rest() -> None:
+def read_settings_ahead() -> None:
     """Read all settings before there is an order: nobody waits for it then."""
     global _at_rest
     _at_rest = (len(sys.modules), library_settings.SettingsBefore({}))
@@ -30,7 +30,7 @@ class CellSettings:
         #: all that came beside the graph: random states and the like
         self.state: dict[str, Any] = pickle.loads(payload.ambient) if payload.ambient else {}
         self._arrived = library_settings.ArrivedSettings()
-        self._arrived.take(self.state.get("settings", {}))
+        self._arrived.set_arrived(self.state.get("settings", {}))
         self._is_function = payload.function
         self._before: library_settings.SettingsBefore | None = None
         self._imported = -1
@@ -38,20 +38,20 @@ class CellSettings:
         is_at_rest = not (self.state.get("settings") or payload.terminal)  # a terminal's pandas has another width
         if is_at_rest and _at_rest is not None and not self._is_function:
             self._imported, self._before = _at_rest
-        self.look()
+        self.read_settings()
 
-    def look(self) -> None:
+    def read_settings(self) -> None:
         """The cell begins with settings as they are now; cheap, unless something was imported meanwhile."""
         if self._is_function or self._imported == len(sys.modules):
             return
         self._before = library_settings.SettingsBefore(dict(self._arrived.waiting))
         self._imported = len(sys.modules)
 
-    def look_at_environment(self) -> None:
+    def watch_environment(self) -> None:
         """Begin to watch environment variables, threads and working folder: from here on the cell sets them."""
         if self._before is not None:
-            self._before.look_again("os", "torch")
-            self._folder = WorkingFolder.now()
+            self._before.read_again("os", "torch")
+            self._folder = WorkingFolder.current()
 
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""
@@ -59,11 +59,11 @@ class CellSettings:
 
     def new_folder(self, notes: list[str]) -> WorkingFolder | None:
         """Folder to which the cell has gone (``os.chdir``, ``%cd``), for the notebook to follow; None: it stays."""
-        folder = WorkingFolder.now()
+        folder = WorkingFolder.current()
         if self._folder in (None, folder) or not folder.path:
             return None
         if folder.is_in(os.environ.get("GPU_RUN_DIR", "")):  # which is removed one day
-            notes.append(folder.not_followed("that is the run's own"))
+            notes.append(folder.say_not_followed("that is the run's own"))
             return None
         return folder
 
@@ -84,12 +84,12 @@ class OnceWarnings:
         #: for the notebook
         self.shown: list[Shown] = []
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """Begin to watch (a filter that records warnings, or the user's own way to show them, goes before)."""
         if self._show is not None:
             warnings._showwarnmsg_impl = self._on_warning  # type: ignore[attr-defined]
 
-    def end(self) -> None:
+    def stop_recording(self) -> None:
         """Leave it as it was."""
         if self._show is not None:
             warnings._showwarnmsg_impl = self._show  # type: ignore[attr-defined]

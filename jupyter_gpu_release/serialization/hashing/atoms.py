@@ -9,7 +9,7 @@ from typing import Any
 from blake3 import blake3
 
 from ...store.digests import digest_of
-from ...store.mapped.mapping import map_of
+from ...store.mapped.mapping import mapping_at
 
 #: from so many bytes on a digest is computed by several threads, and written in place of the bytes
 LARGE_BYTES = 1 << 20
@@ -21,7 +21,7 @@ def digest_of_bytes(data: Any) -> str:
     Memory that is a whole mapped blob, in which no page was written to, is not read.
     """
     view = memoryview(data).cast("B")
-    found = map_of(view) if view.nbytes >= LARGE_BYTES else None
+    found = mapping_at(view) if view.nbytes >= LARGE_BYTES else None
     if found is not None:
         mapping, offset = found
         if mapping.digest and not offset and len(mapping) == view.nbytes and mapping.is_untouched():
@@ -29,7 +29,7 @@ def digest_of_bytes(data: Any) -> str:
     return digest_of(view) if view.nbytes >= LARGE_BYTES else str(blake3(view).hexdigest())
 
 
-def tagged(tag: bytes, data: bytes) -> bytes:
+def tagged_bytes(tag: bytes, data: bytes) -> bytes:
     """A tag, the length of what follows, and that."""
     return b"%b%b%b" % (tag, struct.pack("<q", len(data)), data)
 

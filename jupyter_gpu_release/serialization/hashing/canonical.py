@@ -16,7 +16,7 @@ from blake3 import blake3
 from ..identity import class_id, function_id
 from ..pickler import OUT_OF_BAND_BYTES, GraphPickler
 from ..rebuild import NamespaceInfo
-from .atoms import ATOMS, LARGE_BYTES, digest_of_bytes, tagged
+from .atoms import ATOMS, LARGE_BYTES, digest_of_bytes, tagged_bytes
 from .code_hash import class_parts, code_parts, is_by_reference, is_of_python, module_of
 
 _FLUSH_BYTES = 1 << 16
@@ -52,34 +52,35 @@ class Writer:
         return found
 
     # ------------------------------------------------------------------------------------- writing
-    def put(self, tag: bytes, data: bytes = b"") -> None:
+    def write_bytes(self, tag: bytes, data: bytes = b"") -> None:
         """A tag and bytes."""
-        self._text += tagged(tag, data)
+        self._text += tagged_bytes(tag, data)
         if len(self._text) > _FLUSH_BYTES:
             self._hash.update(bytes(self._text))
             self._text.clear()
 
-    def words(self, tag: bytes, *words: str | None) -> None:
+    def write_texts(self, tag: bytes, *words: str | None) -> None:
         """A tag and texts, each by itself."""
-        self.put(
-            tag, b"".join(tagged(b"." if w is None else b"w", (w or "").encode("utf-8", "replace")) for w in words)
+        self.write_bytes(
+            tag,
+            b"".join(tagged_bytes(b"." if w is None else b"w", (w or "").encode("utf-8", "replace")) for w in words),
         )
 
-    def walk(self, value: Any) -> None:
+    def write_value(self, value: Any) -> None:
         """Write one value."""
         kind = type(value)
         atom = ATOMS.get(kind)
         if atom is not None:
-            self.put(*atom(value))
+            self.write_bytes(*atom(value))
             return
         if kind is tuple and all(type(part) in ATOMS for part in value):
-            self.put(b"t", struct.pack("<q", len(value)))
+            self.write_bytes(b"t", struct.pack("<q", len(value)))
             for part in value:
-                self.put(*ATOMS[type(part)](part))
+                self.write_bytes(*ATOMS[type(part)](part))
             return
         number = self.numbers.get(id(value))
         if number is not None:
-            self.put(b"@", struct.pack("<q", number))
+            self.write_bytes(b"@", struct.pack("<q", number))
             return
         handler = self._handlers.get(kind)
         if handler is None:
@@ -89,31 +90,31 @@ class Writer:
             self.keep.append(value)
         handler(self, value)
 
-    def parts(self, tag: bytes, values: Any) -> None:
+    def write_sequence(self, tag: bytes, values: Any) -> None:
         """A sequence of values."""
-        self.put(tag, struct.pack("<q", len(values)))
+        self.write_bytes(tag, struct.pack("<q", len(values)))
         for value in values:
-            self.walk(value)
+            self.write_value(value)
 
     # ---------------------------------------------------------------------------------- containers
     def _list(self, value: list[Any]) -> None:
         kinds = set(map(type, value))
         if kinds == {float}:
-            self.put(b"LF", array("d", value).tobytes())
+            self.write_bytes(b"LF", array("d", value).tobytes())
         elif kinds == {str}:
-            self.put(b"LS", array("q", map(len, value)).tobytes())
-            self.put(b"ls", "".join(value).encode("utf-8", "surrogatepass"))
+            self.write_bytes(b"LS", array("q", map(len, value)).tobytes())
+            self.write_bytes(b"ls", "".join(value).encode("utf-8", "surrogatepass"))
         else:
-            self.parts(b"L", value)
+            self.write_sequence(b"L", value)
 
     def _tuple(self, value: tuple[Any, ...]) -> None:
-        self.parts(b"T", value)
+        self.write_sequence(b"T", value)
 
     def _dict(self, value: dict[Any, Any]) -> None:
-        self.put(b"D", struct.pack("<q", len(value)))
+        self.write_bytes(b"D", struct.pack("<q", len(value)))
         for key, item in value.items():
-            self.walk(key)
-            self.walk(item)
+            self.write_value(key)
+            self.write_value(item)
 
     def _set(self, value: Any) -> None:
         """Elements in the order of their digests: theirs in memory depends on the process."""
@@ -125,48 +126,48 @@ class Writer:
         finally:
             self._open_sets.discard(id(value))
         if type(value) in (set, frozenset):
-            self.parts(b"S" if type(value) is set else b"Z", ordered)
+            self.write_sequence(b"S" if type(value) is set else b"Z", ordered)
             return
-        self.put(b"Su")
+        self.write_bytes(b"Su")
         self._class(type(value))
-        self.parts(b"S", ordered)
-        self.walk(getattr(value, "__dict__", None))
+        self.write_sequence(b"S", ordered)
+        self.write_value(getattr(value, "__dict__", None))
 
     def _digest_alone(self, value: Any) -> str:
         alone = Writer(self._realm, set(), outer=self)
-        alone.walk(value)
+        alone.write_value(value)
         self.keep.append(alone.keep)
         return alone.take_digest()
 
     def _bytearray(self, value: bytearray) -> None:
-        self.put(b"A", bytes(value) if len(value) < LARGE_BYTES else digest_of_bytes(value).encode())
+        self.write_bytes(b"A", bytes(value) if len(value) < LARGE_BYTES else digest_of_bytes(value).encode())
 
     def _buffer(self, value: pickle.PickleBuffer) -> None:
         raw = value.raw()
         if raw.nbytes < OUT_OF_BAND_BYTES:  # travels in the stream, and stays read-only there
-            self.put(b"br" if raw.readonly else b"bw", bytes(raw))
+            self.write_bytes(b"br" if raw.readonly else b"bw", bytes(raw))
         else:
-            self.put(b"B", struct.pack("<q", raw.nbytes) + bytes.fromhex(digest_of_bytes(raw)))
+            self.write_bytes(b"B", struct.pack("<q", raw.nbytes) + bytes.fromhex(digest_of_bytes(raw)))
 
     # ------------------------------------------------------------------------- things that have names
     def _module(self, module: types.ModuleType) -> None:
         if not is_by_reference(module) and not getattr(module, "is_deferred", False):
             raise UnkeyableError(f"the module {module.__name__} was made here")
         self.modules.add(module.__name__)
-        self.words(b"M", module.__name__)
+        self.write_texts(b"M", module.__name__)
 
     def _type_variable(self, variable: typing.TypeVar) -> None:
-        self.words(b"V", variable.__name__)
-        self.parts(b"v", [variable.__bound__, *variable.__constraints__, variable.__covariant__])
+        self.write_texts(b"V", variable.__name__)
+        self.write_sequence(b"v", [variable.__bound__, *variable.__constraints__, variable.__covariant__])
 
     def _class(self, cls: type) -> None:
         if is_by_reference(cls) or is_of_python(cls):
             self._global(cls, cls.__qualname__)
             return
         self.idents[self.numbers[id(cls)]] = class_id(cls)
-        self.words(b"C", cls.__qualname__, cls.__module__)
+        self.write_texts(b"C", cls.__qualname__, cls.__module__)
         for part in class_parts(cls):
-            self.walk(part)
+            self.write_value(part)
 
     def _function(self, function: types.FunctionType) -> None:
         if is_by_reference(function):
@@ -175,25 +176,25 @@ class Writer:
         ident = function_id(function)
         if ident:
             self.idents[self.numbers[id(function)]] = ident
-        self.words(b"F", function.__qualname__, function.__module__)
+        self.write_texts(b"F", function.__qualname__, function.__module__)
         self._code(function.__code__)
         state = function.__defaults__, function.__kwdefaults__, function.__annotations__, dict(vars(function))
         for part in (*state, function.__closure__):
-            self.walk(part)
+            self.write_value(part)
         self._globals_of(function)
 
     def _globals_of(self, function: types.FunctionType) -> None:
         """Those of the notebook are names of the graph; of others, what the function reads of them."""
         where, foreign = self.pickler._where(function)
-        self.words(b"G", where if isinstance(where, str) else "*" if foreign is not None else None)
+        self.write_texts(b"G", where if isinstance(where, str) else "*" if foreign is not None else None)
         for name in sorted(foreign or ()):
-            self.words(b"g", name)
-            self.walk((foreign or {})[name])
+            self.write_texts(b"g", name)
+            self.write_value((foreign or {})[name])
 
     def _code(self, code: types.CodeType) -> None:
         facts, values, inner = code_parts(code)
-        self.put(b"K", facts)
-        self.parts(b"k", values)
+        self.write_bytes(b"K", facts)
+        self.write_sequence(b"k", values)
         for nested in inner:
             self._code(nested)
 
@@ -201,14 +202,14 @@ class Writer:
         module = module_of(thing)
         if module:
             self.modules.add(module)
-        self.words(b"R", module, name)
+        self.write_texts(b"R", module, name)
 
     # ----------------------------------------------------------------------------- everything else
     def _dtype(self, dtype: Any) -> None:
         if dtype.metadata or dtype.hasobject:
             self._reduced(dtype)
         else:
-            self.words(b"d", dtype.str, repr(dtype), type(dtype).__qualname__, dtype.type.__module__)
+            self.write_texts(b"d", dtype.str, repr(dtype), type(dtype).__qualname__, dtype.type.__module__)
 
     def _reduced(self, value: Any) -> None:
         """Take apart what pickle would write, in the order in which pickle itself asks."""
@@ -219,21 +220,21 @@ class Writer:
             reduced = reducer(value) if reducer is not None else value.__reduce_ex__(5)
         self.keep.append(reduced)
         if isinstance(reduced, str):
-            self.words(b"r", kind.__module__, kind.__qualname__)
+            self.write_texts(b"r", kind.__module__, kind.__qualname__)
             self._global(value, reduced)
             return
         maker, arguments, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
-        self.put(b"O")
-        self.walk(maker)
-        self.parts(b"(", arguments)
+        self.write_bytes(b"O")
+        self.write_value(maker)
+        self.write_sequence(b"(", arguments)
         for part in (state, setter):
-            self.walk(part)
-        self.parts(b"[", list(items or ()))
-        self.put(b"{")
+            self.write_value(part)
+        self.write_sequence(b"[", list(items or ()))
+        self.write_bytes(b"{")
         for key, item in pairs or ():
-            self.walk(key)
-            self.walk(item)
-        self.put(b"}")
+            self.write_value(key)
+            self.write_value(item)
+        self.write_bytes(b"}")
 
 
 Handler = Callable[[Writer, Any], None]

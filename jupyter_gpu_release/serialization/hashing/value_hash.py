@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from ...protocol.wire import without_gc
 from ..rebuild import NamespaceInfo
-from .atoms import tagged
+from .atoms import tagged_bytes
 from .canonical import UnkeyableError, Writer
 
 __all__ = ["GraphKey", "UnkeyableError", "graph_key"]
@@ -61,7 +61,7 @@ def _key_of(values: Mapping[str, Any], writer: Writer) -> GraphKey:
     total = blake3()
     for name in sorted(values):
         try:
-            writer.walk(values[name])
+            writer.write_value(values[name])
         except UnkeyableError as error:
             raise UnkeyableError(f"`{name}`: {error}") from error.__cause__
         except RecursionError as error:
@@ -69,7 +69,7 @@ def _key_of(values: Mapping[str, Any], writer: Writer) -> GraphKey:
         except Exception as error:  # reducers are foreign code; they say why not
             raise UnkeyableError(f"`{name}`: {_reason(error)}") from error
         names[name] = writer.take_digest()
-        total.update(tagged(b"N", name.encode("utf-8", "surrogatepass")) + names[name].encode())
+        total.update(tagged_bytes(b"N", name.encode("utf-8", "surrogatepass")) + names[name].encode())
     return GraphKey(str(total.hexdigest()), names, writer.numbers, writer.idents, writer.modules, writer.keep)
 
 

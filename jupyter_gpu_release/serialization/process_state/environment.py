@@ -53,6 +53,6 @@ def write(_module: Any, name: str, value: str | None) -> None:
         os.environ[variable] = value
 
 
-def counts(name: str) -> bool:
+def may_change_results(name: str) -> bool:
     """Tell if a variable can change what a cell computes."""
     return name.removeprefix(_VARIABLE) not in SET_BY_IMPORTS

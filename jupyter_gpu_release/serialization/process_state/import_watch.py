@@ -19,12 +19,12 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._depth = 0
         self._imported: list[str] = []
 
-    def begin(self) -> None:
+    def start_watching(self) -> None:
         """Look at imports from here on."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def end(self) -> None:
+    def stop_watching(self) -> None:
         """No more."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)

@@ -407,7 +407,7 @@ def capture_settings(*, that_count: bool = False) -> Settings:
     ]
     for library, values in _loaded(asked):
         changed = _differing(library, values, _usual(library))
-        changed = {name: value for name, value in changed.items() if environment.counts(name)}
+        changed = {name: value for name, value in changed.items() if environment.may_change_results(name)}
         packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
         found |= {library.module: packed} if packed else {}
     return found
@@ -420,7 +420,7 @@ class SettingsBefore:
         self._values = {library.module: values for library, values in _loaded()}
         self._waiting = waiting
 
-    def look_again(self, *modules: str) -> None:
+    def read_again(self, *modules: str) -> None:
         """Their settings are to be as they are now."""
         self._values |= {library.module: values for library, values in _loaded(modules)}
 
@@ -452,14 +452,14 @@ class ArrivedSettings:
         #: package → levels of its loggers, which it sets itself when it is imported
         self._again: Settings = {}
 
-    def take(self, settings: Settings) -> None:
+    def set_arrived(self, settings: Settings) -> None:
         """Set ``settings``; what this version of a library does not know is left out."""
         for module, values in settings.items():
             if module in _BY_MODULE:
                 self.waiting.setdefault(module, {}).update(values)
         self._settle()
 
-    def all(self) -> Settings:
+    def all_settings(self) -> Settings:
         """Those of this process and those that wait."""
         self._settle()
         return {**self.waiting, **capture_settings()}
@@ -470,7 +470,7 @@ class ArrivedSettings:
             if package and package not in sys.modules:
                 self._again.setdefault(package, {})[name] = value
         for module in [module for module in self.waiting if module in sys.modules]:
-            self.imported(module)
+            self.on_import(module)
         self._watch()
 
     def _watch(self) -> None:
@@ -486,7 +486,7 @@ class ArrivedSettings:
         """Tell if something is to be set when this one is imported."""
         return module in self.waiting or module in self._again
 
-    def imported(self, module: str) -> None:
+    def on_import(self, module: str) -> None:
         """Called when a library for which settings wait has been imported."""
         _write(module, self.waiting.pop(module, {}))
         _write("logging", self._again.pop(module, {}))
@@ -503,7 +503,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader, lambda: self._arrived.imported(fullname))
+                spec.loader = _Loader(spec.loader, lambda: self._arrived.on_import(fullname))
                 return spec
         return None
 

@@ -18,25 +18,25 @@ _MARK = ":"
 _ABSENT = object()
 
 
-def is_state(name: str) -> bool:
+def is_attribute_name(name: str) -> bool:
     """Tell if a name in a graph is an attribute of a module."""
     return _MARK in name
 
 
-def name_of(module: str, attribute: str) -> str:
+def attribute_name(module: str, attribute: str) -> str:
     """Under which name the attribute travels."""
     return f"{module}{_MARK}{attribute}"
 
 
-def place_of(name: str) -> tuple[str, str]:
+def split_attribute_name(name: str) -> tuple[str, str]:
     """Module and attribute (perhaps of a class in it) of such a name."""
     module, _, attribute = name.partition(_MARK)
     return module, attribute
 
 
-def holder_of(name: str) -> tuple[Any, str]:
+def find_holder(name: str) -> tuple[Any, str]:
     """The module (or the class in it) that has such an attribute, and the attribute; its module is loaded."""
-    module, attribute = place_of(name)
+    module, attribute = split_attribute_name(name)
     *path, last = attribute.split(".")
     return functools.reduce(getattr, path, sys.modules[module]), last
 
@@ -51,7 +51,7 @@ def loaded_below(tops: Iterable[str]) -> list[str]:
 def state_of(modules: Iterable[str]) -> dict[str, Any]:
     """Everything in them that is not simply defined there."""
     return {
-        name_of(module, attribute): value
+        attribute_name(module, attribute): value
         for module in modules
         for attribute, value in list(vars(sys.modules[module]).items())[:_MOST_ATTRIBUTES]
         if not attribute.startswith("__") and not _is_definition(sys.modules[module], attribute, value)
@@ -66,7 +66,7 @@ def _is_definition(module: types.ModuleType, attribute: str, value: Any) -> bool
     return getattr(value, "__module__", None) == module.__name__ and value.__qualname__ == attribute
 
 
-def put(state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[Any, Any], bool]) -> None:
+def set_attributes_of(state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[Any, Any], bool]) -> None:
     """Set what arrived in modules that have just been imported; what is there already stays itself.
 
     A list, dict or set is filled, so that whoever imported it has it, too; but what another name holds as well (its id
@@ -74,7 +74,7 @@ def put(state: Mapping[str, Any], *, known: Iterable[int], is_same: Callable[[An
     """
     shared = set(known)
     for name, value in state.items():
-        place, attribute = holder_of(name)
+        place, attribute = find_holder(name)
         old = vars(place).get(attribute, _ABSENT)
         if id(value) in shared or not (is_same(old, value) or _fill(old, value)):
             setattr(place, attribute, value)

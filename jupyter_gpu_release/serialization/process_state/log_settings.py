@@ -100,7 +100,7 @@ class _Watch:
             elif (state := _state(logger)) != _usual(logger):
                 self.found[f"{_LOGGER}{name}"] = state
 
-    def note(self, logger: logging.Logger) -> None:
+    def note_logger(self, logger: logging.Logger) -> None:
         """It is set, or new."""
         if logger is not logging.root:
             self.set_since[id(logger)] = logger
@@ -109,7 +109,7 @@ class _Watch:
 _watch: _Watch | None = None
 
 
-def watch() -> None:
+def watch_loggers() -> None:
     """Note from now on which loggers are set (of a library's only the level counts, and whether it is disabled)."""
     global _watch
     if _watch is not None:
@@ -119,7 +119,7 @@ def watch() -> None:
     def set_and_note(logger: logging.Logger, name: str, value: Any) -> None:
         object.__setattr__(logger, name, value)
         if name in ("level", "disabled"):
-            noted.note(logger)
+            noted.note_logger(logger)
 
     logging.Logger.__setattr__ = set_and_note  # type: ignore[assignment, method-assign]
 

@@ -17,14 +17,14 @@ class WorkingFolder:
     inode: int
 
     @classmethod
-    def now(cls) -> WorkingFolder:
+    def current(cls) -> WorkingFolder:
         """The folder of this process; without a path if it was deleted."""
         try:
             return cls(os.getcwd(), os.stat(".").st_ino)
         except OSError:
             return cls("", 0)
 
-    def follow(self) -> bool:
+    def change_to(self) -> bool:
         """Make it this process' folder; False: it is not to be had here."""
         try:
             if os.stat(self.path).st_ino != self.inode:
@@ -38,6 +38,6 @@ class WorkingFolder:
         """Tell if it is ``folder`` or below it."""
         return bool(folder) and f"{self.path}/".startswith(f"{os.path.realpath(folder)}/")
 
-    def not_followed(self, why: str) -> str:
+    def say_not_followed(self, why: str) -> str:
         """A sentence for the receipt."""
         return f"the notebook stays in its folder, the cell went to `{self.path}`: {why}"

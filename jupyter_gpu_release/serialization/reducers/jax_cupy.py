@@ -10,7 +10,7 @@ import numpy as np
 from ... import streams
 
 
-def lookup_jax(kind: type) -> Any:
+def jax_reducer_for(kind: type) -> Any:
     """The reducer for a JAX array, None for JAX's own way (keys, tracers, the rest)."""
     return reduce_jax if kind.__name__ == "ArrayImpl" else None
 
@@ -35,7 +35,7 @@ def make_jax(array: Any) -> Any:
         return jax.device_put(array)  # whatever is set here: it came from where such arrays are made
 
 
-def lookup_cupy(kind: type) -> Any:
+def cupy_reducer_for(kind: type) -> Any:
     """The reducer for a CuPy array."""
     return reduce_cupy if kind.__name__ == "ndarray" else None
 

@@ -17,7 +17,7 @@ from .array_views import rebuild_view
 _SMALL_BASE_BYTES = 1 << 16
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type of numpy, None for numpy's own way."""
     if kind in _KINDS:
         return _KINDS[kind]
@@ -96,7 +96,7 @@ def reduce_array(pickler: Any, array: Any) -> Any:
 
 
 def _reduce_plain(pickler: Any, array: Any) -> Any:
-    mark = device_marks.mark_of(array)
+    mark = device_marks.array_mark(array)
     if mark is not None:
         flat = np.ascontiguousarray(array)
         return device_marks.place_array, (
@@ -108,13 +108,13 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     if array.dtype.hasobject:
         return NotImplemented
     if array.base is None or pickler.holders.get((id(array.base), "plain")) is array:
-        pickler.memory_travels(id(array))
+        pickler.note_memory_sent(id(array))
         pickler.arrays[array.__array_interface__["data"][0]] = array
         return NotImplemented
     mapped = mapped_files.reduce_mapped(pickler, array)
     if mapped is not NotImplemented:
         return mapped
-    referred = pickler.refer(array)
+    referred = pickler.reference_for(array)
     if referred is not None:
         return referred
     tensor = tensor_below(array)
@@ -128,9 +128,9 @@ def _reduce_plain(pickler: Any, array: Any) -> Any:
     root = _plain(pickler, root)
     pickler.keep.append(root)
     covers = array.nbytes * 2 >= root.nbytes or root.nbytes <= _SMALL_BASE_BYTES
-    if not covers and not pickler.does_memory_travel(id(root)):
+    if not covers and not pickler.is_memory_sent(id(root)):
         return NotImplemented
-    pickler.memory_travels(id(root))
+    pickler.note_memory_sent(id(root))
     offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     return rebuild_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
 

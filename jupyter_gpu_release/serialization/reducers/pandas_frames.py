@@ -8,7 +8,7 @@ from typing import Any
 from ... import streams
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for pandas' own way."""
     names = {base.__name__ for base in kind.__mro__ if str(base.__module__).startswith("pandas")}
     if "ArrowExtensionArray" in names:

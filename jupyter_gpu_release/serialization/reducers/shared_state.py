@@ -12,7 +12,7 @@ from ... import streams
 _SHARED = "_shared_state"
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a class that keeps its objects' attributes, None for others."""
     return reduce_sharing if isinstance(getattr(kind, _SHARED, None), dict) else None
 

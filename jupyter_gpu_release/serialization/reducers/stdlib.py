@@ -103,43 +103,43 @@ BY_TYPE: dict[type, Any] = {
 def _numpy(kind: type) -> Any:
     from . import numpy_arrays
 
-    return numpy_arrays.lookup(kind)
+    return numpy_arrays.reducer_for(kind)
 
 
 def _torch(kind: type) -> Any:
     from . import torch_tensors
 
-    return torch_distributed.lookup(kind) or torch_tensors.lookup(kind)
+    return torch_distributed.reducer_for(kind) or torch_tensors.reducer_for(kind)
 
 
 def _pandas(kind: type) -> Any:
     from . import pandas_frames
 
-    return pandas_frames.lookup(kind)
+    return pandas_frames.reducer_for(kind)
 
 
 def _jax(kind: type) -> Any:
     from . import jax_cupy
 
-    return jax_cupy.lookup_jax(kind)
+    return jax_cupy.jax_reducer_for(kind)
 
 
 def _xgboost(kind: type) -> Any:
     from . import xgboost_data
 
-    return xgboost_data.lookup(kind)
+    return xgboost_data.reducer_for(kind)
 
 
 def _tensorflow(kind: type) -> Any:
     from . import tensorflow_values
 
-    return tensorflow_values.lookup(kind)
+    return tensorflow_values.reducer_for(kind)
 
 
 def _cupy(kind: type) -> Any:
     from . import jax_cupy
 
-    return jax_cupy.lookup_cupy(kind)
+    return jax_cupy.cupy_reducer_for(kind)
 
 
 def _matplotlib(kind: type) -> Any:
@@ -155,7 +155,7 @@ def _reduce_figure(_pickler: Any, figure: Any) -> Any:
 def _accelerate(kind: type) -> Any:
     from . import shared_state
 
-    return shared_state.lookup(kind)
+    return shared_state.reducer_for(kind)
 
 
 def _tqdm(kind: type) -> Any:

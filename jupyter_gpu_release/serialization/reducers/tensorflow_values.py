@@ -8,7 +8,7 @@ from typing import Any
 from ... import streams
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for TensorFlow's own way."""
     module = sys.modules.get("tensorflow.python.eager.polymorphic_function.polymorphic_function")
     return reduce_function if module is not None and kind is module.Function else None

@@ -17,7 +17,7 @@ _FLAT = "_fsdp_flattened"
 _FULL_STATE = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type of torch's that belongs to a process group, None for others."""
     for base in kind.__mro__:
         if base.__name__ in _BY_NAME and base.__module__.startswith("torch."):
@@ -37,9 +37,9 @@ def give_module(module: Any) -> Any:
     return module
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap_replica(value: Any) -> Any:
     """The part of ``value`` that travels: the module in a replica, else ``value`` itself."""
-    return value.module if lookup(type(value)) is reduce_replica else value
+    return value.module if reducer_for(type(value)) is reduce_replica else value
 
 
 def is_flat(value: Any) -> bool:

@@ -28,7 +28,7 @@ _FILES = (None, "files")
 _WRAPPED = "_wrapped_by_lr_sched"
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for torch's own way."""
     if issubclass(kind, torch.Tensor):
         return reduce_tensor if _is_plain(kind) else None
@@ -59,7 +59,7 @@ def reduce_tensor(pickler: Any, tensor: Any) -> Any:
     attributes = device_marks.without_mark(tensor.__dict__) if tensor.__dict__ else None
     grad = tensor.grad if tensor.is_leaf else None
     state = ((attributes, grad), None, None, set_tensor) if attributes or grad is not None else ()
-    referred = pickler.refer(tensor)
+    referred = pickler.reference_for(tensor)
     if referred is not None:
         return (*referred, *state)
     storage, offset = tensor.untyped_storage(), tensor.storage_offset()
@@ -113,7 +113,7 @@ def _is_small_view(pickler: Any, tensor: Any, storage: Any) -> bool:
     total = storage.nbytes()
     if total <= _SMALL_STORAGE_BYTES or tensor.nbytes * 2 >= total:
         return False
-    return not pickler.does_memory_travel(_key(_kept(pickler, storage)))
+    return not pickler.is_memory_sent(_key(_kept(pickler, storage)))
 
 
 def _key(storage: Any) -> tuple[int, str]:
@@ -145,7 +145,7 @@ class _StorageHolder:
     @staticmethod
     def of(pickler: Any, storage: Any, mark: str) -> _StorageHolder:
         key = _key(storage)
-        pickler.memory_travels(key)
+        pickler.note_memory_sent(key)
         found: _StorageHolder | None = pickler.holders.get(key)
         if found is None:
             array = pickler.arrays.get(key[0]) if not mark and key[1] == "cpu" else None

@@ -14,7 +14,7 @@ import xgboost
 from ... import streams
 
 
-def lookup(kind: type) -> Any:
+def reducer_for(kind: type) -> Any:
     """The reducer for a type, None for xgboost's own way."""
     return reduce_data if kind is xgboost.DMatrix else None
 

@@ -62,7 +62,7 @@ def _adopt_array(old: Any, new: Any) -> bool:
     is_alike = old.shape == new.shape and old.dtype == new.dtype
     if not is_alike or not old.flags.writeable or old.nbytes > _LARGEST_COPIED_BYTES:
         return False
-    if device_marks.mark_of(old) != device_marks.mark_of(new):
+    if device_marks.array_mark(old) != device_marks.array_mark(new):
         return False
     old[...] = new
     return True
@@ -175,7 +175,7 @@ def _adopt_items(old: Any, new: Any) -> bool:
         if isinstance(old, collections.defaultdict):
             old.default_factory = new.default_factory
     elif isinstance(old, set):
-        set_order.take(old, new)
+        set_order.copy_content(old, new)
     elif isinstance(old, collections.deque):
         if old.maxlen != new.maxlen:
             return False

@@ -156,7 +156,7 @@ class KnownMemory:
         #: by device, in order: first bytes, and (behind the last, key, layout); none lies within another
         self._spans: dict[str, tuple[list[int], list[tuple[int, Any, Layout]]]] = {}
 
-    def find(self, view: Any) -> Place | None:
+    def place_of(self, view: Any) -> Place | None:
         """The place that ``view`` looks at; None: it looks at no memory that is known."""
         if self._objects is not None:
             self._take(self._objects)

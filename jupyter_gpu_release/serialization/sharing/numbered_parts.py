@@ -80,7 +80,7 @@ class LargeInput:
         self._pickler = pickler
 
     @functools.cached_property
-    def held(self) -> Mapping[int, tuple[int, Any]]:
+    def objects_by_id(self) -> Mapping[int, tuple[int, Any]]:
         """Everything in it, by id."""
         found: dict[int, tuple[int, Any]] = self._pickler.memo.copy()
         return found
@@ -93,26 +93,26 @@ class LargeInput:
     def _numbers(self) -> dict[int, int]:
         return {id(each): number for number, each in enumerate(self._things)}
 
-    def part(self, thing: Any) -> PartOf | None:
+    def part_of(self, thing: Any) -> PartOf | None:
         """By which number the notebook finds it; None: it cannot."""
         number = self._numbers.get(id(thing))
         return None if number is None else PartOf(self.name, number, len(self._things))
 
     @functools.cached_property
     def _memory(self) -> KnownMemory:
-        return KnownMemory((None, thing) for _, thing in self.held.values() if _may_have_memory(thing))
+        return KnownMemory((None, thing) for _, thing in self.objects_by_id.values() if _may_have_memory(thing))
 
     @functools.cached_property
     def _numbered_memory(self) -> KnownMemory:
-        return KnownMemory((self.part(thing), thing) for thing in self._things if _may_have_memory(thing))
+        return KnownMemory((self.part_of(thing), thing) for thing in self._things if _may_have_memory(thing))
 
-    def looks_at(self, view: Any) -> bool:
+    def shares_memory_with(self, view: Any) -> bool:
         """Tell if a view looks at memory in it."""
-        return self._memory.find(view) is not None
+        return self._memory.place_of(view) is not None
 
     def place_of(self, view: Any) -> Place | None:
         """The place that ``view`` looks at; None: the notebook cannot find it."""
-        return self._numbered_memory.find(view)
+        return self._numbered_memory.place_of(view)
 
 
 def is_told_apart(thing: Any) -> bool:

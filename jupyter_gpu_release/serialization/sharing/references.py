@@ -62,7 +62,7 @@ class HeldParts:
     def _places(self) -> dict[int, int]:
         return dict(zip(self._idents, range(len(self._idents)), strict=True))
 
-    def get(self, ident: int) -> tuple[str, int] | None:
+    def key_of(self, ident: int) -> tuple[str, int] | None:
         """The key of the part with this id."""
         place = self._places.get(ident)
         return None if place is None else (self._name, place)
@@ -91,13 +91,13 @@ class KnownInputs:
         found = self.keys.get(id(thing))
         if found is not None or not self.held or type(thing) in _PLAIN:
             return found
-        return next((key for parts in self.held if (key := parts.get(id(thing))) is not None), None)
+        return next((key for parts in self.held if (key := parts.key_of(id(thing))) is not None), None)
 
     def large_with(self, thing: Any) -> LargeInput | None:
         """The large input deep inside of which an object is that has no key."""
         if type(thing) in _PLAIN:
             return None
-        return next((each for each in self.large if id(thing) in each.held), None)
+        return next((each for each in self.large if id(thing) in each.objects_by_id), None)
 
 
 class References:
@@ -134,7 +134,7 @@ class References:
         large = self._known.large_with(thing)
         if large is None or isinstance(thing, _NOT_REFERRED):
             return None
-        part = large.part(thing)
+        part = large.part_of(thing)
         if part is None and is_told_apart(thing):
             self.copied.add(large.name)
         return None if part is None else self._add(part, thing)
@@ -146,12 +146,14 @@ class References:
 
     def has_memory_of(self, view: Any) -> bool:
         """Tell if it looks at the memory of an input."""
-        return self._known.memory.find(view) is not None
+        return self._known.memory.place_of(view) is not None
 
     def place_of(self, view: Any) -> int | None:
         """The number of a reference for a view on the memory of an input."""
-        place = self._known.memory.find(view)
-        large = next((each for each in self._known.large if each.looks_at(view)), None) if place is None else None
+        place = self._known.memory.place_of(view)
+        if place is not None:
+            return self._add(place, view)
+        large = next((each for each in self._known.large if each.shares_memory_with(view)), None)
         if large is not None:
             place = large.place_of(view)
             if place is None:

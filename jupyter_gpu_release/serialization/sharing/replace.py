@@ -33,7 +33,7 @@ class ReferenceReplacer:
         self._left = _MOST_VISITED
         self._waiting: collections.deque[Any] = collections.deque()
 
-    def names(self, namespace: dict[str, Any], *, but: Iterable[str] = ()) -> None:
+    def replace_in_names(self, namespace: dict[str, Any], *, but: Iterable[str] = ()) -> None:
         """All values of these names (less ``but``), those near the names first."""
         left_out = set(but)
         self._left = _MOST_VISITED
@@ -45,7 +45,7 @@ class ReferenceReplacer:
                 namespace[name] = new
         self._walk()
 
-    def inside(self, things: Iterable[Any]) -> None:
+    def replace_inside(self, things: Iterable[Any]) -> None:
         """Put new objects into these things and into the objects that stand for what came back."""
         self._waiting += [new for _, new in self._replaced.values()]
         for thing in things:

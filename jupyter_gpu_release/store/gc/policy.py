@@ -60,7 +60,7 @@ class Removal:
     bytes: int
 
 
-def decide(runs: Sequence[StoredResults], policy: RetentionPolicy, now_s: float) -> list[Removal]:
+def choose_removals(runs: Sequence[StoredResults], policy: RetentionPolicy, now_s: float) -> list[Removal]:
     """The removals that ``policy`` asks for, in the order in which they shall be carried out (oldest use first)."""
     reasons = _too_old(runs, policy, now_s) | _too_many(runs, policy, now_s)
     space = _Space(runs)

@@ -95,14 +95,14 @@ def sweep_blobs(store: Path, footprints: list[Footprint], before_s: float, *, dr
     blobs = BlobStore(store / "blobs")
     try:
         known = references(footprints)
-        garbage = [blob for blob in blobs.scan() if blob.digest not in known and blob.touched_s < before_s]
+        garbage = [blob for blob in blobs.list_blobs() if blob.digest not in known and blob.touched_s < before_s]
         if garbage and not dry_run:
             known |= _second_look(store, footprints)
     except StoreError as error:
         swept.notes.append(str(error))
         return swept
     for blob in garbage:
-        if dry_run or (blob.digest not in known and blobs.remove(blob.digest, untouched_since_s=before_s)):
+        if dry_run or (blob.digest not in known and blobs.remove_blob(blob.digest, untouched_since_s=before_s)):
             swept.blobs += 1
             swept.bytes += blob.bytes
     if not dry_run:

@@ -30,36 +30,36 @@ class Trash:
         self._store = store
         self.folder = store / "trash"
 
-    def make(self) -> None:
+    def make_folder(self) -> None:
         """Make the folder; refuses a link in its place."""
         require_store(self._store)
         make_private_folder(self.folder)
         if self.folder.is_symlink():
             raise StoreError(f"{self.folder} is a symbolic link: nothing is moved there", hint="remove the link")
 
-    def take_results(self, run: str, reason: str, now_s: float) -> None:
+    def remove_results(self, run: str, reason: str, now_s: float) -> None:
         """Remove all of the run but its manifest, which says so; may be repeated until it succeeds."""
         paths = RunPaths.of(self._store, run)
         if paths.folder.is_symlink():
             raise StoreError(f"{paths.folder} is a symbolic link: not touched", hint="remove the link by hand")
-        self.make()
+        self.make_folder()
         if paths.folder.is_dir():
             _mark(paths, reason, now_s)
             self._move(paths.folder, [entry for entry in _in_order(paths.folder) if entry != _MANIFEST])
-        self.delete(run)
+        self.delete_entry(run)
 
-    def take_folder(self, run: str) -> None:
+    def remove_folder(self, run: str) -> None:
         """Remove the whole folder of a run that never came to be."""
         folder = RunPaths.of(self._store, run).folder
         if folder.is_symlink() or not folder.is_dir():
             return
-        self.make()
+        self.make_folder()
         self._move(folder, _in_order(folder))
         with contextlib.suppress(OSError):  # somebody writes there after all
             folder.rmdir()
-        self.delete(run)
+        self.delete_entry(run)
 
-    def delete(self, name: str) -> None:
+    def delete_entry(self, name: str) -> None:
         """Delete one entry of the trash; fine when it is not there."""
         path = self.folder / name
         try:
@@ -73,7 +73,7 @@ class Trash:
         except OSError as error:
             raise StoreError(f"cannot delete {error.filename or path}: {error.strerror}", hint=_MEND) from error
 
-    def left(self) -> Iterator[str]:
+    def unfinished_runs(self) -> Iterator[str]:
         """Runs of which something is still to be deleted."""
         with contextlib.suppress(FileNotFoundError):
             yield from (name for name in os.listdir(self.folder) if is_run_id(name))

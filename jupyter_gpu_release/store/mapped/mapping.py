@@ -53,7 +53,7 @@ class GraphMap(mmap.mmap):
         mapping.torn = []
         mapping._file = (facts.st_dev, facts.st_ino)
         _LIVE.add(mapping)
-        sigbus.watch(_LIVE.at)
+        sigbus.guard_mappings(_LIVE.at)
         return mapping
 
     def holds(self, address: int, length: int) -> bool:
@@ -159,7 +159,7 @@ class _Live:
 _LIVE = _Live()
 
 
-def map_of(view: memoryview) -> tuple[GraphMap, int] | None:
+def mapping_at(view: memoryview) -> tuple[GraphMap, int] | None:
     """The mapping that holds this memory, and where in it."""
     address = address_of(view)
     mapping = _LIVE.at(address) if address else None
@@ -176,7 +176,7 @@ def torn_maps() -> list[GraphMap]:
 def refuse_torn(buffers: Iterable[memoryview]) -> None:
     """Raise :class:`StoreError` for memory of a file of which some is lost: nobody would notice the zeros later."""
     for buffer in buffers:
-        found = map_of(buffer)
+        found = mapping_at(buffer)
         if found is not None and found[0].torn:
             raise StoreError(
                 f"not sent: some of its values came from {found[0].path}, could not be read any more and are zeros now",

@@ -49,17 +49,17 @@ class MainThreadRaiser:
         self._is_interrupt = False
         self._is_running = False
 
-    def listen(self) -> None:
+    def install_handler(self) -> None:
         """Take the Python-level handler, where that is possible (in the main thread)."""
         with contextlib.suppress(ValueError):
             signal.signal(self._number, self._on_main_thread)
 
-    def note(self, graph: Path, file: Path) -> None:
+    def note_lost_file(self, graph: Path, file: Path) -> None:
         """``file``, which ``graph`` refers to, could not be read."""
         self._lost[graph, file] = None
         self._start()
 
-    def interrupt(self) -> None:
+    def on_interrupt(self) -> None:
         """A KeyboardInterrupt struck where it could not be raised."""
         self._is_interrupt = True
         self._start()
@@ -191,7 +191,7 @@ class SigbusHandler:
         if now.handler == self._mine.handler:
             return
         self._previous = now
-        self._alarm.listen()
+        self._alarm.install_handler()
         self._sigaction(self._mine, None)
 
     def _sigaction(self, new: _Action | None, old: _Action | None) -> None:
@@ -204,7 +204,7 @@ class SigbusHandler:
             if not self._mend(facts.address or 0, facts.code):
                 self._pass_on(facts.code)
         except KeyboardInterrupt:
-            self._alarm.interrupt()
+            self._alarm.on_interrupt()
 
     def _mend(self, address: int, code: int) -> bool:
         mapping = self._find(address) if code > 0 and code not in _MEMORY_ERRORS else None
@@ -217,7 +217,7 @@ class SigbusHandler:
             return False
         mapping.torn.append(page)
         if mapping.torn[0] is page:  # other threads may strike at the same moment
-            self._alarm.note(mapping.used_by, mapping.path)
+            self._alarm.note_lost_file(mapping.used_by, mapping.path)
         return True
 
     def _lost_bytes(self, mapping: Mapping, page: int) -> int:
@@ -236,7 +236,7 @@ class SigbusHandler:
 _guard: SigbusHandler | None = None
 
 
-def watch(find: Callable[[int], Mapping | None]) -> None:
+def guard_mappings(find: Callable[[int], Mapping | None]) -> None:
     """Guard the mappings that ``find`` knows from now on (called whenever one is made)."""
     global _guard
     with contextlib.suppress(AttributeError):  # a C library without sigaction

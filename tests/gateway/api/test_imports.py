@@ -19,7 +19,7 @@ from jupyter_gpu_release.gateway.api.imports import import_run
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.db import database, lineage
 from jupyter_gpu_release.gateway.runs.record import RunRecord
-from jupyter_gpu_release.store.bundle import incoming_folder, unpack, write_bundle
+from jupyter_gpu_release.store.bundle import incoming_folder, unpack_bundle, write_bundle
 from jupyter_gpu_release.store.graph_file import open_graph
 from jupyter_gpu_release.store.run_folders import read_manifest, write_manifest
 
@@ -42,7 +42,7 @@ def there(tmp_path: Path) -> StoreBed:
 def staged(here: StoreBed, there: StoreBed, number: int = 1) -> str:
     bundle = here.folder / "b.tar"
     write_bundle(here.store, run_id(number), bundle, exported_by="ann@here", secret="s")
-    return unpack(there.store, read(bundle))
+    return unpack_bundle(there.store, read(bundle))
 
 
 def imported(there: StoreBed, name: str, caller: Caller = BOB) -> RunRecord:
@@ -107,7 +107,7 @@ def test_collected_results_come_back_to_their_owner(here: StoreBed) -> None:
     assert here.blobs() == set()
 
     def again(caller: Caller) -> RunRecord:
-        return imported(here, unpack(here.store, read(bundle)), caller)
+        return imported(here, unpack_bundle(here.store, read(bundle)), caller)
 
     with pytest.raises(ConflictError, match="of another user"):
         again(BOB)

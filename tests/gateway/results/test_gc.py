@@ -210,7 +210,7 @@ def test_a_removal_that_a_crash_interrupted_is_finished(bed: StoreBed) -> None:
             def killed(*_: object) -> None:
                 raise SystemExit("killed")
 
-            service.result_collector._trash.take_results = killed
+            service.result_collector._trash.remove_results = killed
             with pytest.raises(SystemExit):
                 await service.result_collector.collect(OLD)
         assert bed.paths(1).values.exists()

@@ -57,7 +57,7 @@ def test_a_graph_of_a_newer_version_stops_freeing_and_is_named(bed: StoreBed) ->
 def test_a_run_that_cannot_be_moved_is_named_and_the_others_go(bed: StoreBed) -> None:
     bed.add(1)
     bed.add(2)
-    real = Trash.take_results
+    real = Trash.remove_results
 
     async def go() -> GcDocument:
         async with bed.service() as service:
@@ -67,7 +67,7 @@ def test_a_run_that_cannot_be_moved_is_named_and_the_others_go(bed: StoreBed) ->
                     raise StoreError(f"cannot move {bed.paths(1).values} away: Operation not permitted")
                 real(service.result_collector._trash, run, reason, now_s)
 
-            service.result_collector._trash.take_results = refuse
+            service.result_collector._trash.remove_results = refuse
             return await service.result_collector.collect(OLD)
 
     document = asyncio.run(go())

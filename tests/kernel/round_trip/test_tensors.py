@@ -226,7 +226,7 @@ def test_a_result_goes_into_the_next_cell_without_being_written_again(nb: Notebo
 
 
 def _blobs(folder: Path) -> dict[str, int]:
-    return {info.digest: info.bytes for info in BlobStore(folder / "blobs").scan()}
+    return {info.digest: info.bytes for info in BlobStore(folder / "blobs").list_blobs()}
 
 
 def test_pandas_and_sklearn(nb: Notebook) -> None:

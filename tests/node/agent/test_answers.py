@@ -35,11 +35,11 @@ def _passed_on(writer: _Writer) -> list[tuple[int, str]]:
 def test_only_the_answer_to_the_question_that_waits_is_passed_on() -> None:
     writer = _Writer()
     rank = _connection(writer)
-    rank.answer(encode(Answer(ask=1, error="nobody asked")))
+    rank.pass_answer(encode(Answer(ask=1, error="nobody asked")))
     rank.question = 2
     for error in ("late", "right", "again"):
-        rank.answer(encode(Answer(ask=1 if error == "late" else 2, error=error)))
-    rank.answer(encode(Answer(error="gone, but nobody waits")))
+        rank.pass_answer(encode(Answer(ask=1 if error == "late" else 2, error=error)))
+    rank.pass_answer(encode(Answer(error="gone, but nobody waits")))
     rank.question = 3
-    rank.answer(encode(Answer(error="gone")))
+    rank.pass_answer(encode(Answer(error="gone")))
     assert _passed_on(writer) == [(2, "right"), (0, "gone")]

@@ -138,7 +138,7 @@ def test_a_fault_of_ours_ends_the_run_and_lets_go(node: Node, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise RuntimeError("a driver in trouble")
 
-    monkeypatch.setattr(node.meter, "begin", fail)
+    monkeypatch.setattr(node.meter, "begin_sampling", fail)
     pids = set(_pairs(node))
     run = node.start("import time\ntime.sleep(1000)", gpus=1)
     outcome = run.wait()
@@ -160,7 +160,7 @@ def test_a_run_is_released_when_the_driver_shows_that_it_has_left_its_gpus(
         while not clear.is_set():
             await asyncio.sleep(0.001)
 
-    monkeypatch.setattr(node.meter, "until_clear", until_clear)
+    monkeypatch.setattr(node.meter, "wait_until_clear", until_clear)
     run = node.start("x = 1", gpus=1)
     until(asked.is_set, "the question")
     assert run.phase("ended") is not None
@@ -187,7 +187,7 @@ def test_asking_for_a_part_of_a_package_imports_nothing(tmp_path: Path, monkeypa
     (tmp_path / "asked_for").mkdir()
     (tmp_path / "asked_for" / "__init__.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert packages.missing(["asked_for.part", "not_here.part", "..", ""]) == ["not_here.part", "..", ""]
+    assert packages.missing_packages(["asked_for.part", "not_here.part", "..", ""]) == ["not_here.part", "..", ""]
     packages.Packages().environment(["asked_for.part", ""])
     assert "asked_for" not in sys.modules
 
@@ -214,7 +214,7 @@ class _NoServer:
         self.asked, self._error = threading.Event(), error
         self.answer = asyncio.Event()
 
-    async def get(self, *, fresh: bool) -> None:
+    async def ready_server(self, *, fresh: bool) -> None:
         self.asked.set()
         await self.answer.wait()
         raise self._error
@@ -245,7 +245,7 @@ async def _forget(on_node: RunOnNode) -> None:
 async def _begin_with(node: Node, run: Any, servers: Any) -> RunOnNode:
     order = msgspec.structs.replace(run.order, gpu_ids=["0"])
     again = RunOnNode(order, servers, node.meter, node.keeping, run._tell)
-    again.task = asyncio.create_task(again.carry_out())
+    again.task = asyncio.create_task(again.run_to_end())
     return again
 
 

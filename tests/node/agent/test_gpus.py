@@ -80,14 +80,14 @@ def test_the_use_of_a_run_is_sampled_and_what_is_left_is_reported(ask: Ask) -> N
     reader = GpuReader(nvml)
     meter = UseMeter(reader)
     order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
-    meter.begin(order)
+    meter.begin_sampling(order)
     reader.ask().result()
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 700 80\\n")
     deadline = time.monotonic() + 20
-    while not meter.seen("r") and time.monotonic() < deadline:
+    while not meter.samples_taken("r") and time.monotonic() < deadline:
         time.sleep(0.05)
     state.write_text("gpu A100 GPU-1 1000 100 40\\ngpu A100 GPU-2 1000 30 0\\n")
-    use = asyncio.run(meter.end(order))
+    use = asyncio.run(meter.end_sampling(order))
     answer = [use.peak_utilization, use.peak_memory_bytes, use.total_memory_bytes, use.left_bytes]
     """
     assert ask(_TWO, code) == [0.8, 700, 1000, 30]
@@ -116,17 +116,17 @@ def test_a_device_is_handed_on_when_the_driver_shows_that_the_run_has_left_it(as
         reader = GpuReader(nvml)
         meter = gpu_use.UseMeter(reader)
         order = StartOrder(run="r", payload=b"", folder="/", gpu_ids=["1"])
-        meter.begin(order)
+        meter.begin_sampling(order)
         await asyncio.wrap_future(reader.ask())
         show(1 << 30, *holders)
-        leaving = asyncio.create_task(meter.until_clear(order))
+        leaving = asyncio.create_task(meter.wait_until_clear(order))
         if then is not None:
             for _ in range(20):
                 await asyncio.wrap_future(reader.ask())
             assert not leaving.done()
             then()
         await leaving
-        return (await meter.end(order)).left_bytes
+        return (await meter.end_sampling(order)).left_bytes
 
     async def main():
         nobody_shown = await left_after(then=lambda: show(0))
@@ -156,10 +156,10 @@ def test_a_driver_that_hangs_holds_up_nobody(ask: Ask) -> None:
     state.write_text("hang")
     orders = [StartOrder(run=f"r{n}", payload=b"", folder="/", gpu_ids=["1"]) for n in range(20)]
     for order in orders:
-        meter.begin(order)
+        meter.begin_sampling(order)
 
     async def ends():
-        return [use.left_bytes for use in await asyncio.gather(*(meter.end(order) for order in orders))]
+        return [use.left_bytes for use in await asyncio.gather(*(meter.end_sampling(order) for order in orders))]
 
     left = asyncio.run(ends())
     was_silent, still_known = reader.silent_s > 0.5, len(reader.last)

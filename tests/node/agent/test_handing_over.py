@@ -21,7 +21,7 @@ UntilTrue = Callable[[Callable[[], object], str], None]
 
 def _pairs(node: Node) -> dict[int, int]:
     """Ranks that stand by or run, with their supervisors."""
-    server = node.call(node.servers.start())
+    server = node.call(node.servers.start_server())
     return {rank: pid for pid in process_control.children_of(server.pid) for rank in process_control.children_of(pid)}
 
 

@@ -65,7 +65,7 @@ def test_a_killed_supervisors_gpus_are_free_when_its_rank_is_gone(node: Node) ->
 def test_nobody_else_need_look_after_what_a_killed_supervisor_leaves(node: Node) -> None:
     """Neither the fork server, which is stopped, nor the rank's own death, which its child does not follow."""
     run, seen, supervisor = _begun(node, 1)
-    server = node.call(node.servers.start()).pid
+    server = node.call(node.servers.start_server()).pid
     os.kill(server, signal.SIGSTOP)
     try:
         os.kill(supervisor, signal.SIGKILL)

@@ -43,11 +43,11 @@ async def _reports(told: list[NodeMessage]) -> list[list[NodeMessage]]:
 
     reporter._gateway = SimpleNamespace(node_report=SimpleNamespace(remote=node_report))
     reporter._sent_s = -module._PATIENT_S
-    sending = asyncio.create_task(reporter.run())
+    sending = asyncio.create_task(reporter.send_forever())
     for some in (told[:1], told[1:]):
         arrived.clear()
         for message in some:
-            reporter.tell(message)
+            reporter.report(message)
             for _ in range(5):  # what is due at once is sent now
                 await asyncio.sleep(0)
         await asyncio.wait_for(arrived.wait(), 30)

@@ -52,10 +52,10 @@ class Lender:
 
     async def lend(self) -> None:
         address, port = await self.lead.listen()
-        forwarder = self.forwarders.begin(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
+        forwarder = self.forwarders.new_forwarder(JoinOrder(self._run, "second", 1, 1, address, port, _SECRET))
         assert forwarder is not None
         forwarder.grant(["1"])
-        self._tasks.append(self._node.loop.create_task(self.forwarders.carry_out(self._run, forwarder)))
+        self._tasks.append(self._node.loop.create_task(self.forwarders.run_to_end(self._run, forwarder)))
 
 
 Begin = Callable[..., tuple[Run, Lender]]
@@ -64,13 +64,13 @@ Begin = Callable[..., tuple[Run, Lender]]
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
     """Pairs of processes that fork servers hand out: the leader's first."""
-    pairs, take = list[Pair](), ForkServer.take
+    pairs, take = list[Pair](), ForkServer.take_pair
 
     async def note(self: ForkServer) -> Pair:
         pairs.append(await take(self))
         return pairs[-1]
 
-    monkeypatch.setattr(ForkServer, "take", note)
+    monkeypatch.setattr(ForkServer, "take_pair", note)
     return pairs
 
 
@@ -111,7 +111,7 @@ def test_a_gang_that_loses_a_rank_before_it_begins_can_begin_anew(
     assert "ended before the gang began" in run.on_node.unbegun
     assert (run.messages, run.on_node.outcome) == ([], None)
     assert not (node.marks / run.order.run).exists()
-    node.call(lender.forwarders.leave(run.order.run))
+    node.call(lender.forwarders.end_ranks(run.order.run))
     until(lambda: all(process_control.is_gone(pair.pid) for pair in taken), "the ranks")
 
 
@@ -132,7 +132,7 @@ def test_a_gang_that_has_begun_leaves_a_mark_and_is_not_begun_anew(
 def test_a_gang_whose_lender_is_gone_before_it_joins_can_begin_anew_at_once(node: Node, begin: Begin) -> None:
     """Told by the gateway: there is no line whose end would tell it. A leader that is told to forget it does."""
     run, _ = begin()
-    node.loop.call_soon_threadsafe(run.on_node.gang.lose, "second")
+    node.loop.call_soon_threadsafe(run.on_node.gang.lose_node, "second")
     run.future.result(20)
     assert "second" in run.on_node.unbegun
     run, _ = begin()
@@ -151,14 +151,14 @@ def test_a_node_that_cannot_make_the_ranks_that_it_lends_tries_again(
     """As when its fork server has just died."""
     run, lender = begin()
     until(lambda: taken, "the leader's rank")
-    take, failures = ForkServer.take, iter([True])
+    take, failures = ForkServer.take_pair, iter([True])
 
     async def fail_once(self: ForkServer) -> Pair:
         if next(failures, False):
             raise ConnectionResetError("the fork server has died")
         return await take(self)
 
-    monkeypatch.setattr(ForkServer, "take", fail_once)
+    monkeypatch.setattr(ForkServer, "take_pair", fail_once)
     node.call(lender.lend())
     assert run.wait().status == "ok"
     assert next(failures, None) is None
@@ -172,10 +172,10 @@ class Meter(UseMeter):
         self.asked, self.clear = threading.Event(), threading.Event()
         self.gpu_ids: list[str] | None = None
 
-    def begin(self, order: StartOrder) -> None:
+    def begin_sampling(self, order: StartOrder) -> None:
         self.gpu_ids = order.gpu_ids
 
-    async def until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
+    async def wait_until_clear(self, order: StartOrder, limit_s: float | None = None) -> None:
         self.asked.set()
         while not self.clear.is_set():
             await asyncio.sleep(0.001)
@@ -189,7 +189,7 @@ def test_a_node_has_its_gpus_back_when_the_driver_shows_that_the_ranks_have_left
     lender.forwarders = RankForwarders(node.servers, "127.0.0.1", meter)
     node.call(lender.lend())
     assert run.wait().status == "ok"
-    left = asyncio.run_coroutine_threadsafe(lender.forwarders.leave(run.order.run), node.loop)
+    left = asyncio.run_coroutine_threadsafe(lender.forwarders.end_ranks(run.order.run), node.loop)
     until(meter.asked.is_set, "the question")
     assert meter.gpu_ids == ["1"]
     assert not left.done()
@@ -210,7 +210,7 @@ def test_a_node_has_its_gpus_back_when_the_rank_of_a_killed_supervisor_is_gone(n
             await asyncio.sleep(0)
         for _ in range(20):  # the line's end is noticed, and the rank is being ended
             await asyncio.sleep(0)
-        await lender.forwarders.leave(run.order.run)
+        await lender.forwarders.end_ranks(run.order.run)
         return process_control.is_gone(lent)
 
     assert node.call(kill_and_leave())

@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from jupyter_gpu_release.node.agent.gang_plan import merge, rank_specs_of, stolen_port
-from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, GangLayout, RankSpec, environment
+from jupyter_gpu_release.node.agent.gang_plan import explain_stolen_port, merge_outcomes, rank_specs_of
+from jupyter_gpu_release.node.gang.layout import EVALUATOR, RANK, GangLayout, RankSpec, gang_environment
 from jupyter_gpu_release.node.ipc.frames import died_outcome
 from jupyter_gpu_release.protocol.node import GangOrder, Member, StartOrder
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome
@@ -28,7 +28,7 @@ def _gang(ranks: int, *, members: int = 0, ps: int = 0, evaluator: bool = False)
 
 def _as_tensorflow(spec: RankSpec, gang: GangLayout) -> tuple[dict[str, list[str]], str, int]:
     """The cluster and the place in it, as ``TFConfigClusterResolver`` takes them from the environment."""
-    config = json.loads(environment(gang, spec)["TF_CONFIG"])
+    config = json.loads(gang_environment(gang, spec)["TF_CONFIG"])
     assert set(config) == {"cluster", "task"}
     return config["cluster"], config["task"]["type"], config["task"]["index"]
 
@@ -67,7 +67,7 @@ def test_tensorflow_finds_one_cluster_and_each_process_its_own_address(
 def test_torch_and_jax_count_ranks_only(ps: int, evaluator: bool) -> None:
     gang = _gang(2, members=1, ps=ps, evaluator=evaluator)
     for spec in gang.specs:
-        found = environment(gang, spec)
+        found = gang_environment(gang, spec)
         if spec.role != RANK:
             assert set(found) == {"TF_CONFIG"}
             continue
@@ -82,15 +82,15 @@ def test_torch_and_jax_count_ranks_only(ps: int, evaluator: bool) -> None:
 def test_no_rank_is_to_blame_for_a_timeout_that_ended_all(first: str) -> None:
     stopped = ErrorInfo("KeyboardInterrupt", "", traceback=["in the cell"])
     late = Outcome(status="timeout", error=stopped, ended_s=1.0)
-    merged = merge({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).specs)
+    merged = merge_outcomes({0: Outcome(status=first, error=stopped, ended_s=2.0), 1: late}, _gang(2).specs)
     assert (merged.status, merged.error, merged.notes) == ("timeout", stopped, [])
-    alone = merge({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).specs)
+    alone = merge_outcomes({0: Outcome(status="ok", ended_s=0.5), 1: late}, _gang(2).specs)
     assert (alone.status, alone.notes) == ("timeout", ["rank 1 of 2 still ran"])
 
 
 def test_a_cell_of_one_process_is_told_nothing() -> None:
     gang = _gang(1)
-    assert environment(gang, gang.specs[0]) == {}
+    assert gang_environment(gang, gang.specs[0]) == {}
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_a_cell_of_one_process_is_told_nothing() -> None:
 )
 def test_a_stolen_port_of_another_node_is_known_from_the_error(text: str, words: str) -> None:
     gang = _gang(2, members=1)
-    notes = stolen_port(died_outcome("error", "OSError", text), gang.specs, gang.master_port, ()).notes
+    notes = explain_stolen_port(died_outcome("error", "OSError", text), gang.specs, gang.master_port, ()).notes
     assert [(words in note, "something on host1 listens" in note) for note in notes] == [(True, True)] * bool(words)

@@ -49,7 +49,7 @@ class Kernel:
         return Answer(question.ask, graph, first=1000)
 
     def answer(self, rank: int, answer: Answer) -> None:
-        self.run.node.loop.call_soon_threadsafe(self.run.on_node.gang.answer, rank, encode(answer))
+        self.run.node.loop.call_soon_threadsafe(self.run.on_node.gang.answer_rank, rank, encode(answer))
 
     def close(self) -> None:
         self._over.set()

@@ -31,7 +31,7 @@ def ends() -> Iterator[tuple[OutputSender, socket.socket]]:
 
 
 def _text(sock: socket.socket) -> str:
-    kind, body = frames.receive(sock) or (None, b"")
+    kind, body = frames.receive_frame(sock) or (None, b"")
     assert kind is Kind.OUTPUT
     return "".join(chain.from_iterable(output.data["text"] for output in decode(body, list[Output])))
 
@@ -47,10 +47,10 @@ def test_the_end_of_the_cell_is_told(ends: tuple[OutputSender, socket.socket]) -
     outlet, theirs = ends
     outlet._rung_at_s = float("inf")  # as if it had rung a moment ago
     OutStream(outlet, "stdout", 1).write("text")
-    ending = threading.Thread(target=outlet.frame, args=(Kind.ENDED, b"1"), daemon=True)
+    ending = threading.Thread(target=outlet.send_frame, args=(Kind.ENDED, b"1"), daemon=True)
     ending.start()
     assert _text(theirs) == "text"
-    assert frames.receive(theirs) == (Kind.ENDED, b"1")
+    assert frames.receive_frame(theirs) == (Kind.ENDED, b"1")
     ending.join(30)
     assert not ending.is_alive()
 
@@ -60,13 +60,13 @@ def test_what_comes_meanwhile_is_no_answer_to_a_synchronisation() -> None:
     synced = os.eventfd(0)
     outlet = OutputSender(ours, TextJournal(), synced)
     with ours, theirs:
-        frames.send(theirs, Kind.ANSWER)
+        frames.send_frame(theirs, Kind.ANSWER)
         waits = threading.Thread(target=outlet.sync)
         waits.start()
-        assert frames.receive(theirs) == (Kind.SYNC, b"")
+        assert frames.receive_frame(theirs) == (Kind.SYNC, b"")
         waits.join(0.05)
         assert waits.is_alive()
         os.eventfd_write(synced, 1)
         waits.join(30)
-        assert frames.receive(ours) == (Kind.ANSWER, b"")
+        assert frames.receive_frame(ours) == (Kind.ANSWER, b"")
         ours.shutdown(socket.SHUT_RDWR)

@@ -89,6 +89,6 @@ def test_an_exception_of_the_cells_own_class_is_written_down(node: Node) -> None
     source = "class E(KeyError):\n    def __init__(self, *, code):\n        self.code = code\nraise E(code=3)"
     run = node.run(source)
     assert run.outcome.error is not None
-    found = exceptions.unpack(run.outcome.error.pickled)
+    found = exceptions.unpack_error(run.outcome.error.pickled)
     assert found.classes[:2] == [("__main__", "E"), ("builtins", "KeyError")]
     assert list(found.attributes) == ["code"]

@@ -32,7 +32,7 @@ def test_large_results_are_durable_before_the_run_is_final(own_node: Node) -> No
     run = own_node.run(LARGE)
     assert run.outcome.status == "ok"
     assert_whole(own_node, run.order.run, run.outcome.values)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_run, run.order.run)
 
 
 def test_a_persister_is_known_from_its_first_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_output_that_could_not_be_recorded_is_recorded_later(own_node: Node, unt
     source = f"import os\nos.rename({str(own_node.store)!r}, {str(away)!r})\nprint('last words')\n" + SMALL
     run = own_node.start(source)
     run.wait_for(failures_of)
-    assert "last words" in "".join(str(event.data) for event in run.on_node.events(0))
+    assert "last words" in "".join(str(event.data) for event in run.on_node.events_after(0))
     away.rename(own_node.store)
     assert run.wait().status == "ok"
     recorded = read_events(own_node.store / "runs" / run.order.run / "events.log")
@@ -126,7 +126,7 @@ def test_what_fails_for_long_is_spilled_and_leaves_the_memory(own_node: Node, un
     away.rename(own_node.store)
     assert run.wait().status == "ok"
     assert_whole(own_node, run.order.run, run.outcome.values)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.forget, run.order.run)
+    own_node.loop.call_soon_threadsafe(own_node.keeping.forget_run, run.order.run)
     until(lambda: not spool.exists(), "the spool is empty")
 
 
@@ -138,7 +138,7 @@ def test_more_than_the_budget_is_spilled_at_once(tmp_path: Path, until: Until) -
         # at 1 MiB/s the first try goes well and would take 24 s
         run.wait_for(lambda run: any(wait.kept == "disk" for wait in waits_of(run)))
         assert not failures_of(run)
-        node.loop.call_soon_threadsafe(node.keeping.give_up, run.order.run, "enough")
+        node.loop.call_soon_threadsafe(node.keeping.give_up_results, run.order.run, "enough")
         assert run.wait().status == "interrupted"
     finally:
         node.close()
@@ -214,7 +214,7 @@ def test_a_persister_that_is_killed_leaves_a_run_that_names_what_is_lost(own_nod
 def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
     run, _away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
-    own_node.loop.call_soon_threadsafe(own_node.keeping.give_up, run.order.run, "cancelled by ada")
+    own_node.loop.call_soon_threadsafe(own_node.keeping.give_up_results, run.order.run, "cancelled by ada")
     outcome = run.wait()
     assert (outcome.status, outcome.values) == ("interrupted", None)
     assert outcome.error is not None
@@ -227,7 +227,7 @@ def test_results_can_be_given_up(own_node: Node, until: Until) -> None:
 def test_results_survive_those_that_made_them(own_node: Node, until: Until, victim: str) -> None:
     run, away = begin(own_node, LARGE, until)
     pid = persister_of(own_node, until)
-    server = own_node.call(own_node.servers.start()).pid
+    server = own_node.call(own_node.servers.start_server()).pid
     if victim == "fork server":
         os.kill(server, signal.SIGKILL)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.node.results.pending_results import Settlement, settled_outcome, to_spill
+from jupyter_gpu_release.node.results.pending_results import Settlement, choose_runs_to_spill, settled_outcome
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, ValueInfo
 
@@ -15,7 +15,7 @@ IN_FILE = Outcome("ok", values=Graph(file="values.graph"), results=[ValueInfo("m
     ("budget", "chosen"), [(10, []), (9, ["large"]), (4, ["large"]), (3, ["large", "small"]), (0, ["large", "small"])]
 )
 def test_the_fewest_runs_are_spilled(budget: int, chosen: list[str]) -> None:
-    assert to_spill({"small": 4, "large": 6}, budget) == chosen
+    assert choose_runs_to_spill({"small": 4, "large": 6}, budget) == chosen
 
 
 def test_durable_results_have_their_digest() -> None:

@@ -273,7 +273,7 @@ def test_no_verdict_without_a_gpu_and_other_reasons(monkeypatch: pytest.MonkeyPa
     assert values.untouched_reason() == ""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "torch sees no GPU" in frameworks.untouched_reason({})
-    monkeypatch.setattr(frameworks, "loaded", list)
+    monkeypatch.setattr(frameworks, "loaded_frameworks", list)
     assert "no framework" in frameworks.untouched_reason({"device": "cpu"})
 
 
@@ -281,7 +281,7 @@ def test_no_verdict_without_a_gpu_and_other_reasons(monkeypatch: pytest.MonkeyPa
 def test_the_frames_of_another_rank_do_not_wait_for_its_gpu(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
     """A collective that a dead rank never joins keeps a GPU busy for ever."""
     values, space = rank({}, has_gpu=True)
-    monkeypatch.setattr(frameworks, "loaded", lambda: ["torch"])
+    monkeypatch.setattr(frameworks, "loaded_frameworks", lambda: ["torch"])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(query=lambda: not busy))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.protocol.config import RetentionPolicy
-from jupyter_gpu_release.store.gc.policy import StoredResults, decide, why_kept
+from jupyter_gpu_release.store.gc.policy import StoredResults, choose_removals, why_kept
 
 DAY, GIB = 86400.0, 1 << 30
 NOW = 100 * DAY
@@ -22,16 +22,16 @@ def results(number: int, age_s: float = 50 * DAY, **more: object) -> StoredResul
 
 
 def gone(runs: list[StoredResults], policy: RetentionPolicy) -> list[str]:
-    return [removal.run for removal in decide(runs, policy, NOW)]
+    return [removal.run for removal in choose_removals(runs, policy, NOW)]
 
 
 def test_without_limits_nothing_goes() -> None:
-    assert decide([results(n, age_s=10_000 * DAY) for n in range(50)], RetentionPolicy(), NOW) == []
+    assert choose_removals([results(n, age_s=10_000 * DAY) for n in range(50)], RetentionPolicy(), NOW) == []
 
 
 def test_by_age_of_the_last_use() -> None:
     runs = [results(1, 31 * DAY), results(2, 29 * DAY), results(3, 31 * DAY, loaded_at=NOW - DAY)]
-    (removal,) = decide(runs, MONTH, NOW)
+    (removal,) = choose_removals(runs, MONTH, NOW)
     assert (removal.run, removal.reason, removal.bytes) == ("run-1", "not used for 31 days", GIB)
 
 
@@ -57,7 +57,7 @@ def test_what_may_never_go(why: str, facts: dict[str, object]) -> None:
 def test_by_count_the_newest_of_each_notebook_stay() -> None:
     runs = [results(n, n * DAY) for n in range(1, 6)] + [results(9, 90 * DAY, notebook="b.ipynb")]
     assert gone(runs, RetentionPolicy(keep=3)) == ["run-5", "run-4"]
-    assert decide(runs, RetentionPolicy(keep=3), NOW)[0].reason == "beyond the newest 3 of a.ipynb"
+    assert choose_removals(runs, RetentionPolicy(keep=3), NOW)[0].reason == "beyond the newest 3 of a.ipynb"
 
 
 def test_pinned_runs_count_but_stay() -> None:
@@ -77,7 +77,7 @@ def test_the_same_notebook_of_another_user_and_runs_of_no_notebook_do_not_count(
 
 def test_by_quota_the_least_recently_used_go_until_it_fits() -> None:
     runs = [results(n, n * DAY) for n in range(1, 6)] + [results(9, 99 * DAY, user="bob")]
-    removals = decide(runs, RetentionPolicy(quota_bytes=3 * GIB), NOW)
+    removals = choose_removals(runs, RetentionPolicy(quota_bytes=3 * GIB), NOW)
     assert [removal.run for removal in removals] == ["run-5", "run-4"]
     assert removals[0].reason == "ann has 5.0 GiB of 3.0 GiB"
     assert removals[1].reason == "ann has 4.0 GiB of 3.0 GiB"
@@ -92,14 +92,14 @@ def test_a_blob_counts_once_and_is_freed_with_its_last_user() -> None:
     blob = {"d": 4 * GIB}
     runs = [results(1, 9 * DAY, shared=blob), results(2, 8 * DAY, shared=blob), results(3, 7 * DAY, own_bytes=0)]
     assert gone(runs, RetentionPolicy(quota_bytes=6 * GIB)) == []
-    removals = decide(runs, RetentionPolicy(quota_bytes=3 * GIB), NOW)
+    removals = choose_removals(runs, RetentionPolicy(quota_bytes=3 * GIB), NOW)
     assert [(removal.run, removal.bytes) for removal in removals] == [("run-1", GIB), ("run-2", 5 * GIB)]
 
 
 def test_another_users_use_of_a_blob_keeps_it() -> None:
     blob = {"d": 4 * GIB}
     runs = [results(1, shared=blob), results(2, 5 * DAY, user="bob", shared=blob)]
-    (removal,) = decide(runs, MONTH, NOW)
+    (removal,) = choose_removals(runs, MONTH, NOW)
     assert removal.bytes == GIB
 
 
@@ -125,7 +125,7 @@ def _runs(draw: st.DrawFn) -> list[StoredResults]:
 @given(_runs(), st.floats(0, 60 * DAY), st.integers(0, 4), st.integers(0, 40))
 def test_always(runs: list[StoredResults], older_than_s: float, keep: int, quota: int) -> None:
     policy = RetentionPolicy(older_than_s=older_than_s, keep=keep, quota_bytes=quota)
-    removals = decide(runs, policy, NOW)
+    removals = choose_removals(runs, policy, NOW)
     names = [removal.run for removal in removals]
     by_name = {run.run: run for run in runs}
     assert len(set(names)) == len(names)
@@ -134,4 +134,4 @@ def test_always(runs: list[StoredResults], older_than_s: float, keep: int, quota
     before = sum(run.own_bytes for run in runs) + 5 * len({name for run in runs for name in run.shared})
     after = sum(run.own_bytes for run in left) + 5 * len({name for run in left for name in run.shared})
     assert sum(removal.bytes for removal in removals) == before - after
-    assert decide(left, policy, NOW) == []
+    assert choose_removals(left, policy, NOW) == []

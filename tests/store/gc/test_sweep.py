@@ -16,7 +16,7 @@ from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.store.blobs import BlobStore
 from jupyter_gpu_release.store.gc.sweep import store_time_s, sweep_blobs
 from jupyter_gpu_release.store.graph_file import digest_in, open_graph, write_graph
-from jupyter_gpu_release.store.run_contents import measure, run_folders
+from jupyter_gpu_release.store.run_contents import measure_folder, run_folders
 from jupyter_gpu_release.store.run_folders import create_run_folder, make_store
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def write(store: Path, number: int, *letters: bytes) -> Path:
 
 
 def footprints(store: Path) -> list[object]:
-    return [measure(folder) for folder in run_folders(store)]
+    return [measure_folder(folder) for folder in run_folders(store)]
 
 
 def sweep(store: Path, grace_s: float = 0.0) -> int:
@@ -46,7 +46,7 @@ def test_what_nothing_refers_to_goes_after_the_grace(tmp_path: Path) -> None:
     write(tmp_path, 2, b"b", b"c").unlink()
     assert sweep(tmp_path, grace_s=3600) == 0
     assert sweep(tmp_path) == 1
-    assert len(list(BlobStore(tmp_path / "blobs").scan())) == 2
+    assert len(list(BlobStore(tmp_path / "blobs").list_blobs())) == 2
     path = tmp_path / "runs" / run_id(1) / "values.graph"
     assert [bytes(b[:1]) for b in open_graph(path, digest_in(path), verify=True).buffers] == [b"a", b"b"]
 
@@ -85,20 +85,20 @@ def test_a_blob_that_was_put_between_look_and_removal_stays(tmp_path: Path, monk
     old_s = time.time() - 99
     for path in tmp_path.glob("blobs/??/*"):
         os.utime(path, (old_s, old_s))
-    remove = BlobStore.remove
+    remove = BlobStore.remove_blob
 
     def put_first(self: BlobStore, digest: str, *, untouched_since_s: float) -> bool:
-        BlobStore(self.root).put(b"a" * MIB, durable=False)
+        BlobStore(self.root).put_buffer(b"a" * MIB, durable=False)
         return remove(self, digest, untouched_since_s=untouched_since_s)
 
-    monkeypatch.setattr(BlobStore, "remove", put_first)
+    monkeypatch.setattr(BlobStore, "remove_blob", put_first)
     assert sweep_blobs(tmp_path, [], time.time() - 50).blobs == 0
-    assert len(list(_blobs(tmp_path).scan())) == 1
+    assert len(list(_blobs(tmp_path).list_blobs())) == 1
 
 
 def test_a_blob_that_a_killed_remover_moved_aside_comes_back(tmp_path: Path) -> None:
     path = write(tmp_path, 1, b"a")
-    (blob,) = _blobs(tmp_path).scan()
+    (blob,) = _blobs(tmp_path).list_blobs()
     os.rename(_blobs(tmp_path).path_of(blob.digest), tmp_path / "blobs" / "tmp" / f"{blob.digest}.1234.gone")
     with pytest.raises(StoreError):
         open_graph(path, digest_in(path))
@@ -167,7 +167,7 @@ def test_collecting_in_a_loop_beside_writers_and_readers(tmp_path: Path, until: 
     assert len(whole) == 80
     for path in map(Path, whole):
         assert len(open_graph(path, digest_in(path), verify=True).buffers) == 2
-    assert freed + len(list(_blobs(tmp_path).scan())) >= 8
+    assert freed + len(list(_blobs(tmp_path).list_blobs())) >= 8
 
 
 def _before_saves_s(store: Path) -> float:
@@ -184,7 +184,7 @@ def _before_saves_s(store: Path) -> float:
 
 def _garbage(store: Path) -> set[str]:
     known = {name for found in footprints(store) for name in found.shared}  # type: ignore[attr-defined]
-    return {blob.digest for blob in _blobs(store).scan()} - known
+    return {blob.digest for blob in _blobs(store).list_blobs()} - known
 
 
 def test_mapped_values_outlive_their_collection_on_a_local_disk(tmp_path: Path) -> None:

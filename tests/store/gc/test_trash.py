@@ -32,23 +32,23 @@ def assert_only_the_manifest_is_left(store: Path, run: str = RUN) -> None:
     assert os.listdir(paths.folder) == ["manifest.json"]
     manifest = read_manifest(paths)
     assert (manifest["run"], manifest["collected_at"], manifest["collected_because"]) == (run, 5.0, "too old")
-    assert list(Trash(store).left()) == []
+    assert list(Trash(store).unfinished_runs()) == []
 
 
 def test_the_manifest_stays_and_says_it(tmp_path: Path) -> None:
     make_run(tmp_path)
     other = make_run(tmp_path, OTHER)
-    Trash(tmp_path).take_results(RUN, "too old", 5.0)
+    Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert_only_the_manifest_is_left(tmp_path)
     assert other.values.exists()
-    Trash(tmp_path).take_results(RUN, "another reason", 9.0)  # again: nothing happens
+    Trash(tmp_path).remove_results(RUN, "another reason", 9.0)  # again: nothing happens
     assert_only_the_manifest_is_left(tmp_path)
 
 
 def test_read_only_folders_of_the_cell_are_removed_too(tmp_path: Path) -> None:
     paths = make_run(tmp_path)
     os.chmod(paths.files / "deep", 0o500)
-    Trash(tmp_path).take_results(RUN, "too old", 5.0)
+    Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert_only_the_manifest_is_left(tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     paths = make_run(tmp_path)
     (paths.files / "link").symlink_to(outside)
     (paths.folder / "published").symlink_to(outside)
-    Trash(tmp_path).take_results(RUN, "too old", 5.0)
+    Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert_only_the_manifest_is_left(tmp_path)
     assert (outside / "keep").read_text() == "precious"
 
@@ -70,7 +70,7 @@ def test_a_run_that_is_a_link_is_named_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / RUN).symlink_to(elsewhere / "runs" / RUN)
     with pytest.raises(StoreError, match=rf"{RUN} is a symbolic link"):
-        Trash(tmp_path).take_results(RUN, "too old", 5.0)
+        Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert (elsewhere / "runs" / RUN / "values.graph").exists()
 
 
@@ -79,23 +79,23 @@ def test_a_trash_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "trash").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="trash is a symbolic link"):
-        Trash(tmp_path).take_results(RUN, "too old", 5.0)
+        Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert paths.values.exists()
 
 
 def test_a_damaged_manifest_is_left_as_it_is(tmp_path: Path) -> None:
     paths = make_run(tmp_path)
     paths.manifest.write_bytes(b"{half")
-    Trash(tmp_path).take_results(RUN, "too old", 5.0)
+    Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert os.listdir(paths.folder) == ["manifest.json"]
     assert paths.manifest.read_bytes() == b"{half"
 
 
 def test_a_folder_that_never_was_a_run_goes_whole(tmp_path: Path) -> None:
     paths = make_run(tmp_path)
-    Trash(tmp_path).take_folder(RUN)
+    Trash(tmp_path).remove_folder(RUN)
     assert not paths.folder.exists()
-    assert list(Trash(tmp_path).left()) == []
+    assert list(Trash(tmp_path).unfinished_runs()) == []
 
 
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod")
@@ -106,9 +106,9 @@ def test_killed_at_every_step_it_is_finished_the_next_time(tmp_path: Path) -> No
         store = tmp_path / str(step)
         paths = make_run(store)
         trash = Trash(store)
-        status = killed_before_change(step, lambda trash=trash: trash.take_results(RUN, "too old", 5.0), _CHANGES)
+        status = killed_before_change(step, lambda trash=trash: trash.remove_results(RUN, "too old", 5.0), _CHANGES)
         assert read_manifest(paths)["run"] == RUN  # it can be shown at any moment
-        Trash(store).take_results(RUN, "too old", 5.0)
+        Trash(store).remove_results(RUN, "too old", 5.0)
         assert_only_the_manifest_is_left(store)
         if status == 0:
             break
@@ -120,5 +120,5 @@ def test_a_store_that_is_away_is_not_made_anew_by_a_collection(tmp_path: Path) -
     with pytest.raises(StoreError, match="is not there"):
         store_time_s(tmp_path)
     with pytest.raises(StoreError, match="is not there"):
-        Trash(tmp_path).take_results(RUN, "too old", 5.0)
+        Trash(tmp_path).remove_results(RUN, "too old", 5.0)
     assert list(tmp_path.iterdir()) == []

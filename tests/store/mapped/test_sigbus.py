@@ -93,8 +93,8 @@ def test_threads_that_strike_at_once_are_told_once(tmp_path: Path) -> None:
 
 def test_comparing_with_a_file_that_was_cut_short(tmp_path: Path) -> None:
     body = """
-    from jupyter_gpu_release.store.mapped.mapping import map_of
-    mapping, _ = map_of(view)
+    from jupyter_gpu_release.store.mapped.mapping import mapping_at
+    mapping, _ = mapping_at(view)
     ones = memoryview(bytes([1]) * (1 << 20))
     print(mapping.equals(mapping.address, ones), mapping.equals(mapping.address + size // 2, ones))
     cut(1 << 20)
