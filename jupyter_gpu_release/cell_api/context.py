@@ -1,6 +1,7 @@
 """The place where ``load``, ``publish`` and ``published`` are used: a notebook's kernel, a GPU cell, a plain script.
 
-The kernel's extension and the rank say so here; nobody did: it is a script.
+The kernel's extension and the rank say so here; nobody did: it is a script. Of the process, since users' code calls
+``gpu_release.load(…)`` with nothing that could carry it.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ class RankContext:
     pid: int = 0
 
 
+#: of the process, since users' code reads ``gpu_release.ranks`` with nothing that could carry it
 _place = RankContext()
 
 

@@ -45,21 +45,7 @@ class Pace:
             time.sleep(wait_s)
 
 
-_local = threading.local()
-_NO_LIMIT = Pace()
-
-
-def keep(pace: Pace) -> None:
-    """Have this thread write at ``pace`` from now on."""
-    _local.pace = pace
-
-
-def current() -> Pace:
-    """The pace of this thread."""
-    pace: Pace = getattr(_local, "pace", _NO_LIMIT)
-    return pace
-
-
+UNLIMITED = Pace()
 Chunk = bytes | bytearray | memoryview
 _SMALL_BYTES = 64 << 10
 _JOINED_BYTES = 1 << 20
@@ -94,12 +80,25 @@ def write_atomic(
     durable: bool = True,
     name_durable: bool = True,
     size_bytes: int | None = None,
+    pace: Pace = UNLIMITED,
 ) -> int:
     """Write ``chunks`` as the file ``path`` in one step and return its size in bytes.
 
-    ``name_durable``: False where the next durable file of the folder is soon enough for the name of this one.
-    ``size_bytes``: how much it will be, for the message of a full disk. Raises :class:`StoreError` naming path and
-    bytes; then nothing of the attempt is left.
+    Parameters
+    ----------
+    durable
+        The content is on the disk when this returns.
+    name_durable
+        False where the next durable file of the folder is soon enough for the name of this one.
+    size_bytes
+        How much it will be, for the message of a full disk.
+    pace
+        How fast it may be written.
+
+    Raises
+    ------
+    StoreError
+        The filesystem refuses: names path and bytes. Nothing of the attempt is left then.
     """
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     written = 0
@@ -107,7 +106,7 @@ def write_atomic(
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             for chunk in _pieces(chunks):
-                written += _write_all(descriptor, chunk)
+                written += _write_all(descriptor, chunk, pace)
             if durable:
                 os.fsync(descriptor)
         finally:
@@ -161,9 +160,8 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         yield joined
 
 
-def _write_all(descriptor: int, chunk: Chunk) -> int:
+def _write_all(descriptor: int, chunk: Chunk, pace: Pace) -> int:
     view = memoryview(chunk).cast("B")
-    pace = current()
     done = 0
     while done < len(view):
         count = os.write(descriptor, view[done : done + pace.step])

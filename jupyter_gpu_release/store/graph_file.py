@@ -26,7 +26,7 @@ from ..errors import StoreError
 from ..protocol.cell import Graph
 from .blobs import BlobStore, damaged_error
 from .digests import digest_of
-from .files import Chunk, open_plain, write_atomic
+from .files import UNLIMITED, Chunk, Pace, open_plain, write_atomic
 from .layout import RunPaths, blobs_folder_beside
 from .mapped.mapping import GraphMap
 from .run_folders import explain_collected
@@ -116,14 +116,23 @@ def write_graph(
     durable: bool = True,
     name_durable: bool = True,
     blobs: BlobStore | None = None,
+    pace: Pace = UNLIMITED,
 ) -> str:
     """Write blobs that are not there yet, then the file in one step; returns the graph's digest.
 
-    ``name_durable``: as for :func:`write_atomic`. ``blobs``: where large buffers go (None: the store of the run folder
-    that ``path`` lies in, if it does). Raises :class:`StoreError`; then there is no file (blobs that were written stay
-    for the next attempt, or for ``gc``).
+    Parameters
+    ----------
+    durable, name_durable, pace
+        As for :func:`write_atomic`.
+    blobs
+        Where large buffers go (None: the store of the run folder that ``path`` lies in, if it does).
+
+    Raises
+    ------
+    StoreError
+        There is no file then. Blobs that were written stay for the next attempt, or for ``gc``.
     """
-    store = blobs or _store_of(path)
+    store = blobs or _store_of(path, pace)
     views = [memoryview(part).cast("B") for part in (stream, *buffers)]
     names = [""] * len(views)
     if store is not None:
@@ -131,13 +140,15 @@ def write_graph(
         for number, name in zip(large, store.put_buffers([views[n] for n in large], durable=durable), strict=True):
             names[number] = name
     layout = _Layout(stream, list(zip(views, names, strict=True)))
-    write_atomic(path, layout.chunks(), durable=durable, name_durable=name_durable, size_bytes=layout.size_bytes)
+    write_atomic(
+        path, layout.chunks(), durable=durable, name_durable=name_durable, size_bytes=layout.size_bytes, pace=pace
+    )
     return layout.digest
 
 
-def _store_of(path: Path) -> BlobStore | None:
+def _store_of(path: Path, pace: Pace = UNLIMITED) -> BlobStore | None:
     folder = blobs_folder_beside(path)
-    return None if folder is None else BlobStore(folder)
+    return None if folder is None else BlobStore(folder, pace=pace.wrote)
 
 
 class _Layout:

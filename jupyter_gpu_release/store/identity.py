@@ -20,7 +20,8 @@ from .files import read_plain, write_atomic
 
 FILE = "store.json"
 _VERSION = 1
-#: store's path → id of the store that this process means by it
+#: store's path → id of the store that this process means by it. Of the process, not an argument: every write below the
+#: path is checked, also by code that is only given the path of a file
 _expected: dict[str, str] = {}
 #: store's path → the id that was read there last, and what ``stat`` said of the file
 _read: dict[str, tuple[str, tuple[int, ...]]] = {}

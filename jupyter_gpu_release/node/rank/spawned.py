@@ -22,28 +22,39 @@ from ...serialization import codec, rebuild
 from ...serialization.diagnosis import find_trouble
 
 _prepare = spawn.get_preparation_data
-_realm: Callable[[], rebuild.NamespaceInfo]
-_address = ""
 
 
 def serve_names(realm: Callable[[], rebuild.NamespaceInfo]) -> None:
-    """Let processes that this one spawns from now on find the names of ``realm``."""
-    global _realm
-    _realm = realm
+    """Let processes that this one spawns from now on find the names of ``realm``; once in a process."""
     # what "" in `sys.path` becomes there; it was the fork server's folder
     process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
-    if spawn.get_preparation_data is not _preparation_data:
-        current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
-        spawn.get_preparation_data = _preparation_data
+    current_process().authkey = secrets.token_bytes(32)  # all that the fork server forks would share its own
+    spawn.get_preparation_data = _NameServer(realm).preparation_data
 
 
-def _preparation_data(name: str) -> dict[str, Any]:
-    global _address
-    if not _address:  # abstract: the system takes it back, whatever dies
-        _address = f"\0jgr-names-{secrets.token_hex(8)}"
-        listener = Listener(_address, "AF_UNIX", backlog=64, authkey=current_process().authkey)
-        threading.Thread(target=_answer_forever, args=(listener,), name="jgr-names", daemon=True).start()
-    return {**_prepare(name), "names": _NamesAt(_address)}
+class _NameServer:
+    """Answers what spawned processes ask; listens from the first of them on."""
+
+    def __init__(self, realm: Callable[[], rebuild.NamespaceInfo]) -> None:
+        self._realm = realm
+        self._address = ""
+
+    def preparation_data(self, name: str) -> dict[str, Any]:
+        """Stands in for multiprocessing's function of this name: besides, where to ask for names."""
+        if not self._address:  # abstract: the system takes it back, whatever dies
+            self._address = f"\0jgr-names-{secrets.token_hex(8)}"
+            listener = Listener(self._address, "AF_UNIX", backlog=64, authkey=current_process().authkey)
+            threading.Thread(target=self._answer_forever, args=(listener,), name="jgr-names", daemon=True).start()
+        return {**_prepare(name), "names": _NamesAt(self._address)}
+
+    def _answer_forever(self, listener: Listener) -> None:
+        while True:
+            try:
+                with listener.accept() as line:
+                    name, there = line.recv()
+                    line.send(_answer(name, there, self._realm()))
+            except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
+                continue
 
 
 class _NamesAt:
@@ -56,19 +67,8 @@ class _NamesAt:
         return ask_for_names, (self._address,)
 
 
-def _answer_forever(listener: Listener) -> None:
-    while True:
-        try:
-            with listener.accept() as line:
-                name, there = line.recv()
-                line.send(_answer(name, there))
-        except (EOFError, ConnectionError, AuthenticationError):  # a process that ended while it asked
-            continue
-
-
-def _answer(name: str, there: Collection[str]) -> tuple[str, Any]:
+def _answer(name: str, there: Collection[str], realm: rebuild.NamespaceInfo) -> tuple[str, Any]:
     """``name`` and what it reads, but for names that are ``there``: ("graph", …), ("refused", why) or ("none", …)."""
-    realm = _realm()
     names = realm.namespace
     if name not in names or is_machinery(name):
         return "none", None

@@ -54,7 +54,6 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    files.keep(files.Pace(order.bytes_per_s))
     mover = Mover(order)
     while Path(order.notify).parent.is_dir() and mover.move_due():
         time.sleep(_LOOK_S)
@@ -66,6 +65,7 @@ class Mover:
 
     def __init__(self, order: SpoolConfig) -> None:
         self._order = order
+        self._pace = files.Pace(order.bytes_per_s)
         self._back_offs: dict[str, BackOff] = {}
         self._next: dict[str, float] = {}
 
@@ -85,7 +85,7 @@ class Mover:
         folder = Path(waiting.folder)
         try:
             graph = entry.open_spilled(waiting.spilled_digest)
-            digest = write_values(folder, graph.stream, graph.buffers)
+            digest = write_values(folder, graph.stream, graph.buffers, self._pace)
             moved = msgspec.structs.replace(waiting, state="durable", digest=digest, waits_for=None)
             self._tell(entry, moved)
         except (GpuReleaseError, OSError) as error:

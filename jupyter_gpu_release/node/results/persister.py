@@ -131,9 +131,8 @@ class _Try:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        files.keep(self._pace)
         try:
-            self.digest = write_values(*self._work)
+            self.digest = write_values(*self._work, self._pace)
         except StoreError as error:
             self.error = error
         except OSError as error:

@@ -25,10 +25,9 @@ from ...protocol.runs import Outcome, PersistWait
 from ...protocol.states import is_run_id
 from ...protocol.wire import decode, encode
 from ...store import files
-from ...store.blobs import BlobStore
 from ...store.files import make_private_folder, write_atomic
 from ...store.graph_file import OpenGraph, open_graph, write_graph
-from ...store.layout import VALUES_FILE, RunPaths, blobs_folder_beside
+from ...store.layout import VALUES_FILE, RunPaths
 from ...store.run_folders import require_store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -146,7 +145,7 @@ def spool_entries(root: Path) -> list[SpoolEntry]:
     return [SpoolEntry(root, name) for name in names if is_run_id(name)]
 
 
-def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
+def write_values(folder: Path, stream: bytes, buffers: Sequence[Any], pace: files.Pace = files.UNLIMITED) -> str:
     """One try to write a run's values to the store; returns their digest, raises :class:`StoreError`.
 
     A store that is not there (unmounted, renamed) is not made anew: the results would be hidden when it comes back.
@@ -158,10 +157,7 @@ def write_values(folder: Path, stream: bytes, buffers: Sequence[Any]) -> str:
         for name in os.listdir(folder):
             if name.startswith(f".{VALUES_FILE}.") and name.endswith(".tmp"):
                 (folder / name).unlink()
-    path = RunPaths(folder).values
-    blobs = blobs_folder_beside(path)
-    store = BlobStore(blobs, pace=files.current().wrote) if blobs is not None else None
-    return write_graph(path, stream, buffers, blobs=store)
+    return write_graph(RunPaths(folder).values, stream, buffers, pace=pace)
 
 
 def wait_after_failure(
