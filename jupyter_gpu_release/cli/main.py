@@ -51,6 +51,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import gc
 
         return gc.run
+    if name == "simulate":
+        from . import simulate
+
+        return simulate.run
     if name == "attach":
         from . import runs
 

@@ -115,6 +115,7 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
     add("attach", "show a run's output from its beginning, then live; Ctrl-C leaves it going on").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest"
     )
+    _add_simulate(add("simulate", "what the scheduler would do with a cluster, queues and runs that are written down"))
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 
@@ -155,6 +156,16 @@ def _add_runs(parser: _Parser) -> None:
         "--trust", action="store_true", help="import what was not exported here: loading it runs its code"
     )
     parser.add_argument("--mine", action="store_true", help="only your own; of others' runs less is shown")
+
+
+def _add_simulate(parser: _Parser) -> None:
+    _add_json(parser)
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="jobs to replay; a .json describes sessions")
+    parser.add_argument("--cluster", metavar="FILE", help="YAML: the nodes to replay them on")
+    parser.add_argument(
+        "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")
 
 
 def _add_gc(parser: _Parser) -> None:

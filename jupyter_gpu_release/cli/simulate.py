@@ -1,0 +1,102 @@
+"""``jupyter gpu simulate``: what the scheduler would do with what is written down; no cluster is needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..errors import OptionError
+from ..simulation.baselines import BASELINES
+from ..simulation.charts import write_report
+from ..simulation.cluster import ClusterSpec, read_cluster
+from ..simulation.configured import Configured
+from ..simulation.report import Comparison, PolicyMaker, compare, print_report
+from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
+from ..simulation.trace import Trace, read_trace
+from .tables import output_console, write_columns
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play what is given."""
+    if arguments.trace:
+        return _replay(arguments)
+    raise OptionError("simulate: nothing to play", hint="give a trace: `jupyter gpu simulate TRACE.csv --cluster FILE`")
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    """Replay a trace, or the sessions that quantiles (a JSON file) describe."""
+    cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else None
+    if arguments.trace and arguments.trace.endswith(".json"):
+        return _sessions(read_stats(Path(arguments.trace)), cluster, as_json=arguments.json)
+    if cluster is None:
+        hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
+        raise OptionError("simulate: a trace needs --cluster FILE", hint=hint)
+    policies = _policies(arguments.policy)
+    comparison = _compare(read_trace(Path(arguments.trace)), cluster, policies)
+    written = write_report(Path(arguments.out), comparison) if arguments.out else []
+    if arguments.json:
+        _print_json(comparison.document())
+    else:
+        console = output_console()
+        print_report(console, comparison)
+        for path in written:
+            console.print(f"  {path}", markup=False)
+    return 0
+
+
+_POLICIES: dict[str, PolicyMaker] = {**BASELINES, "configured": Configured}
+
+
+def _policies(named: list[str]) -> dict[str, PolicyMaker]:
+    """Policies by the names of their columns."""
+    unknown = next((name for name in named if name not in _POLICIES), None)
+    if unknown is not None:
+        raise OptionError(f"--policy {unknown}: no such policy", hint=f"policies: {', '.join(_POLICIES)}")
+    return {name: _POLICIES[name] for name in named or _POLICIES}
+
+
+def _compare(trace: Trace, cluster: ClusterSpec, policies: dict[str, PolicyMaker]) -> Comparison:
+    with _progress() as progress:
+        tasks = {name: progress.add_task(name, total=len(trace.jobs)) for name in policies}
+        return compare(trace, cluster, policies, lambda name, started: progress.update(tasks[name], completed=started))
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Bars on the terminal, and nothing where a program reads."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+def _sessions(stats: SessionStats, cluster: ClusterSpec | None, *, as_json: bool) -> int:
+    sessions = generate(stats, stats.inferred_sessions)
+    found = compare_keeps(sessions, cluster.gpus if cluster else None)
+    if as_json:
+        _print_json({"schema_version": 1, "sessions": len(sessions), "policies": found})
+        return 0
+    heads = ["policy", "held / used", "cells that found it warm", "mean wait (s)", "99 % wait at most (s)"]
+    rows = [
+        [
+            name,
+            f"{of['held_over_used']:.3f}",
+            f"{of['found_warm']:.0%}",
+            f"{of['mean_wait_s']:g}",
+            f"{of['p99_wait_s']:g}",
+        ]
+        for name, of in found.items()
+    ]
+    write_columns(output_console(), heads, rows, {})
+    return 0
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    output_console().file.write(json.dumps(document) + "\n")

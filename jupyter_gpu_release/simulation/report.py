@@ -1,0 +1,116 @@
+"""The report on a trace: several policies side by side, as a JSON document, as tables and as a page with charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..units import format_seconds
+from .cluster import ClusterSpec, FreeGpus
+from .metrics import figures
+from .replay import Replayed, SimulatedPolicy, replay
+from .trace import Trace, without_too_large
+
+PolicyMaker = Callable[[FreeGpus], SimulatedPolicy]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trace, one cluster, several policies."""
+
+    trace: Trace
+    cluster: ClusterSpec
+    replayed: Mapping[str, Replayed]
+    figures: Mapping[str, Mapping[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        """Make the document of ``simulate --json``."""
+        left_out = {
+            "rows": len(self.trace.left_out),
+            "first": [[bad.row, bad.reason] for bad in self.trace.left_out[:20]],
+        }
+        return {
+            "schema_version": 1,
+            "trace": self.trace.name,
+            "gpus": self.cluster.gpus,
+            "jobs": len(self.trace.jobs),
+            "left_out": left_out,
+            "policies": dict(self.figures),
+        }
+
+
+def compare(
+    trace: Trace,
+    cluster: ClusterSpec,
+    policies: Mapping[str, PolicyMaker],
+    progress: Callable[[str, int], None] = lambda name, started: None,
+) -> Comparison:
+    """Replay a trace under each policy; ``progress`` hears the policy and how many jobs have started."""
+    fitting = without_too_large(trace, cluster.fitting)
+    replayed = {
+        name: replay(fitting.jobs, cluster, policy, partial(progress, name)) for name, policy in policies.items()
+    }
+    return Comparison(fitting, cluster, replayed, {name: figures(found) for name, found in replayed.items()})
+
+
+_ROWS: tuple[tuple[str, str, bool], ...] = (
+    ("mean wait", "mean_wait_s", True),
+    ("median wait", "p50_wait_s", True),
+    ("90 % wait at most", "p90_wait_s", True),
+    ("99 % wait at most", "p99_wait_s", True),
+    ("longest wait", "longest_wait_s", True),
+    ("longest overtaken", "max_overtaken_s", True),
+    ("bounded slowdown", "bounded_slowdown", False),
+    ("makespan", "makespan_s", True),
+    ("utilization", "utilization", False),
+    ("Jain's index", "jain", False),
+    ("max-min share", "max_min_share", False),
+    ("GPU-hours held ÷ used", "held_over_used", False),
+)
+
+
+def table_rows(found: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Rows of the main table: a figure each, a column a policy."""
+    return [
+        [title, *(format_seconds(of[key]) if is_time else f"{of[key]:.4g}" for of in found.values())]
+        for title, key, is_time in _ROWS
+    ]
+
+
+def group_rows(found: Mapping[str, Mapping[str, Any]], key: str) -> list[list[str]]:
+    """Rows of the table by size or by queue: jobs, then mean and 99 % of each policy."""
+    groups: Sequence[Any] = list(next(iter(found.values()))[key])
+    rows = []
+    for group in groups:
+        cells = [
+            f"{format_seconds(of[key][group]['mean_wait_s'])} · {format_seconds(of[key][group]['p99_wait_s'])}"
+            for of in found.values()
+        ]
+        rows.append([str(group), str(next(iter(found.values()))[key][group]["jobs"]), *cells])
+    return rows
+
+
+def print_report(console: Console, comparison: Comparison) -> None:
+    """Print the tables."""
+    trace, names = comparison.trace, list(comparison.figures)
+    console.print(f"{trace.name}: {len(trace.jobs)} jobs on {comparison.cluster.gpus} GPUs", markup=False)
+    if trace.left_out:
+        console.print(trace.explain_left_out(), markup=False)
+    _print(console, ["", *names], table_rows(comparison.figures))
+    for title, key in (("GPUs", "by_size"), ("queue or user", "by_queue")):
+        console.print("wait: mean · 99 % at most", markup=False)
+        _print(console, [title, "jobs", *names], group_rows(comparison.figures, key))
+
+
+def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table()
+    for at, head in enumerate(heads):
+        table.add_column(head, justify="right" if at else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

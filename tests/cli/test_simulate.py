@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_release.cli.main import main
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+ROWS = "submit_s,duration_s,gpus,user,priority,gpu_type\n0,100,4,ann,,\n1,50,4,bob,,\n2,10,1,bob,,\n3,x,1,bob,,\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> list[str]:
+    (tmp_path / "trace.csv").write_text(ROWS)
+    (tmp_path / "cluster.yaml").write_text("nodes: [{count: 1, gpus: 4, gpu_type: v100, cpus: 64}]\n")
+    return ["simulate", str(tmp_path / "trace.csv"), "--cluster", str(tmp_path / "cluster.yaml")]
+
+
+def test_policies_are_compared_in_one_document(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*trace, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["trace"], document["gpus"]) == (1, "trace.csv", 4)
+    assert list(document["policies"]) == ["fifo", "first_fit", "easy", "shortest_first", "configured"]
+    assert set(document["policies"]["fifo"]) >= {
+        "mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s", "p99_wait_by_size_s", "bounded_slowdown", "makespan_s",
+        "utilization", "jain", "max_overtaken_s", "held_over_used",
+    }  # fmt: skip
+    assert document["left_out"] == {"rows": 1, "first": [[5, "duration_s is not a number"]]}
+
+
+def test_tables_and_charts_are_written(trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*trace, "--policy", "fifo", "configured", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "3 jobs on 4 GPUs" in printed
+    assert "1 row of trace.csv left out: duration_s is not a number (row 5)" in printed
+    assert "mean wait" in printed
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"report.html", "report.json", "sizes.png", "waits.png"}
+    assert (tmp_path / "out" / "waits.png").read_bytes().startswith(b"\x89PNG")
+    assert "<table>" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["simulate"], "nothing to play"),
+        (["simulate", "nowhere.csv"], "a trace needs --cluster FILE"),
+        (["simulate", "nowhere.csv", "--cluster", str(TRACES / "philly_400.yaml")], "nowhere.csv: No such file"),
+        (["simulate", str(TRACES / "README.md"), "--cluster", "nowhere.yaml"], "--cluster nowhere.yaml: No such file"),
+    ],
+)
+def test_what_is_missing_is_named(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) != 0
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("nodes: [", "while parsing"),
+        ("[]", "Expected `object`"),
+        ("nodes: [{gpus: 0}]", "it has no GPUs"),
+        ("nodes: [{gpus: eight}]", "Expected `int`"),
+        ("nodes: [{gpus: 8, gpu: 3}]", "unknown field `gpu`"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(
+    trace: list[str], tmp_path: Path, content: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(content)
+    assert main([*trace, "--json"]) != 0
+    assert says in capsys.readouterr().err
+
+
+def test_an_unknown_policy_is_refused_with_the_list(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*trace, "--policy", "fife"]) != 0
+    assert "policies: fifo, first_fit, easy, shortest_first, configured" in capsys.readouterr().err

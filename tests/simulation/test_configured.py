@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_release.scheduling.estimates import Estimates, median_error
+from jupyter_gpu_release.scheduling.work_order import WorkOrder
+from jupyter_gpu_release.simulation.baselines import Fifo
+from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
+from jupyter_gpu_release.simulation.configured import Configured
+from jupyter_gpu_release.simulation.replay import replay
+from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+FOUR = ClusterSpec((NodeKind(gpus=4),))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(1, 4), st.sampled_from("ab")),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_everybody_starts_and_nobody_gets_what_another_has(rows: list[tuple[int, int, int, str]]) -> None:
+    crowd = by_age(Job(0, submit, duration, gpus, user) for submit, duration, gpus, user in rows)
+    replayed = replay(crowd, FOUR, Configured)
+    assert all(wait >= 0 for wait in replayed.waits_s())
+    for at in replayed.starts_s:
+        running = zip(crowd, replayed.starts_s, strict=True)
+        assert sum(job.gpus for job, start_s in running if start_s <= at < start_s + job.duration_s) <= 4
+    assert replay(crowd, FOUR, Configured) == replayed
+
+
+def test_it_is_far_quicker_than_first_in_first_out_without_starving_gangs() -> None:
+    trace = read_trace(TRACES / "msitp_2021_cluster04.csv")
+    part, cluster = trace.jobs[:5000], ClusterSpec((NodeKind(600),))
+    ours = replay(part, cluster, Configured).waits_s()
+    fifo = replay(part, cluster, Fifo).waits_s()
+    assert sum(ours) < 0.5 * sum(fifo)
+    assert max(ours) < 2 * max(fifo)
+
+
+def test_durations_are_learned_from_runs_of_the_same_campaign_first() -> None:
+    estimates = Estimates()
+    long_ago = estimates.submitted("ann", 1, 0)
+    for _ in range(20):
+        estimates.started(long_ago, 0)
+        estimates.ended(long_ago, 0, 100)
+    campaign = estimates.submitted("ann", 1, 10_000)
+    assert campaign is not long_ago
+    assert estimates.expected_s(campaign, 10_000) == pytest.approx(100)
+    assert estimates.submitted("ann", 1, 10_200) is campaign
+    for _ in range(8):
+        estimates.started(campaign, 10_000)
+        estimates.ended(campaign, 10_000, 900)
+    assert 600 < estimates.expected_s(campaign, 11_000) < 900
+    assert estimates.expected_s(estimates.submitted("ann", 1, 11_000, "cell 7"), 11_000) < 600
+
+
+def test_a_run_that_goes_on_and_on_makes_its_like_expected_to() -> None:
+    estimates = Estimates()
+    campaign = estimates.submitted("ann", 1, 0)
+    first = estimates.expected_s(campaign, 0)
+    estimates.started(campaign, 0)
+    assert estimates.expected_s(campaign, 100_000) > 10 * first
+
+
+def test_an_estimate_says_how_far_it_may_be_off_and_never_exceeds_the_timeout() -> None:
+    estimates = Estimates()
+    campaign = estimates.submitted("ann", 1, 0)
+    for duration_s in range(10, 210, 10):
+        estimates.started(campaign, 0)
+        estimates.ended(campaign, 0, duration_s)
+    found = estimates.estimate(campaign, 1000)
+    assert (found.low_s, found.high_s, found.runs) == (30, 180, 20)
+    assert found.low_s < found.expected_s < found.high_s
+    assert estimates.estimate(campaign, 1000, limit_s=50).expected_s == 50
+    assert estimates.estimate(campaign, 1000, limit_s=50).high_s == 50
+    assert median_error([(10, 20), (30, 10), (7, 7)]) == 2
+
+
+def test_a_gang_that_was_overtaken_for_too_long_goes_before_everybody() -> None:
+    estimates = Estimates()
+    order = WorkOrder(estimates, gpus=100)
+    gangs = estimates.submitted("ann", 50, 0)
+    small = estimates.submitted("bob", 1, 0)
+    order.submit(0, gangs, 50, 0)
+    now_s, hour_s = 0.0, 3600.0
+    assert not any(ranked.is_overdue for ranked in order.ranked(now_s))
+    for run in range(1, 9):
+        waiting = order.submit(run, small, 100, now_s)
+        ranked = next(found for found in order.ranked(now_s) if found.run.run == run)
+        order.start(ranked, now_s)
+        now_s += hour_s
+        order.end(waiting, small, now_s - hour_s, now_s)
+    assert order.overtaken_s(order.ranked(now_s)[0].run, now_s) == pytest.approx(8 * hour_s)
+    order.submit(9, small, 1, now_s)
+    assert [(ranked.run.run, ranked.is_overdue) for ranked in order.ranked(now_s)] == [(0, True), (9, False)]
