@@ -34,6 +34,11 @@ def load(run: str) -> Results:
     run : str
         The run's id, as ``%gpu_runs`` (``jupyter gpu runs``) lists it, or ``last``: your newest (not in GPU cells).
 
+    Returns
+    -------
+    Results
+        Names to values, of a run that failed those that were salvaged; ``notes`` says what could not be rebuilt here.
+
     Raises
     ------
     NoSuchRunError
@@ -56,6 +61,11 @@ def publish(**values: Any) -> None:
     The notebook reads the latest with :func:`published`; names that ``--async`` awaits are bound to it before each
     of its cells runs. Call it as often as you like: only the latest counts, and at most a few a second are sent.
     Never fails the cell. With several ranks the first one publishes. Outside of a GPU cell it does nothing.
+
+    Parameters
+    ----------
+    **values
+        The values by name, as they are now; what cannot be sent is left out with a note below the cell.
     """
     from .cell_api.context import current_context
 
@@ -73,6 +83,11 @@ def published(name: str, run: str | None = None) -> Any:
         As in ``publish(name=value)``.
     run : str, optional
         The run's id. Without it: the run of this notebook that published ``name`` last.
+
+    Returns
+    -------
+    object
+        The value as it was when it was sent; a copy, never the cell's own object.
 
     Raises
     ------

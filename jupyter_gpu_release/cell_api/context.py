@@ -17,7 +17,10 @@ def _not_published(_values: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class ExecutionContext:
-    """Each field is asked when it is needed."""
+    """Answers of the place where code runs. Called on the thread of the user's call, each when it is needed.
+
+    ``find_target``, ``launcher`` and ``loaded`` may wait for the gateway; the others answer at once.
+    """
 
     #: the :class:`.NamespaceInfo` in which results are rebuilt
     realm: Callable[[], Any]

@@ -118,6 +118,11 @@ class Ranks:
         timeout : float or str, optional
             Seconds to wait at most, or as options are written: ``"1m"`` (no limit).
 
+        Returns
+        -------
+        object
+            The value that rank ``src`` gave.
+
         Raises
         ------
         RankError
@@ -132,9 +137,14 @@ class Ranks:
         return self._meet("broadcast", src, value, timeout)
 
     def initialize_jax(self, **options: Any) -> None:
-        """Call ``jax.distributed.initialize`` with this gang's coordinator; ``options`` are passed on.
+        """Call ``jax.distributed.initialize`` with this gang's coordinator. Outside of a gang it does nothing.
 
-        Each rank takes the devices of its own lease. Outside of a gang it does nothing.
+        Each rank takes the devices of its own lease.
+
+        Parameters
+        ----------
+        **options
+            Passed on; those that are given replace ours (``num_processes``, ``process_id``).
         """
         if self.size > 1:
             import jax

@@ -107,9 +107,25 @@ HERE = Tracking()
 def track(path: PathLike) -> PathLike:
     """Record a data file that this GPU cell reads (or all files below a folder) as an input of its run.
 
-    Returns ``path``, so it can stand around it: ``pd.read_csv(track("data.csv"))``. Size, blake3 digest and time of
-    change are in the run's manifest; ``--cache`` runs the cell again when they differ. Outside of a GPU cell it only
-    returns ``path``. Raises ``FileNotFoundError``, and ``ValueError`` for a folder with more than 10,000 files.
+    Size, blake3 digest and time of change are in the run's manifest; ``--cache`` runs the cell again when they differ.
+    Outside of a GPU cell it only returns ``path``.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Seen from the folder in which the cell runs.
+
+    Returns
+    -------
+    str or path-like
+        ``path``, so it can stand around it: ``pd.read_csv(track("data.csv"))``.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file on the node.
+    ValueError
+        The folder has more than 10,000 files.
     """
     return HERE.track_path(path)
 

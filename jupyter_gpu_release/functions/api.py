@@ -53,7 +53,7 @@ def launch(
 
     Returns
     -------
-    Launched
+    RunFuture
         A future: ``result()``, ``status``, ``cancel()``, ``logs()``, ``id``; ``await run`` works, too.
 
     Raises
@@ -136,7 +136,15 @@ def launch_map(
 
 @streams.named
 class GpuFunction(Generic[P, T]):
-    """A function that runs on the cluster when it is called; inside a GPU cell or a launched function right there."""
+    """A function that runs on the cluster when it is called; inside a GPU cell or a launched function right there.
+
+    Attributes
+    ----------
+    options : dict
+        Those of ``@gpu(…)``, as they were given.
+    __wrapped__ : callable
+        The function itself.
+    """
 
     def __init__(self, function: Callable[P, T], options: Mapping[str, Any]) -> None:
         self.options = dict(options)
@@ -146,7 +154,13 @@ class GpuFunction(Generic[P, T]):
             inspect.markcoroutinefunction(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run it on the cluster and return what it returns."""
+        """Run it on the cluster and return what it returns.
+
+        Raises
+        ------
+        Exception
+            What the function raised, with its traceback there; else as :meth:`launch` and :meth:`.RunFuture.result`.
+        """
         if _is_in_run():
             return self.local(*args, **kwargs)
         try:
@@ -158,7 +172,18 @@ class GpuFunction(Generic[P, T]):
         return launched.result()
 
     def launch(self, *args: P.args, **kwargs: P.kwargs) -> RunFuture[T]:
-        """Send it and return at once: a future. All arguments are the function's."""
+        """Send it and return at once. All arguments are the function's.
+
+        Returns
+        -------
+        RunFuture
+            As :func:`launch` returns it.
+
+        Raises
+        ------
+        CannotSendError, WrongCallError, OptionError, ImpossibleAskError, GatewayUnavailableError
+            As :func:`launch` does; nothing is queued then.
+        """
         try:
             call = Call(self.__wrapped__, args, kwargs, hint_to_gpu)
         except WrongCallError as error:
@@ -166,7 +191,7 @@ class GpuFunction(Generic[P, T]):
         return _launcher().start(call, self.options)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call it in this process."""
+        """Call it in this process, without a GPU of the cluster; returns and raises what the function does."""
         return self.__wrapped__(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> GpuFunction[..., T]:
@@ -209,6 +234,11 @@ def gpu(function: Any = None, /, **options: Any) -> Any:
     ----------
     **options
         As for :func:`launch`.
+
+    Returns
+    -------
+    GpuFunction
+        The function as it is called from now on (with options: the decorator that makes it).
 
     Raises
     ------

@@ -155,7 +155,8 @@ class FunctionExecutor(ABC):
     """Sends calls and follows their runs; one per process.
 
     Any thread may call its methods, but none of the session's own: :meth:`start` blocks until the gateway has committed
-    the run. :class:`.NotebookExecutor` and :class:`.ScriptExecutor` say what differs between a kernel and a script.
+    the run. :class:`.NotebookExecutor` and :class:`.ScriptExecutor` say what differs between a kernel and a script: the
+    abstract methods are called by :meth:`start` and :meth:`prepare`, on the caller's thread.
     """
 
     def __init__(self, realm: NamespaceInfo, collector: InputCapture, history: DeviceHistory) -> None:
@@ -169,11 +170,17 @@ class FunctionExecutor(ABC):
     # -------------------------------------------------------------------- what scripts and notebooks do differently
     @abstractmethod
     def session(self) -> GatewaySession:
-        """A session that is welcome at the gateway; raises the reason why there is none."""
+        """Return a session that is welcome at the gateway. Blocks while it connects, or a cluster starts.
+
+        Raises
+        ------
+        GatewayUnavailableError, ClusterError, AuthenticationError
+            The reason why there is none.
+        """
 
     @abstractmethod
     def parse_options(self, written: Written) -> RunOptions:
-        """The options, over this process's defaults; raises :class:`OptionError`."""
+        """Check the options, over this process's defaults; raises :class:`OptionError`."""
 
     @abstractmethod
     def location(self) -> CellLocation:
@@ -185,7 +192,10 @@ class FunctionExecutor(ABC):
 
     @abstractmethod
     def output_listener(self, *, live: bool) -> Show:
-        """Return what shows a run's output (``live``: it is to be shown at all). Called on the session's thread."""
+        """Return what shows a run's output; it is called on the session's thread and must not block.
+
+        ``live``: the output is to be shown while it comes, else it is only recorded.
+        """
 
     # --------------------------------------------------------------------------------------------- launch
     def start(self, call: Call, own: Mapping[str, Any], *, stream: bool = False) -> RunFuture[Any]:

@@ -172,7 +172,13 @@ class RunFuture(Future[T], Generic[T]):
         return self.status == RunState.CANCELLED.word
 
     def logs(self) -> str:
-        """The text that the function has printed so far (also after its end); of progress bars the last state."""
+        """The text that the function has printed so far (also after its end); of progress bars the last state.
+
+        Raises
+        ------
+        GatewayUnavailableError
+            The gateway does not answer.
+        """
         if self._view.state == RunState.SUBMITTED.word:  # the gateway may not know it yet
             return ""
         return self._launcher.logs(self.id)
@@ -215,7 +221,18 @@ class RunFuture(Future[T], Generic[T]):
         return self._loaded[0]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The exception that :meth:`result` would raise for the run (None: it went well); waits as that does."""
+        """The exception that :meth:`result` would raise for the run (None: it went well); waits as that does.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait. None: without end.
+
+        Raises
+        ------
+        TimeoutError
+            It is not done within ``timeout``; it goes on.
+        """
         if timeout is None:
             self._wait()
         else:
@@ -271,6 +288,11 @@ class RunFuture(Future[T], Generic[T]):
         """Have ``fn(run)`` called when the run is over: at once if it is, else on a thread that is there for that.
 
         It may launch and wait. What it raises is logged.
+
+        Parameters
+        ----------
+        fn : callable
+            Gets this future. Functions are called one after the other, in the order in which their runs ended.
         """
         call = partial(fn, self)
         if (loop := _loop_waiting(fn)) is not None:
@@ -300,7 +322,10 @@ class RunFuture(Future[T], Generic[T]):
     def cancel(self) -> bool:
         """End the run: a waiting one leaves the queue, a running one is interrupted, the second call kills it.
 
-        Returns at once, False when it is over already. :meth:`result` raises :class:`RunCancelledError` then.
+        Returns
+        -------
+        bool
+            At once. False: it is over already. Else :meth:`result` raises :class:`RunCancelledError` once it has ended.
         """
         if self.done():
             return False

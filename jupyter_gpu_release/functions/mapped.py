@@ -101,7 +101,17 @@ class MappedFutures(Sequence[ItemFuture[T]], Generic[T]):
     def as_completed(self, timeout: float | None = None) -> Iterator[ItemFuture[T]]:
         """The futures, each as soon as it is done: ``index``, ``item`` and ``result()`` say what came of which.
 
-        ■ (Ctrl-C) while this waits cancels all of it. Raises ``TimeoutError`` as ``concurrent.futures`` does.
+        ■ (Ctrl-C) while this waits cancels all of it.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds for all of them together, from the first one on. None: without end.
+
+        Raises
+        ------
+        TimeoutError
+            Not all are done within ``timeout``; they go on.
         """
         try:
             yield from concurrent.futures.as_completed(self._futures, timeout)  # type: ignore[misc]
@@ -117,7 +127,13 @@ class MappedFutures(Sequence[ItemFuture[T]], Generic[T]):
 
     # ------------------------------------------------------------------------------------------ end it
     def cancel(self) -> bool:
-        """Take out what waits, and interrupt the calls under way; the second call kills. False: all are over."""
+        """Take out what waits, and interrupt the calls under way; the second call kills.
+
+        Returns
+        -------
+        bool
+            At once. False: all are over already.
+        """
         if self._coordinator is None or self.done():
             return False
         self._coordinator.cancel()

@@ -18,7 +18,19 @@ _EVALUATOR = "evaluator"
 
 @dataclass(frozen=True)
 class GangShape:
-    """Ranks share the GPUs evenly and are spread evenly over the nodes; servers and evaluator have no GPU."""
+    """Processes of a run: ranks share the GPUs evenly and are spread evenly over the nodes.
+
+    Attributes
+    ----------
+    ranks : int
+        At least 1, a divisor of the GPUs.
+    nodes : int
+        At least 1, a divisor of ``ranks``.
+    ps : int
+        Parameter servers, without a GPU.
+    evaluator : bool
+        One more process without a GPU, which evaluates.
+    """
 
     ranks: int = 1
     nodes: int = 1
@@ -29,7 +41,15 @@ class GangShape:
 def gang_shape(gpus: int, ranks: str | None, nodes: str | None, ps: str | None) -> GangShape:
     """Read the three options as written (None: not given).
 
-    Raises :class:`OptionError` for what cannot be divided, and for parameter servers of a cell that is no gang.
+    Parameters
+    ----------
+    gpus
+        GPUs of all ranks together.
+
+    Raises
+    ------
+    OptionError
+        Something cannot be divided, or there are parameter servers and no ranks.
     """
     shape = GangShape(_count("ranks", ranks or "1"), _count("nodes", nodes or "1"), *_servers(ps))
     _check_ranks(gpus, shape.ranks)
@@ -93,7 +113,10 @@ _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Requests of a ``%%gpu_train`` line, checked. ``None``: found automatically, or no limit."""
+    """Requests of a ``%%gpu_train`` line, checked. ``None``: found automatically, or no limit.
+
+    Names that end in ``_s`` are seconds; names of variables are as the notebook has them.
+    """
 
     ask: ResourceAsk
     send: tuple[str, ...] | None = None
@@ -128,7 +151,18 @@ class RunOptions:
 
 
 def build_options(written: Written) -> RunOptions:
-    """Check ``written`` as a whole; raises :class:`OptionError` for what is out of range or contradictory."""
+    """Check ``written`` as a whole.
+
+    Parameters
+    ----------
+    written
+        Options by name, as text; None for one that stands alone.
+
+    Raises
+    ------
+    OptionError
+        A value is out of its range, or two options contradict each other.
+    """
     send, send_more = _send(written)
     out, skip = _names(written, "out"), _names(written, "skip") or ()
     for chosen, option in ((send, "in"), (send_more, "in"), (out, "out")):

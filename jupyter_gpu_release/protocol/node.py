@@ -267,7 +267,7 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def has_begun(self, run: str) -> bool:
-        """Tell whether a run was granted here, or began in an earlier life of this agent (whose processes are gone).
+        """Tell if a run was granted here, or began in an earlier life of this agent (whose processes are gone).
 
         Called by
             a start that failed, and recovery: a cell that may have begun is not begun again.
@@ -294,7 +294,7 @@ class NodeAgentApi(ABC):
 
     @abstractmethod
     async def has_remote_ranks(self, run: str) -> bool:
-        """Tell whether ranks of this node are lent to a gang.
+        """Tell if ranks of this node are lent to a gang.
 
         Called by
             the look at nodes, when an agent has been restarted.

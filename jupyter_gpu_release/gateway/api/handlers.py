@@ -1,4 +1,8 @@
-"""REST handlers: runs, leases, lineage, cache, status, checks."""
+"""REST handlers: runs, leases, lineage, cache, status, checks.
+
+Each runs on the gateway's event loop, once ``app.py`` knows who calls; what takes long goes to a thread. What one raises
+is the answer: a :class:`.GpuReleaseError` with its code and hint, anything else as a fault of the gateway (500).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,13 @@ async def _check(service: GatewayService, node: Node) -> NodeCheck:
 
 
 async def release_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:
-    """POST /v1/leases/{lease}/release: returns when the GPUs are free."""
+    """End a warm lease (``POST /v1/leases/{lease}/release``); answered when its GPUs are free.
+
+    Raises
+    ------
+    NoSuchRunError, ForbiddenError, ConflictError
+        There is no such lease, it is another user's, or it is not warm.
+    """
     lease, kept = _warm(service, caller, request.path_params["lease"])
     given_back = service.warm.give_up(lease, f"released by {caller.user}")
     service.audit.write_entry(caller, "lease.release", lease.run, detail=f"owner {kept.user}")
@@ -59,7 +69,15 @@ async def release_lease(service: GatewayService, caller: Caller, request: Reques
 
 
 async def extend_lease(service: GatewayService, caller: Caller, request: Request) -> WarmRow:
-    """POST /v1/leases/{lease}/extend."""
+    """Keep a warm lease for ``keep_s`` seconds from now (``POST /v1/leases/{lease}/extend``).
+
+    Raises
+    ------
+    RequestError
+        The time is 0, or no number.
+    NoSuchRunError, ForbiddenError, ConflictError
+        There is no such lease, it is another user's, or it is not warm.
+    """
     lease, _kept = _warm(service, caller, request.path_params["lease"])
     wanted = await body_of(request, LeaseExtension)
     if wanted.keep_s == 0:
@@ -89,19 +107,31 @@ def _warm(service: GatewayService, caller: Caller, name: str) -> tuple[Lease, Wa
 
 
 async def show_lineage(service: GatewayService, caller: Caller, request: Request) -> Lineage:
-    """GET /v1/runs/{run}/lineage."""
+    """Runs that this one was made from, and those made from it (``GET /v1/runs/{run}/lineage``); reads the store.
+
+    Raises
+    ------
+    NoSuchRunError, StoreError
+        There is no run that the caller may see, or the store does not answer.
+    """
     record = service.run_for(caller, request.path_params["run"])
     return await service.store_threads.run(service.lineage.document_of, caller, record)
 
 
 async def ask_cache(service: GatewayService, caller: Caller, request: Request) -> CacheAnswer:
-    """POST /v1/cache."""
+    """Runs of the caller that have the key asked about (``POST /v1/cache``)."""
     question = await body_of(request, CacheQuestion)
     return await service.lineage.candidates(caller, question, service.runs.live())
 
 
 async def note_reuse(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """POST /v1/runs/{run}/reused."""
+    """Note that a kernel bound the results of a run once more (``POST /v1/runs/{run}/reused``).
+
+    Raises
+    ------
+    NoSuchRunError, ForbiddenError
+        There is no run whose results the caller may load.
+    """
     record = service.run_for(caller, request.path_params["run"], Act.LOAD)
     use = await body_of(request, CacheUse)
     await service.lineage.reused(record.run, use)
@@ -116,7 +146,17 @@ _SHOWN_GPUS_AGE_S = 2.5
 
 # ------------------------------------------------------------------------------------------- handlers
 async def submit_run(service: GatewayService, caller: Caller, request: Request) -> RunView:
-    """POST /v1/runs."""
+    """Take a run that no kernel waits for (``POST /v1/runs``); answered once it is committed.
+
+    Raises
+    ------
+    RequestError, ImpossibleAskError, MissingPackageError
+        The request is none, no node can ever satisfy it, or the nodes lack a package.
+    ConflictError
+        There is another run with this id.
+    LedgerError
+        It cannot be committed: nothing was queued.
+    """
     asked = await body_of(request, RunRequest)
     unattached = msgspec.structs.replace(asked, session="")  # no socket, so no kernel whose end could end it
     record = await service.submit(caller, unattached)
@@ -125,7 +165,7 @@ async def submit_run(service: GatewayService, caller: Caller, request: Request) 
 
 
 async def list_runs(service: GatewayService, caller: Caller, request: Request) -> Response:
-    """GET /v1/runs."""
+    """Runs that the caller may see, newest first (``GET /v1/runs``), ``limit`` of them (100, at most 10,000)."""
     count = min(number(request, "limit", 100), MOST_ROWS)
     mine = flag(request, "mine")
     if caller.is_admin and not mine:
@@ -139,13 +179,16 @@ async def list_runs(service: GatewayService, caller: Caller, request: Request) -
 
 
 async def show_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """GET /v1/runs/{run}."""
+    """One run (``GET /v1/runs/{run}``); raises :class:`NoSuchRunError` for one that the caller may not see."""
     record = service.run_for(caller, request.path_params["run"])
     return record_row(record, caller, time.time())
 
 
 async def show_outcome(service: GatewayService, caller: Caller, request: Request) -> RunView:
-    """GET /v1/runs/{run}/outcome. Who asks for it is about to load the values: they are not collected meanwhile."""
+    """How a run ended (``GET /v1/runs/{run}/outcome``).
+
+    Who asks for it is about to load the values: they are not collected meanwhile. Raises :class:`NoSuchRunError`.
+    """
     record = service.run_for(caller, request.path_params["run"])
     session = request.query_params.get("session", "")
     if service.sessions.belongs_to(session, caller.user):
@@ -156,7 +199,10 @@ async def show_outcome(service: GatewayService, caller: Caller, request: Request
 
 
 async def cancel_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """POST /v1/runs/{run}/cancel."""
+    """End a run (``POST /v1/runs/{run}/cancel``): an interrupt, with ``kill`` or the second time a kill.
+
+    One that is persisting gives its results up. Raises :class:`NoSuchRunError` and :class:`ForbiddenError`.
+    """
     record = service.run_for(caller, request.path_params["run"], Act.CHANGE)
     kill = flag(request, "kill")
     reason = f"cancelled by {caller.user}"
@@ -168,13 +214,21 @@ async def cancel_run(service: GatewayService, caller: Caller, request: Request) 
 
 
 async def pin_run(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """POST /v1/runs/{run}/pin and /unpin."""
+    """Keep a run's results whatever the rules say, or no longer (``POST /v1/runs/{run}/pin`` and ``/unpin``)."""
     pinned = request.url.path.endswith("/pin")
     return record_row(await service.pin(caller, request.path_params["run"], pinned=pinned), caller, time.time())
 
 
 async def import_bundle(service: GatewayService, caller: Caller, request: Request) -> RunRow:
-    """POST /v1/imports/{name}."""
+    """Make a run of what was unpacked on the store (``POST /v1/imports/{name}``).
+
+    Raises
+    ------
+    NoSuchRunError, RequestError, StoreError
+        Nothing was unpacked under this name, it is no run, or the store refuses.
+    ConflictError
+        A run with this id is there already, and is another one.
+    """
     by = request.query_params.get("exported_by", "")[:200]
     record = await import_run(service, caller, request.path_params["name"], by)
     service.audit.write_entry(caller, "run.import", record.run, detail=f"exported by {by}")
@@ -182,7 +236,10 @@ async def import_bundle(service: GatewayService, caller: Caller, request: Reques
 
 
 async def collect_runs(service: GatewayService, caller: Caller, request: Request) -> GcDocument:
-    """POST /v1/gc. Who is no administrator collects the own runs only."""
+    """Remove results by age in seconds, count and quota in bytes (``POST /v1/gc``).
+
+    Limits that are named replace those of the gateway's settings. Who is no administrator collects the own runs only.
+    """
     policy = service.config.retention
     limits = {name: number(request, name, -1) for name in ("older_than_s", "keep", "quota_bytes")}
     given = {name: value for name, value in limits.items() if value >= 0}
@@ -196,7 +253,11 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
 
 
 async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:
-    """GET /v1/status; ``Server-Timing`` tells which part of the time was waiting."""
+    """Who holds what, and who waits (``GET /v1/status``).
+
+    With ``after``, answered at the next change, after ``wait_ms`` milliseconds at the latest; the header
+    ``Server-Timing`` tells which part of the time was waiting.
+    """
     began_s, age_s = time.monotonic(), GPUS_AGE_S
     if "after" in request.query_params:
         wait_s = number(request, "wait_ms", 0) / 1000
@@ -211,10 +272,10 @@ async def show_status(service: GatewayService, caller: Caller, request: Request)
 
 
 async def show_health(service: GatewayService, caller: Caller, request: Request) -> Health:
-    """GET /v1/health."""
+    """Answer if runs can be taken now (``GET /v1/health``), and what is in the way."""
     return service.health()
 
 
 async def show_checks(service: GatewayService, caller: Caller, request: Request) -> NodeChecks:
-    """GET /v1/checks."""
+    """Probe each node now (``GET /v1/checks``): its agent, and the store as it sees it; takes 20 s at most."""
     return await check_nodes(service)

@@ -21,7 +21,13 @@ from .route import body_of
 
 
 async def create_token(service: GatewayService, caller: Caller, request: Request) -> Response:
-    """POST /v1/tokens."""
+    """Make a user's token (``POST /v1/tokens``, admins); its secret is in the answer, this once.
+
+    Raises
+    ------
+    LedgerError
+        It cannot be committed; then there is no such token.
+    """
     asked = await body_of(request, TokenRequest)
     token, secret = new_token(asked, time.time())
     facts = service.tokens.add(token, caller.user)
@@ -40,13 +46,23 @@ async def create_token(service: GatewayService, caller: Caller, request: Request
 
 
 async def list_tokens(service: GatewayService, caller: Caller, request: Request) -> TokensDocument:
-    """GET /v1/tokens."""
+    """List all tokens, without secrets (``GET /v1/tokens``, admins)."""
     service.audit.write_entry(caller, "token.list")
     return TokensDocument(DOCUMENT_VERSION, service.tokens.rows())
 
 
 async def revoke_tokens(service: GatewayService, caller: Caller, request: Request) -> TokensDocument:
-    """POST /v1/tokens/revoke."""
+    """Revoke a token, or all of a user (``POST /v1/tokens/revoke``, admins): at once, open sockets too.
+
+    Raises
+    ------
+    RequestError
+        Neither a token nor a user is named, or both.
+    NoSuchTokenError
+        There is none.
+    ConflictError
+        The cluster's own token is named: it is replaced by a start.
+    """
     asked = await body_of(request, TokenRevocation)
     if bool(asked.id) == bool(asked.user):
         raise RequestError("a revocation names a token or a user", hint='send {"id": …} or {"user": …}')
