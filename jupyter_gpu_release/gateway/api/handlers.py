@@ -1,6 +1,6 @@
 """REST handlers: runs, leases, lineage, cache, status, checks.
 
-Each runs on the gateway's event loop, once ``app.py`` knows who calls; what takes long goes to a thread. What one raises
+Each runs on the gateway's event loop, once ``app.py`` knows who calls; long work goes to a thread. What one raises
 is the answer: a :class:`.GpuReleaseError` with its code and hint, anything else as a fault of the gateway (500).
 """
 

@@ -1,4 +1,4 @@
-"""Surroundings of a cell: directory, path, variables, threads, cores, and the front end that libraries ask for.
+"""Environment of a cell: directory, path, variables, threads, cores, and the front end that libraries ask for.
 
 pandas, rich, tqdm, jax, transformers and ipywidgets look at the shell's class, its ``kernel``, its configuration, the
 environment and ``sys.stdout.isatty()``; some of them once, while they are imported.
