@@ -253,7 +253,7 @@ async def collect_runs(service: GatewayService, caller: Caller, request: Request
 
 
 async def show_status(service: GatewayService, caller: Caller, request: Request) -> Response:
-    """Who holds what, and who waits (``GET /v1/status``).
+    """Status: who holds what, and who waits (``GET /v1/status``).
 
     With ``after``, answered at the next change, after ``wait_ms`` milliseconds at the latest; the header
     ``Server-Timing`` tells which part of the time was waiting.
