@@ -19,7 +19,7 @@ from .bed import shared_bed
 from .metrics import check
 from .report import CannotMeasureError, Report, show
 
-NAMES = ("start", "release", "stream", "transfer", "gang", "server", "sidebar")
+NAMES = ("start", "release", "stream", "transfer", "gang", "simulate", "server", "sidebar")
 RESULTS = Path(__file__).parent / "results"
 
 

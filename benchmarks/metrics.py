@@ -17,6 +17,12 @@ METRICS = {
         "objects_1e6_dump", "gpu_to_gpu_kernel_growth", "lease_gone_throttled_1gib", "list_10000_runs",
     ),
     "gang": ("all_ranks_first_statement", "last_statement_to_lease_gone", "launch_busy", "actor_busy"),
+    "simulate": (
+        "philly_400_vs_fifo", "philly_400_longest_vs_fifo", "philly_400_gangs_vs_fifo", "philly_400_p99_vs_fifo",
+        "philly_400_replay", "msitp04_600_vs_fifo", "msitp04_600_longest_vs_fifo", "msitp04_600_gangs_vs_fifo",
+        "msitp04_600_p99_vs_fifo", "msitp04_600_replay", "jobs_100k_replay", "notebook_held_over_used",
+        "notebook_added_wait", "notebook_reserved_over_used", "notebook_reserved_added_wait",
+    ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": ("bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible"),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_release.simulation.baselines import BASELINES
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
+from jupyter_gpu_release.simulation.fairness import against
 from jupyter_gpu_release.simulation.metrics import figures, jain, max_overtaken_s
 from jupyter_gpu_release.simulation.replay import Replayed, replay
 from jupyter_gpu_release.simulation.trace import Job, by_age, read_trace
@@ -98,3 +99,14 @@ def test_overtaking_counts_from_the_first_younger_job_that_started() -> None:
     crowd = jobs((0, 1, 4), (1, 1, 1), (1, 1, 1))
     assert max_overtaken_s(Replayed(crowd, [9, 2, 5], gpus=4)) == 7
     assert max_overtaken_s(Replayed(crowd, [0, 9, 2], gpus=4)) == 0, "who came in the same instant is no younger"
+
+
+def test_fairness_compares_the_second_half_of_the_jobs() -> None:
+    crowd = jobs((0, 1, 1), (1, 1, 1), *[(2 + at, 1, 1) for at in range(50)], *[(60 + at, 1, 8) for at in range(52)])
+    fifo = Replayed(crowd, [job.submit_s + 10 for job in crowd], gpus=8)
+    ours = Replayed(crowd, [job.submit_s + (5 if at % 2 else 12) for at, job in enumerate(crowd)], gpus=8)
+    fairness = against(ours, fifo, gang=8)
+    assert fairness.mean == fairness.gangs == pytest.approx(0.85)
+    assert fairness.longest == pytest.approx(1.2)
+    assert fairness.p99_by_size == {8: pytest.approx(1.2)}
+    assert fairness.worst_p99 == pytest.approx(1.2)
