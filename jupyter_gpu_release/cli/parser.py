@@ -166,6 +166,7 @@ def _add_simulate(parser: _Parser) -> None:
         "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
     )
     parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")
+    parser.add_argument("--scenario", metavar="FILE", help="JSON: a small cluster and its runs, instead")
 
 
 def _add_gc(parser: _Parser) -> None:

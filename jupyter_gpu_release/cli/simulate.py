@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,46 @@ from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
 from ..simulation.configured import Configured
 from ..simulation.report import Comparison, PolicyMaker, compare, print_report
+from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
 from ..simulation.trace import Trace, read_trace
+from ..units import counted
 from .tables import output_console, write_columns
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play what is given."""
+    if arguments.scenario:
+        return _play(read_scenarios(Path(arguments.scenario)), as_json=arguments.json)
     if arguments.trace:
         return _replay(arguments)
-    raise OptionError("simulate: nothing to play", hint="give a trace: `jupyter gpu simulate TRACE.csv --cluster FILE`")
+    raise OptionError("simulate: nothing to play", hint="give a trace: `jupyter gpu simulate TRACE.csv --cluster FILE`, or `--scenario FILE`")
+
+
+def _play(scenarios: Sequence[Scenario], *, as_json: bool) -> int:
+    """Play scenarios; exit status 1 when one ends otherwise than it expects."""
+    answers = [run_scenario(scenario) for scenario in scenarios]
+    if as_json:
+        _print_json({"scenarios": answers})
+        return 0
+    console = output_console()
+    rows = [
+        (answer["id"], name, run["state"], _nodes(run), run["reason"])
+        for answer in answers
+        for name, run in answer["runs"].items()
+    ]
+    write_columns(console, ("SCENARIO", "RUN", "STATE", "NODES", "WHY"), rows, {})
+    known = [(scenario, answer) for scenario, answer in zip(scenarios, answers, strict=True) if scenario.is_judged]
+    wrong = {scenario.id: found for scenario, answer in known if (found := differences(scenario, answer))}
+    if known:
+        console.file.write(f"\n{len(known) - len(wrong)} of {counted(len(known), 'scenario')} end as expected\n")
+    for name, found in wrong.items():
+        console.file.write(f"{name}: {'; '.join(found)}\n")
+    return 1 if wrong else 0
+
+
+def _nodes(run: dict[str, Any]) -> str:
+    return ", ".join(dict.fromkeys(rank["node"] for rank in run["ranks"] if "node" in rank))
 
 
 def _replay(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""Actions of a pass: each changes the working state and says what it decided."""

@@ -1,0 +1,92 @@
+"""Decisions of one pass, with the facts behind them; ``reasons`` puts these into words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start these ranks (index, node); ``promised``: when those who yield have gone."""
+
+    run: str
+    ranks: tuple[tuple[int, str], ...]
+    promised: bool = False
+    #: the action that decided it
+    action: str = "allocate"
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Ask these ranks to step aside for another run; ``moves``: where they go on (index, node)."""
+
+    run: str
+    ranks: tuple[int, ...]
+    beneficiary: str
+    action: str
+    moves: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """No node, or no set of nodes, has that much free now; GPUs in thousandths."""
+
+    ranks: int
+    gpus_per_rank: int
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverMax:
+    """The queue (or one above it) may not have more."""
+
+    queue: str
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverUserMax:
+    """The user may not have more in this queue."""
+
+    queue: str
+    user: str
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverGuarantee:
+    """A run that cannot be taken back may not use more than the guarantee of its queue."""
+
+    queue: str
+    guaranteed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits:
+    """No set of nodes that are up could take the run, were they empty."""
+
+    lack: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A node that would do has room, but is kept for whoever is ahead, or was not looked at by these actions."""
+
+    ahead: str = ""
+
+
+Cause = NoRoom | OverMax | OverUserMax | OverGuarantee | NeverFits | NotYet
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The run stays in its queue at ``position`` (1 = next)."""
+
+    run: str
+    queue: str
+    position: int
+    cause: Cause
+
+
+Decision = Start | Yield | Wait

@@ -1,0 +1,1 @@
+"""Plugins of the policy: orders, filters, scores and vetoes, each a small pure function."""

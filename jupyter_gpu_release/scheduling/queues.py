@@ -1,0 +1,86 @@
+"""Queues: a tree of named shares of the cluster, and the rules for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import OptionError
+
+#: as many as there are
+UNLIMITED = -1
+
+ACTIONS = ("allocate", "backfill", "consolidate", "reclaim", "preempt")
+QUEUE_ORDER = ("priority", "fair_share")
+RUN_ORDER = ("priority", "user_share", "wait_over_expected_work", "age")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named share; GPUs in thousandths."""
+
+    name: str
+    parent: str = ""
+    #: what it gets back whenever it asks; ``UNLIMITED``: everything
+    guaranteed: int = 0
+    #: never more than these
+    max: int | None = None
+    #: its part of what is beyond the guarantees, among siblings
+    weight: float = 1.0
+    #: who is asked first for what is beyond the guarantees
+    priority: int = 0
+    #: a restartable run is left alone for so long
+    min_runtime_s: float = 0.0
+    max_gpus_per_user: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules that hold for all queues; lists name actions and plugins in their order."""
+
+    actions: tuple[str, ...] = ACTIONS
+    queue_order: tuple[str, ...] = QUEUE_ORDER
+    run_order: tuple[str, ...] = RUN_ORDER
+    #: may runs that cannot be taken back use more than the guarantee of their queue
+    non_restartable_over_guarantee: bool = True
+    usage_half_life_s: float = 7 * 86400.0
+    card_tiers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class QueueTree:
+    """The queues by name; refuses names that occur twice, parents that do not exist, and cycles."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.queues: dict[str, Queue] = {}
+        for queue in queues:
+            if queue.name in self.queues:
+                raise OptionError(f"queue {queue.name}: there are two of this name", hint="rename one of them")
+            self.queues[queue.name] = queue
+        self.children: dict[str, list[str]] = {"": []}
+        for queue in self.queues.values():
+            if queue.parent and queue.parent not in self.queues:
+                raise OptionError(
+                    f"queue {queue.name}: its parent {queue.parent} is not a queue",
+                    hint=f"queues: {', '.join(self.queues)}",
+                )
+            self.children.setdefault(queue.parent, []).append(queue.name)
+        self.paths = {name: self._path(name) for name in self.queues}
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        """The queue, its parent, and so on up to the top."""
+        path: list[str] = []
+        while name:
+            if name in path:
+                circle = " → ".join([*path[path.index(name) :], name])
+                raise OptionError(f"queue {name}: it is its own ancestor ({circle})", hint="remove one `parent`")
+            path.append(name)
+            name = self.queues[name].parent
+        return tuple(path)
+
+    def is_leaf(self, name: str) -> bool:
+        """Only leaves take runs."""
+        return not self.children.get(name)
+
+    def leaves(self) -> list[str]:
+        """Names of the queues that take runs."""
+        return [name for name in self.queues if self.is_leaf(name)]

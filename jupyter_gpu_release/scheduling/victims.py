@@ -1,0 +1,191 @@
+"""Search for runs that step aside so that another can start: as few as possible, and moved where they fit elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from .decisions import Start, Yield
+from .placement import find_places
+from .state import Job, State
+from .vetoes import veto
+from .workload import RankState
+
+#: runs of this priority and above are never taken
+_NEVER_TAKEN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is taken at once: a rank that an elastic run can do without, or all of a run."""
+
+    job: Job
+    ranks: tuple[int, ...]
+
+
+#: the unit to take next, given what was taken so far
+Next = Callable[[], Unit | None]
+
+
+def may_be_taken(state: State, job: Job, now_s: float) -> bool:
+    """Only restartable runs, not within ``min_runtime``, and not what this pass has touched."""
+    run = job.run
+    if not run.restartable or run.priority >= _NEVER_TAKEN or RankState.RUNNING not in job.states:
+        return False
+    if RankState.GRANTED in job.states or RankState.PROMISED in job.states:
+        return False
+    least = max(state.tree.queues[name].min_runtime_s for name in state.tree.paths[run.queue])
+    return not least or run.started_at is None or now_s - run.started_at >= least
+
+
+def unit(job: Job) -> Unit:
+    """The next part of a run that would step aside."""
+    running = [index for index, state in enumerate(job.states) if state is RankState.RUNNING]
+    return Unit(job, (running[-1],) if job.surplus > 0 else tuple(running))
+
+
+def order(job: Job) -> tuple[float, ...]:
+    """Sort key of victims in a queue: the lowest priority, then ranks that can be spared, then the youngest."""
+    return job.run.priority, float(job.surplus <= 0), -job.run.submitted_at, -job.ordinal
+
+
+def best_unit(jobs: Iterable[Job]) -> Unit | None:
+    """The first victim among runs of one queue."""
+    left = [job for job in jobs if RankState.RUNNING in job.states]
+    return unit(min(left, key=order)) if left else None
+
+
+def make_room(
+    state: State, job: Job, following: Next, accept: Callable[[], bool], action: str, *, all_move: bool = False
+) -> list[Start | Yield]:
+    """Take units until the next ranks of ``job`` fit; spare what is not needed, move what fits elsewhere.
+
+    Nothing is changed when it leads nowhere. ``all_move``: everything that is taken must go on elsewhere.
+    """
+    mark = state.mark()
+    taken: list[Unit] = []
+    while (victim := following()) is not None:
+        _evict(state, victim)
+        taken.append(victim)
+        if _works(state, job, taken, accept, all_move=all_move):
+            return _finish(state, job, _needed(state, job, taken, mark, accept, all_move=all_move), mark, action)
+    state.undo(mark)
+    return []
+
+
+def _works(state: State, job: Job, taken: list[Unit], accept: Callable[[], bool], *, all_move: bool) -> bool:
+    """Try it, and undo the try."""
+    mark = state.mark()
+    fits = _start(state, job) is not None and accept() and (not all_move or _move(state, taken))
+    state.undo(mark)
+    return fits
+
+
+def _needed(
+    state: State, job: Job, taken: list[Unit], mark: int, accept: Callable[[], bool], *, all_move: bool
+) -> list[Unit]:
+    """The units without those that are not needed; the most deserving ones are spared first."""
+    needed = taken
+    for spared in reversed(taken):
+        rest = [unit for unit in needed if unit is not spared]
+        state.undo(mark)
+        for unit in rest:
+            _evict(state, unit)
+        if rest and _is_consistent(rest) and _works(state, job, rest, accept, all_move=all_move):
+            needed = rest
+    return needed
+
+
+def _is_consistent(units: list[Unit]) -> bool:
+    """Tell if no run falls below its least number of ranks without being taken as a whole."""
+    ranks: dict[str, set[int]] = {}
+    for unit in units:
+        ranks.setdefault(unit.job.run.run, set()).update(unit.ranks)
+    jobs = {unit.job.run.run: unit.job for unit in units}
+    return all(
+        all(index in taken or state is not RankState.RUNNING for index, state in enumerate(_first_states(jobs[name])))
+        or len(_running(jobs[name])) - len(taken) >= jobs[name].run.min_ranks
+        for name, taken in ranks.items()
+    )
+
+
+def _first_states(job: Job) -> list[RankState]:
+    return [rank.state for rank in job.run.ranks]
+
+
+def _running(job: Job) -> list[int]:
+    return [index for index, state in enumerate(_first_states(job)) if state is RankState.RUNNING]
+
+
+def _evict(state: State, unit: Unit) -> None:
+    for rank in unit.ranks:
+        state.evict(unit.job, rank)
+
+
+def _start(state: State, job: Job) -> Start | None:
+    ranks = job.step()
+    if veto(state, job, len(ranks)):
+        return None
+    places = find_places(state, job, len(ranks), soon=True)
+    if places is None:
+        return None
+    for rank, node in zip(ranks, places, strict=True):
+        state.place(job, rank, node, RankState.PROMISED)
+    return Start(job.run.run, tuple(zip(ranks, places, strict=True)), promised=True)
+
+
+def _move(state: State, taken: list[Unit]) -> bool:
+    """Put back what was taken: where it was if there is room after all, else elsewhere. Tells if all found a place."""
+    jobs = list({unit.job.run.run: unit.job for unit in taken}.values())
+    for job in sorted(jobs, key=order, reverse=True):
+        ranks = sorted(rank for unit in taken if unit.job is job for rank in unit.ranks)
+        _stay(state, job, ranks)
+        _resettle(state, job, [rank for rank in ranks if job.states[rank] is RankState.YIELDING])
+    return all(unit.job.states[rank] is not RankState.YIELDING for unit in taken for rank in unit.ranks)
+
+
+def _stay(state: State, job: Job, ranks: list[int]) -> None:
+    for rank in ranks:
+        if state.room(job.places[rank], soon=True) >= job.run.gpus_per_rank and not veto(state, job, 1):
+            state.spare(job, rank)
+
+
+def _resettle(state: State, job: Job, ranks: list[int]) -> None:
+    """Place ranks anew: first as many as the run needs together, then one by one; without its least it leaves whole."""
+    mark = state.mark()
+    count = max(1, job.run.min_ranks - job.held)
+    while ranks and count <= len(ranks):
+        places = None if veto(state, job, count) else find_places(state, job, count, soon=True)
+        if places is None:
+            break
+        for rank, node in zip(ranks, places, strict=False):
+            state.place(job, rank, node, RankState.PROMISED)
+        ranks, count = ranks[count:], 1
+    if job.held < job.run.min_ranks:
+        state.undo(mark)
+        for rank in [rank for rank, was in enumerate(job.states) if was is RankState.RUNNING]:
+            state.evict(job, rank)
+
+
+def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str) -> list[Start | Yield]:
+    state.undo(mark)
+    for unit in taken:
+        _evict(state, unit)
+    start = _start(state, job)
+    assert start is not None, "what worked on trial works"
+    _move(state, taken)
+    started = Start(start.run, start.ranks, promised=True, action=action)
+    return [*_yields(taken, job.run.run, action), started]
+
+
+def _yields(taken: list[Unit], beneficiary: str, action: str) -> Iterator[Yield]:
+    ranks: dict[str, list[int]] = {}
+    jobs = {unit.job.run.run: unit.job for unit in taken}
+    for unit in taken:
+        ranks.setdefault(unit.job.run.run, []).extend(unit.ranks)
+    for name, indexes in ranks.items():
+        job = jobs[name]
+        gone = sorted(index for index in indexes if job.states[index] is not RankState.RUNNING)
+        moves = tuple((index, job.places[index]) for index in gone if job.states[index] is RankState.PROMISED)
+        if gone:
+            yield Yield(name, tuple(gone), beneficiary, action, moves)

@@ -1,0 +1,93 @@
+"""Nodes and runs as the policy sees them, frozen. GPUs are counted in thousandths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+#: thousandths of one GPU
+GPU = 1000
+
+
+class RankState(StrEnum):
+    """State of one rank."""
+
+    QUEUED = "queued"
+    #: starts now
+    GRANTED = "granted"
+    #: starts when those who yield have gone
+    PROMISED = "promised"
+    RUNNING = "running"
+    #: asked to step aside; holds its GPUs until it has
+    YIELDING = "yielding"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine, and what it offers."""
+
+    name: str
+    #: thousandths
+    gpus: int
+    gpu_type: str = ""
+    #: of the smallest card; 0: not known
+    gpu_memory_bytes: int = 0
+    cpus: int = 0
+    memory_bytes: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+    #: takes new runs
+    schedulable: bool = True
+    #: why it takes none, in words
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Properties that a node must have for a run."""
+
+    gpu_type: str = ""
+    min_gpu_memory_bytes: int = 0
+    #: on the node; they are not shared out
+    cpus: int = 0
+    memory_bytes: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A process of a run, and the node that it is on."""
+
+    state: RankState = RankState.QUEUED
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A gang of equal ranks: all or nothing up to ``min_ranks``, rank by rank above that."""
+
+    run: str
+    queue: str
+    ranks: tuple[Rank, ...]
+    #: thousandths
+    gpus_per_rank: int
+    min_ranks: int
+    priority: int = 50
+    restartable: bool = False
+    user: str = ""
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    #: learned from earlier runs
+    expected_s: float | None = None
+    #: ``--timeout``
+    limit_s: float | None = None
+    #: nodes that the ranks are spread over evenly; ``any``: whatever nodes have room
+    nodes: int | Literal["any"] = "any"
+    needs: Needs = Needs()
+    #: CPUs that each rank takes for itself (runs without GPUs)
+    cpus_per_rank: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """Thousandths of all ranks together."""
+        return self.gpus_per_rank * len(self.ranks)

@@ -1,0 +1,183 @@
+"""Properties of a pass over random clusters, trees of queues and runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_release.scheduling.decisions import Decision, OverGuarantee, OverMax, Start, Wait, Yield
+from jupyter_gpu_release.scheduling.placement import find_places
+from jupyter_gpu_release.scheduling.queues import Policy, Queue
+from jupyter_gpu_release.scheduling.reasons import explain
+from jupyter_gpu_release.scheduling.schedule import decide_on, schedule, waits
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
+from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, RankState, Run
+
+_ACTIONS = ("allocate", "consolidate", "reclaim", "preempt")
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[Queue, ...]:
+    queues: list[Queue] = []
+    for index in range(draw(st.integers(1, 5))):
+        parent = draw(st.sampled_from(["", *(queue.name for queue in queues)]))
+        most = draw(st.none() | st.integers(1, 8))
+        queues.append(
+            Queue(
+                f"q{index}",
+                parent,
+                draw(st.integers(0, 4)) * GPU,
+                None if most is None else most * GPU,
+                draw(st.integers(0, 3)),
+                draw(st.integers(0, 1)),
+            )
+        )
+    return tuple(queues)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
+    queues = draw(trees())
+    parents = {queue.parent for queue in queues}
+    leaves = [queue.name for queue in queues if queue.name not in parents]
+    nodes = tuple(Node(f"n{index}", draw(st.integers(0, 4)) * GPU) for index in range(draw(st.integers(1, 3))))
+    free = {node.name: node.gpus for node in nodes}
+    runs = tuple(draw(runs_of(index, leaves, free)) for index in range(draw(st.integers(0, 8))))
+    policy = Policy(actions=_ACTIONS, non_restartable_over_guarantee=draw(st.booleans()))
+    return ClusterSnapshot(nodes, queues, runs, policy)
+
+
+@st.composite
+def runs_of(draw: st.DrawFn, index: int, leaves: list[str], free: dict[str, int]) -> Run:
+    """A run that waits, or that has its least ranks where there is room."""
+    count, each = draw(st.integers(1, 3)), draw(st.sampled_from([GPU // 2, GPU, 2 * GPU]))
+    least = draw(st.integers(1, count))
+    places: list[str] = []
+    for _ in range(draw(st.sampled_from([0, least, count]))):
+        place = next((name for name, left in free.items() if left >= each), None)
+        if place is not None:
+            free[place] -= each
+            places.append(place)
+    if len(places) < least:
+        for place in places:
+            free[place] += each
+        places = []
+    ranks = [Rank(RankState.RUNNING, place) for place in places] + [Rank()] * (count - len(places))
+    return Run(
+        f"r{index}", draw(st.sampled_from(leaves)), tuple(ranks), each, least, draw(st.sampled_from([25, 50, 75, 100])),
+        draw(st.booleans()), draw(st.sampled_from(["ann", "bob"])), -float(draw(st.integers(0, 3))),
+        nodes=draw(st.sampled_from(["any", 1])),
+    )  # fmt: skip
+
+
+def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool) -> ClusterSnapshot:
+    """The cluster with the decisions carried out; ``settled``: those who yield have gone."""
+    runs = {run.run: list(run.ranks) for run in snapshot.runs}
+    for decision in decisions:
+        if isinstance(decision, Start):
+            for index, node in decision.ranks:
+                if settled or not decision.promised:
+                    runs[decision.run][index] = Rank(RankState.RUNNING, node)
+        elif isinstance(decision, Yield):
+            places = dict(decision.moves) if settled else {}
+            for index in decision.ranks:
+                runs[decision.run][index] = (
+                    Rank(RankState.RUNNING, places[index]) if index in places
+                    else Rank() if settled else replace(runs[decision.run][index], state=RankState.YIELDING)
+                )  # fmt: skip
+    return replace(snapshot, runs=tuple(replace(run, ranks=tuple(runs[run.run])) for run in snapshot.runs))
+
+
+def _held(snapshot: ClusterSnapshot) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for run in snapshot.runs:
+        held.update({rank.node: 0 for rank in run.ranks if rank.node})
+        for rank in run.ranks:
+            held[rank.node] += run.gpus_per_rank if rank.node else 0
+    return held
+
+
+_common = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@_common
+@given(snapshots())
+def test_never_more_than_there_is_and_never_part_of_a_gang(snapshot: ClusterSnapshot) -> None:
+    decisions = schedule(snapshot, 0.0)
+    assert decisions == schedule(snapshot, 0.0)
+    for settled in (False, True):
+        then = after(snapshot, decisions, settled=settled)
+        held = _held(then)
+        assert all(held[node.name] <= node.gpus for node in then.nodes)
+        for run in then.runs:
+            places = [rank.node for rank in run.ranks if rank.state is RankState.RUNNING]
+            assert not settled or not places or len(places) >= run.min_ranks
+            assert run.nodes == "any" or len(set(places)) <= 1
+    assert all(explain(decision) for decision in decisions)
+
+
+@_common
+@given(snapshots())
+def test_ceilings_hold_and_only_restartable_runs_are_taken(snapshot: ClusterSnapshot) -> None:
+    before, state = State(snapshot), State(snapshot)
+    decisions = decide_on(state, 0.0)
+    for name, account in state.accounts.items():
+        most, had = account.queue.max, before.accounts[name]
+        assert most is None or account.allocated <= max(most, had.allocated)
+        if not snapshot.policy.non_restartable_over_guarantee:
+            assert account.fixed <= max(account.guaranteed, had.fixed)
+    runs = {run.run: run for run in snapshot.runs}
+    yielded = [runs[decision.run] for decision in decisions if isinstance(decision, Yield)]
+    assert all(run.restartable and run.priority < 100 for run in yielded)
+
+
+@_common
+@given(snapshots())
+def test_a_pass_leaves_nothing_startable_behind(snapshot: ClusterSnapshot) -> None:
+    state = State(snapshot)
+    decide_on(state, 0.0)
+    for wait in waits(state, 0.0):
+        job = state.jobs[wait.run]
+        fits = find_places(state, job, len(job.step()), soon=False) is not None
+        assert not fits or isinstance(wait.cause, OverMax | OverGuarantee)
+
+
+@_common
+@given(snapshots())
+def test_every_run_that_does_not_start_is_answered(snapshot: ClusterSnapshot) -> None:
+    decisions = schedule(snapshot, 0.0)
+    started = {decision.run for decision in decisions if isinstance(decision, Start)}
+    waiting = {decision.run for decision in decisions if isinstance(decision, Wait)}
+    asked = {run.run for run in snapshot.runs if all(rank.state is RankState.QUEUED for rank in run.ranks)}
+    assert asked <= started | waiting
+    assert not started & waiting
+
+
+@_common
+@given(snapshots())
+def test_what_was_tried_leaves_no_trace(snapshot: ClusterSnapshot) -> None:
+    state = State(snapshot)
+    before = (dict(state.free), dict(state.coming), [account.allocated for account in state.accounts.values()])
+    decide_on(state, 0.0)
+    state.undo(0)
+    assert before == (state.free, state.coming, [account.allocated for account in state.accounts.values()])
+
+
+@_common
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 6))
+def test_a_guarantee_is_given_back_when_it_is_asked_for(guaranteed: int, gpus: int, taken: int) -> None:
+    """One queue has everything, run by run; the other gets its guarantee as far as there are GPUs."""
+    queues = (Queue("has", weight=0), Queue("asks", guaranteed=guaranteed * GPU, weight=0))
+    running = [
+        Run(f"has{index}", "has", (Rank(RankState.RUNNING, "n"),), GPU, 1, restartable=True)
+        for index in range(min(taken, gpus))
+    ]
+    waiting = [Run(f"asks{index}", "asks", (Rank(),), GPU, 1) for index in range(6)]
+    snapshot = ClusterSnapshot(
+        (Node("n", gpus * GPU),), queues, (*running, *waiting), Policy(actions=("allocate", "reclaim"))
+    )
+    started = [decision for decision in schedule(snapshot, 0.0) if isinstance(decision, Start)]
+    assert len(started) >= min(guaranteed, gpus)
