@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from .nodes import Group
 from .plugins.card_tiers import card_tiers
 from .plugins.node_filters import FILTERS
 from .plugins.pack import pack
@@ -12,37 +13,97 @@ from .workload import Node, RankState, Run
 
 #: (node's name, ranks that it takes)
 Parts = list[tuple[str, int]]
+#: nodes of which less may be used than is free, in thousandths
+Limits = Mapping[str, int]
 
 
 def suits(run: Run, node: Node) -> bool:
     """Tell if a node, empty, could take a rank of the run."""
-    return all(lack(run, node) is None for lack in FILTERS)
+    return node.schedulable and all(lack(run, node) is None for lack in FILTERS)
 
 
-def find_places(state: State, job: Job, count: int, *, soon: bool) -> list[str] | None:
-    """Nodes for the next ``count`` ranks; ``soon``: counting what those who yield give back."""
-    run = job.run
-    nodes = [node for node in state.nodes.values() if node.schedulable and suits(run, node)]
-    rooms = {node.name: _ranks_on(state, run, node, soon=soon) for node in nodes}
-    rooms = {name: room for name, room in rooms.items() if room}
-    ordered = sorted(rooms, key=_score(state, run))
-    if run.nodes == "any":
-        parts = _anywhere(state, ordered, rooms, count)
-    else:
-        parts = _evenly(job, ordered, rooms, count, run.nodes)
+def suiting(state: State, run: Run) -> list[Group]:
+    """Groups of nodes that could take a rank of the run, were they empty."""
+    key = (run.needs, run.gpus_per_rank, run.cpus_per_rank)
+    found = state.nodes.suited.get(key)
+    if found is None:
+        found = [group for group in state.nodes.groups if suits(run, group.sample)]
+        state.nodes.suited[key] = found
+    return found
+
+
+def find_places(
+    state: State, job: Job, *, soon: bool, groups: Sequence[Group] | None = None, limits: Limits | None = None
+) -> list[str] | None:
+    """Nodes for the ranks of the run's next step; ``soon``: counting what those who yield give back."""
+    groups = suiting(state, job.run) if groups is None else groups
+    count = job.step_size
+    if _is_plain(state, job):
+        one = _one_node(state, job.run, count, groups, limits or {})
+        if one is not None or job.run.nodes == 1 or not _may_fit(job.run, count, groups):
+            return None if one is None else [one] * count
+    parts = _parts(state, job, count, rooms_for(state, job.run, groups, limits or {}, soon=soon))
     return [name for name, part in parts for _ in range(part)] if parts else None
 
 
-def _ranks_on(state: State, run: Run, node: Node, *, soon: bool) -> int:
-    """How many ranks a node takes now."""
-    by_gpus = state.room(node.name, soon=soon) // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
-    by_cpus = state.free_cpus[node.name] // run.cpus_per_rank if run.cpus_per_rank else by_gpus
-    return max(0, min(by_gpus, by_cpus))
+def _is_plain(state: State, job: Job) -> bool:
+    """The groups' lists by what is free are enough to find one node."""
+    run = job.run
+    together = run.nodes == "any" or (run.nodes == 1 and not job.held)
+    return together and run.gpus_per_rank > 0 and not run.cpus_per_rank and not state.nodes.total_coming
 
 
-def _score(state: State, run: Run) -> Callable[[str], tuple[float, tuple[float, float]]]:
-    """Best first: the tier of the cards against the run's priority, then the fuller node."""
-    return lambda name: (card_tiers(state.policy, run, state.nodes[name]), pack(state, run, name))
+def _one_node(state: State, run: Run, count: int, groups: Iterable[Group], limits: Limits) -> str | None:
+    """The best node that takes all ranks."""
+    wanted, nodes = count * run.gpus_per_rank, state.nodes
+    best: tuple[float, int, int] | None = None
+    for group in groups:
+        tier = card_tiers(state.policy, run, group.sample)
+        for free in sorted(free for free in group.buckets if free >= wanted):
+            places = group.buckets[free]
+            if limits:
+                places = {place for place in places if limits.get(nodes.names[place], free) >= wanted}
+            if places:
+                found = (tier, free, min(places))
+                best = found if best is None else min(best, found)
+                break
+    return None if best is None else nodes.names[best[2]]
+
+
+def _may_fit(run: Run, count: int, groups: Iterable[Group]) -> bool:
+    each = run.gpus_per_rank
+    return sum(free // each * len(places) for group in groups for free, places in group.buckets.items()) >= count
+
+
+def rooms_for(state: State, run: Run, groups: Iterable[Group], limits: Limits, *, soon: bool) -> dict[str, int]:
+    """How many ranks each node takes now; nodes without room are left out."""
+    rooms: dict[str, int] = {}
+    for group in groups:
+        for name in group.names:
+            free = min(state.nodes.room(name, soon=soon), limits.get(name, group.sample.gpus))
+            by_gpus = free // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
+            ranks = min(by_gpus, state.nodes.free_cpus[name] // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
+            if ranks > 0:
+                rooms[name] = ranks
+    return rooms
+
+
+def _parts(state: State, job: Job, count: int, rooms: dict[str, int]) -> Parts:
+    return choose(state, job, count, rooms) if sum(rooms.values()) >= count else []
+
+
+def choose(state: State, job: Job, count: int, rooms: dict[str, int]) -> Parts:
+    """Nodes for ``count`` ranks of a run among those with room; empty when they are not enough."""
+    run = job.run
+
+    def score(name: str) -> tuple[float, tuple[float, float], int]:
+        node = state.nodes.by_name[name]
+        return card_tiers(state.policy, run, node), pack(state, run, name), state.nodes.place[name]
+
+    ordered = sorted(rooms, key=score)
+    if run.nodes == "any":
+        return _anywhere(state, ordered, rooms, count)
+    return _evenly(job, ordered, rooms, count, run.nodes)
 
 
 def _anywhere(state: State, ordered: Sequence[str], rooms: dict[str, int], count: int) -> Parts:
@@ -52,20 +113,21 @@ def _anywhere(state: State, ordered: Sequence[str], rooms: dict[str, int], count
         return [(one, count)]
     groups: dict[str, list[str]] = {}
     for name in ordered:
-        groups.setdefault(dict(state.nodes[name].labels).get("topology", ""), []).append(name)
+        groups.setdefault(dict(state.nodes.by_name[name].labels).get("topology", ""), []).append(name)
     near = [names for label, names in groups.items() if label and sum(rooms[name] for name in names) >= count]
     best = min(near, key=lambda names: sum(rooms[name] for name in names), default=list(ordered))
     return _fill(best, rooms, count)
 
 
 def _fill(names: Sequence[str], rooms: dict[str, int], count: int) -> Parts:
-    parts: Parts = []
+    """The largest rooms first, the last part where it fits best."""
+    parts: dict[str, int] = {}
     for name in sorted(names, key=lambda name: -rooms[name]):
-        left = count - sum(part for _, part in parts)
-        tight = next((other for other in names if rooms[other] >= left and other not in dict(parts)), None)
-        parts.append((tight, left) if tight is not None else (name, rooms[name]))
+        left = count - sum(parts.values())
+        tight = next((other for other in names if rooms[other] >= left and other not in parts), None)
         if tight is not None:
-            return parts
+            return [*parts.items(), (tight, left)]
+        parts[name] = rooms[name]
     return []
 
 
@@ -76,10 +138,9 @@ def _evenly(job: Job, ordered: Sequence[str], rooms: dict[str, int], count: int,
     for rank_state, place in zip(job.states, job.places, strict=True):
         if rank_state in (RankState.RUNNING, RankState.GRANTED, RankState.PROMISED):
             there[place] = there.get(place, 0) + 1
-    parts: Parts = []
-    for name in [*there, *(name for name in ordered if name not in there)][:]:
-        left = count - sum(part for _, part in parts)
-        part = min(rooms.get(name, 0), each - there.get(name, 0), left)
-        if part == min(each - there.get(name, 0), left) and part and len(there | dict(parts) | {name: 1}) <= nodes:
-            parts.append((name, part))
-    return parts if sum(part for _, part in parts) == count else []
+    parts: dict[str, int] = {}
+    for name in [*there, *(name for name in ordered if name not in there)]:
+        part = min(each - there.get(name, 0), count - sum(parts.values()))
+        if part and rooms.get(name, 0) >= part and len(there | parts | {name: 1}) <= nodes:
+            parts[name] = part
+    return list(parts.items()) if sum(parts.values()) == count else []

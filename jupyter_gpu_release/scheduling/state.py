@@ -1,14 +1,16 @@
 """The working state of a pass: who has what now, changed step by step, and undone where a try led nowhere.
 
-It is also the incremental index: whoever keeps it tells it what was submitted, started and ended.
+It is also the incremental index: whoever keeps it tells it what was submitted, started and ended, and asks it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .fair_share import fair_shares
+from .nodes import Group, Nodes
+from .plugins.fair_share import fair_shares
 from .queues import UNLIMITED, Policy, Queue, QueueTree
 from .workload import GPU, Node, RankState, Run
 
@@ -35,31 +37,50 @@ class ClusterSnapshot:
 class Job:
     """A run and where its ranks are in the course of a pass."""
 
-    __slots__ = ("held", "ordinal", "places", "run", "states")
+    __slots__ = ("held", "kind", "ordinal", "places", "queued", "run", "states")
 
-    def __init__(self, run: Run, ordinal: int) -> None:
+    def __init__(self, run: Run, ordinal: int, kind: Kind) -> None:
         self.run = run
         self.ordinal = ordinal
+        self.kind = kind
         self.states = [rank.state for rank in run.ranks]
         self.places = [rank.node for rank in run.ranks]
         #: ranks that have a place, or were given one in this pass
         self.held = sum(state in _HOLDS for state in self.states)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Some rank has no place."""
-        return RankState.QUEUED in self.states
+        #: ranks without a place
+        self.queued = self.states.count(RankState.QUEUED)
 
     @property
     def surplus(self) -> int:
         """Ranks above the least that the run needs."""
         return self.held - self.run.min_ranks
 
-    def step(self) -> list[int]:
-        """The ranks that have to start together next: all up to ``min_ranks``, above that one."""
-        queued = [index for index, state in enumerate(self.states) if state is RankState.QUEUED]
+    @property
+    def step_size(self) -> int:
+        """How many ranks have to start together next: all up to ``min_ranks``, above that one; 0: none can."""
         missing = max(1, self.run.min_ranks - self.held)
-        return queued[:missing] if len(queued) >= missing else []
+        return missing if self.queued >= missing else 0
+
+    def step(self) -> list[int]:
+        """The ranks that have to start together next."""
+        size = self.step_size
+        if not self.held and self.queued == len(self.states):
+            return list(range(size))
+        return [index for index, state in enumerate(self.states) if state is RankState.QUEUED][:size]
+
+
+class Kind:
+    """Waiting runs that are alike: same queue, user, priority, ask and expected work. Only the oldest competes."""
+
+    __slots__ = ("ask", "jobs", "key", "work")
+
+    def __init__(self, key: tuple[object, ...], ask: tuple[object, ...], work: float) -> None:
+        self.key = key
+        self.ask = ask
+        #: expected GPU-seconds of each
+        self.work = work
+        #: by age
+        self.jobs: list[tuple[float, int, Job]] = []
 
 
 class Account:
@@ -89,65 +110,132 @@ class State:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.policy = snapshot.policy
         self.tree = QueueTree(snapshot.queues)
-        self.nodes = {node.name: node for node in snapshot.nodes}
-        self.free = {node.name: node.gpus for node in snapshot.nodes}
-        self.free_cpus = {node.name: node.cpus for node in snapshot.nodes}
-        #: GPUs that those who yield give back
-        self.coming = dict.fromkeys(self.nodes, 0)
+        self.nodes = Nodes(snapshot.nodes)
         half_life = self.policy.usage_half_life_s
         self.accounts = {
             name: Account(queue, snapshot.queue_usage.get(name, 0.0) / half_life)
             for name, queue in self.tree.queues.items()
         }
+        self.has_priorities = any(queue.priority for queue in self.tree.queues.values())
         self.user_usage = {key: usage / half_life for key, usage in snapshot.user_usage.items()}
         self.user_held: dict[tuple[str, str], int] = {}
         self.jobs: dict[str, Job] = {}
-        self.has_priorities = any(queue.priority for queue in self.tree.queues.values())
-        self.total = sum(node.gpus for node in snapshot.nodes)
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+        #: runs that have some of their ranks and wait for others
+        self.partial: dict[str, Job] = {}
+        #: restartable runs that run
+        self.takeable: dict[str, Job] = {}
+        #: (expected end, ordinal, run) of what runs, where that is known
+        self.ends: list[tuple[float, int, Job]] = []
+        #: of this pass: the first that are blocked, and the groups of nodes that they wait for
+        self.heads: list[tuple[Job, list[Group]]] = []
+        self._ordinal = 0
         self._journal: list[tuple[str, Job, int, RankState, str]] = []
         for run in snapshot.runs:
-            self.add(run)
+            self.submit(run)
 
-    def add(self, run: Run) -> None:
+    # --- the index: told by whoever keeps it
+
+    def submit(self, run: Run) -> None:
         """Enter a run, with the ranks that it has running."""
-        job = self.jobs[run.run] = Job(run, len(self.jobs))
-        self._demand(run, run.gpus)
+        ask = (run.gpus_per_rank, len(run.ranks), run.min_ranks, run.nodes, run.needs, run.cpus_per_rank)
+        key = (run.queue, run.user, run.priority, run.restartable, run.expected_s, run.limit_s, *ask)
+        kind = self.kinds.get(key) or Kind(key, ask, expected_work(run))
+        job = self.jobs[run.run] = Job(run, self._ordinal, kind)
+        self._ordinal += 1
+        for name in self.tree.paths[run.queue]:
+            self.accounts[name].demand += run.gpus
         for state, node in zip(job.states, job.places, strict=True):
             if state in _HOLDS:
-                self._hold(job, node, state, 1)
+                self._hold(job, node, 1)
             elif state is RankState.YIELDING:
-                self.free[node] -= run.gpus_per_rank
-                self.coming[node] += run.gpus_per_rank
+                self.nodes.take(node, run.gpus_per_rank, run.cpus_per_rank)
+                self.nodes.expect(node, run.gpus_per_rank)
+        self._enter(job, run.started_at)
 
-    def _demand(self, run: Run, gpus: int) -> None:
-        for name in self.tree.paths[run.queue]:
-            self.accounts[name].demand += gpus
+    def _enter(self, job: Job, started_at: float | None) -> None:
+        if job.held:
+            if job.queued:
+                self.partial[job.run.run] = job
+            if job.run.restartable:
+                self.takeable[job.run.run] = job
+            length = job.run.expected_s if job.run.expected_s is not None else job.run.limit_s
+            if length is not None and started_at is not None:
+                insort(self.ends, (started_at + length, job.ordinal, job))
+        elif job.queued:
+            insort(job.kind.jobs, (job.run.submitted_at, job.ordinal, job))
+            self.kinds[job.kind.key] = job.kind
+
+    def start(self, run: str, ranks: Iterable[tuple[int, str]], now_s: float) -> None:
+        """Let ranks (index, node) run."""
+        job = self.jobs[run]
+        first = not job.held
+        if first:
+            self._leave(job)
+        for rank, node in ranks:
+            self.place(job, rank, node, RankState.RUNNING)
+        self._journal.clear()
+        if first:
+            self._enter(job, now_s)
+        elif not job.queued:
+            self.partial.pop(run, None)
+
+    def end(self, run: str) -> None:
+        """Take out a run that has ended, or that waits no longer."""
+        job = self.jobs.pop(run)
+        self._leave(job)
+        for name in self.tree.paths[job.run.queue]:
+            self.accounts[name].demand -= job.run.gpus
+        for state, node in zip(job.states, job.places, strict=True):
+            if state in _HOLDS:
+                self._hold(job, node, -1)
+            elif state is RankState.YIELDING:
+                self.nodes.take(node, -job.run.gpus_per_rank, -job.run.cpus_per_rank)
+                self.nodes.expect(node, -job.run.gpus_per_rank)
+
+    def _leave(self, job: Job) -> None:
+        entry = (job.run.submitted_at, job.ordinal)
+        at = bisect_left(job.kind.jobs, entry, key=lambda entry: entry[:2])
+        if at < len(job.kind.jobs) and job.kind.jobs[at][2] is job:
+            del job.kind.jobs[at]
+            if not job.kind.jobs:
+                del self.kinds[job.kind.key]
+        self.partial.pop(job.run.run, None)
+        self.takeable.pop(job.run.run, None)
+        self.ends = [entry for entry in self.ends if entry[2] is not job] if job.held else self.ends
+
+    # --- what a pass asks
 
     def shares(self) -> dict[str, float]:
         """The share that each queue is measured by: its fair share, at least its guarantee, at most its maximum."""
-        fair = fair_shares(self.tree, {name: account.demand for name, account in self.accounts.items()}, self.total)
+        demands = {name: account.demand for name, account in self.accounts.items()}
+        fair = fair_shares(self.tree, demands, self.nodes.total)
         return {name: _measure(account, fair[name]) for name, account in self.accounts.items()}
-
-    def expected_work(self, run: Run) -> float:
-        """GPU-seconds that the run is expected to need."""
-        if run.expected_s is None:
-            return _UNKNOWN_WORK
-        return max(run.gpus, GPU) / GPU * max(run.expected_s, 1.0)
-
-    def room(self, node: str, *, soon: bool) -> int:
-        """Thousandths that are free on a node; ``soon``: once those who yield have gone."""
-        return self.free[node] + self.coming[node] if soon else self.free[node]
 
     def users_share(self, queue: str, user: str) -> float:
         """What a user has in a queue, now and on average of late."""
         return self.user_held.get((queue, user), 0) + self.user_usage.get((queue, user), 0.0)
 
+    def growing(self) -> list[Job]:
+        """Runs that have some of their ranks and wait for others, also those started in this pass."""
+        found = {**self.partial, **{job.run.run: job for _, job, *_ in self._journal}}
+        return [job for job in found.values() if job.held and job.step_size]
+
+    def waiting(self) -> Iterator[Job]:
+        """Runs that have not all that they need."""
+        for kind in self.kinds.values():
+            yield from (job for _, _, job in kind.jobs if not job.held and job.queued)
+        yield from (job for job in self.partial.values() if job.surplus < 0 and job.queued)
+
+    # --- what a pass changes
+
     def place(self, job: Job, rank: int, node: str, state: RankState) -> None:
         """Give a rank GPUs on a node."""
         self._journal.append((_PLACED, job, rank, job.states[rank], job.places[rank]))
+        job.queued -= job.states[rank] is RankState.QUEUED
         job.states[rank], job.places[rank] = state, node
         job.held += 1
-        self._hold(job, node, state, 1)
+        self._hold(job, node, 1)
 
     def evict(self, job: Job, rank: int) -> None:
         """Let a running rank step aside: its GPUs are coming."""
@@ -161,32 +249,33 @@ class State:
 
     def _yield(self, job: Job, rank: int, sign: int) -> None:
         node = job.places[rank]
-        self._hold(job, node, RankState.RUNNING, -sign)
+        self._count(job, -sign)
         job.states[rank] = RankState.YIELDING if sign > 0 else RankState.RUNNING
         job.held -= sign
-        self.free[node] -= sign * job.run.gpus_per_rank
-        self.coming[node] += sign * job.run.gpus_per_rank
+        self.nodes.expect(node, sign * job.run.gpus_per_rank)
 
     def mark(self) -> int:
         """A place to come back to with :meth:`undo`."""
         return len(self._journal)
 
-    def undo(self, mark: int) -> None:
+    def undo(self, mark: int = 0) -> None:
         """Undo every change since ``mark``."""
         while len(self._journal) > mark:
             kind, job, rank, state, node = self._journal.pop()
             if kind is _PLACED:
-                self._hold(job, job.places[rank], job.states[rank], -1)
+                self._hold(job, job.places[rank], -1)
                 job.held -= 1
+                job.queued += state is RankState.QUEUED
             else:
                 self._yield(job, rank, -1 if kind is _EVICTED else 1)
             job.states[rank], job.places[rank] = state, node
 
-    def _hold(self, job: Job, node: str, state: RankState, sign: int) -> None:
-        run = job.run
-        self.free[node] -= sign * run.gpus_per_rank
-        self.free_cpus[node] -= sign * run.cpus_per_rank
-        gpus = sign * run.gpus_per_rank
+    def _hold(self, job: Job, node: str, sign: int) -> None:
+        self.nodes.take(node, sign * job.run.gpus_per_rank, sign * job.run.cpus_per_rank)
+        self._count(job, sign)
+
+    def _count(self, job: Job, sign: int) -> None:
+        run, gpus = job.run, sign * job.run.gpus_per_rank
         for name in self.tree.paths[run.queue]:
             account = self.accounts[name]
             account.allocated += gpus
@@ -195,9 +284,12 @@ class State:
         key = (run.queue, run.user)
         self.user_held[key] = self.user_held.get(key, 0) + gpus
 
-    def waiting(self) -> Iterable[Job]:
-        """Runs with ranks that have no place."""
-        return (job for job in self.jobs.values() if job.is_waiting)
+
+def expected_work(run: Run) -> float:
+    """GPU-seconds that a run is expected to need."""
+    if run.expected_s is None:
+        return _UNKNOWN_WORK
+    return max(run.gpus, GPU) / GPU * max(run.expected_s, 1.0)
 
 
 def _measure(account: Account, fair: int) -> float:

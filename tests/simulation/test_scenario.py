@@ -90,7 +90,7 @@ def broken(**changes: Any) -> str:
         (broken(runs=[{"run": "a", "min_ranks": 2}]), "run a: min_ranks 2 of 1 ranks"),
         (broken(runs=[{"run": "a", "priority": "urgent"}]), "run a: priority urgent"),
         (broken(queues=[{"name": "q", "parent": "p"}]), "queue q: its parent p is not a queue"),
-        (broken(queues=[{"name": "q", "parent": "p"}, {"name": "p", "parent": "q"}]), "it is its own ancestor (q → p → q)"),
+        (broken(queues=[{"name": "q", "parent": "p"}, {"name": "p", "parent": "q"}]), "its own ancestor (q → p → q)"),
         (broken(queues=[{"name": "p"}, {"name": "q", "parent": "p"}], runs=[{"run": "a", "queue": "p"}]),
          "run a: queue p has queues below it"),
         (broken(actions=["alocate"]), "actions: there is no alocate"),

@@ -1,38 +1,79 @@
-"""Allocate: start in order whatever fits; what does not is left where it is."""
+"""Allocate: start in order whatever fits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from ..contest import Contest
 from ..decisions import Start
-from ..placement import find_places
+from ..nodes import Group
+from ..placement import Limits, find_places, suiting
+from ..plugins.vetoes import never, veto
 from ..state import Job, State
-from ..vetoes import veto
 from ..workload import RankState
+from .contest import Contest
 
 
 def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
-    """Start gangs whole, then the ranks of elastic runs above the least that they need, one by one."""
-    contest = Contest(state, shares, [job for job in state.waiting() if job.step()], now_s)
+    """Start gangs whole, then the ranks of elastic runs above the least that they need, one by one.
+
+    With ``backfill`` among the actions, those behind a run that is blocked leave the nodes alone that would do for
+    it. A run that nothing which is up could take holds up nobody.
+    """
+    contest = Contest(state, shares, now_s)
+    keeps_order = "backfill" in state.policy.actions
+    claims = Claims(state)
     while (job := contest.pop()) is not None:
-        start = start_step(state, job)
+        groups = claims.left_to(job)
+        if not groups or veto(state, job):
+            continue
+        start = start_step(state, job, groups)
         if start is not None:
             yield start
-            if job.step():
-                contest.push(job)
+            contest.again(grow=True)
+        elif keeps_order and job.surplus < 0 and never(state, job) is None:
+            state.heads.append((job, groups))
+            claims.add(job, groups)
+            contest.drop(lambda other: not claims.left_to(other))
+        elif not job.held:
+            contest.drop(lambda other, ask=job.kind.ask: not other.held and other.kind.ask == ask)
 
 
-def start_step(state: State, job: Job) -> Start | None:
+class Claims:
+    """Groups of nodes that blocked runs wait for. Who needs no GPU takes nothing from those who do."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._claimed: dict[bool, set[int]] = {True: set(), False: set()}
+        self._left: dict[tuple[object, ...], list[Group]] = {}
+
+    def left_to(self, job: Job) -> list[Group]:
+        """Groups that would do for the run, and that nobody ahead of it waits for."""
+        found = self._left.get(job.kind.ask)
+        if found is None:
+            claimed = self._claimed[job.run.gpus_per_rank > 0]
+            found = [group for group in suiting(self._state, job.run) if group.number not in claimed]
+            self._left[job.kind.ask] = found
+        return found
+
+    def add(self, job: Job, groups: Sequence[Group]) -> None:
+        """Let a run wait for these groups."""
+        self._claimed[job.run.gpus_per_rank > 0].update(group.number for group in groups)
+        self._left.clear()
+
+
+def start_step(
+    state: State,
+    job: Job,
+    groups: Sequence[Group] | None = None,
+    limits: Limits | None = None,
+    action: str = "allocate",
+) -> Start | None:
     """Start the next ranks of a run, now or when those who yield have gone."""
-    ranks = job.step()
-    if veto(state, job, len(ranks)):
-        return None
-    for promised in (False, True):
-        places = find_places(state, job, len(ranks), soon=promised)
+    for promised in (False, True) if state.nodes.total_coming else (False,):
+        places = find_places(state, job, soon=promised, groups=groups, limits=limits)
         if places is not None:
-            placed = RankState.PROMISED if promised else RankState.GRANTED
-            for rank, node in zip(ranks, places, strict=True):
-                state.place(job, rank, node, placed)
-            return Start(job.run.run, tuple(zip(ranks, places, strict=True)), promised)
+            ranks = tuple(zip(job.step(), places, strict=True))
+            for rank, node in ranks:
+                state.place(job, rank, node, RankState.PROMISED if promised else RankState.GRANTED)
+            return Start(job.run.run, ranks, promised, action)
     return None

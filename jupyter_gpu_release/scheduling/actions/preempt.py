@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..contest import Contest
 from ..decisions import Start, Yield
 from ..state import Job, State
-from ..victims import best_unit, make_room, may_be_taken
-from .standing import candidates
+from .contest import Contest
+from .standing import could_start, movable
+from .victims import best_unit, make_room
 
 
 def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
     """Serve each waiting run once, in order."""
-    contest = Contest(state, shares, candidates(state), now_s)
+    lowest: dict[str, int] = {}
+    for other in movable(state, now_s):
+        lowest[other.run.queue] = min(other.run.priority, lowest.get(other.run.queue, other.run.priority))
+    if not lowest:
+        return
+    fits = could_start(state)
+    contest = Contest(
+        state, shares, now_s, lambda job: lowest.get(job.run.queue, job.run.priority) < job.run.priority and fits(job)
+    )
     while (job := contest.pop()) is not None:
-        yield from _preempt_for(state, job, now_s)
+        decided = _preempt_for(state, job, now_s)
+        yield from decided
+        if decided:
+            contest.again()
+        else:
+            contest.drop(lambda other, failed=job: _is_like(other, failed))
+
+
+def _is_like(job: Job, failed: Job) -> bool:
+    same = (job.run.queue, job.kind.ask) == (failed.run.queue, failed.kind.ask)
+    return same and job.run.priority <= failed.run.priority
 
 
 def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Yield]:
     lower = [
         other
-        for other in state.jobs.values()
-        if other.run.queue == job.run.queue
-        and other.run.priority < job.run.priority
-        and may_be_taken(state, other, now_s)
+        for other in movable(state, now_s)
+        if other.run.queue == job.run.queue and other.run.priority < job.run.priority
     ]
     if not lower:
         return []

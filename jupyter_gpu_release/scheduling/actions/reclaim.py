@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..contest import Contest
 from ..decisions import Start, Yield
 from ..plugins.queue_order import saturation
 from ..state import Job, State
-from ..victims import Unit, best_unit, make_room, may_be_taken
-from .standing import candidates
+from .contest import Contest
+from .standing import could_start, movable
+from .victims import Unit, best_unit, make_room
 
 
 def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start | Yield]:
     """Serve each waiting run once, in order."""
-    contest = Contest(state, shares, candidates(state), now_s)
+    if not movable(state, now_s):
+        return
+    fits = could_start(state)
+    contest = Contest(state, shares, now_s, lambda job: is_below_share(state, shares, job) and fits(job))
     while (job := contest.pop()) is not None:
-        search = Search(state, shares, job, now_s)
-        if search.is_below_share():
-            yield from make_room(state, job, search.following, search.keeps_order, "reclaim")
+        decided: list[Start | Yield] = []
+        if is_below_share(state, shares, job):
+            search = Search(state, shares, job, now_s)
+            decided = make_room(state, job, search.following, search.keeps_order, "reclaim")
+            yield from decided
+        if decided:
+            contest.again()
+        else:
+            contest.drop(lambda other, key=(job.run.queue, job.kind.ask): (other.run.queue, other.kind.ask) == key)
+
+
+def is_below_share(state: State, shares: Mapping[str, float], job: Job) -> bool:
+    """Tell if the run's queue stays within its share with the run."""
+    queue = job.run.queue
+    return state.accounts[queue].allocated + job.step_size * job.run.gpus_per_rank <= shares[queue]
 
 
 class Search:
@@ -27,17 +42,12 @@ class Search:
     def __init__(self, state: State, shares: Mapping[str, float], job: Job, now_s: float) -> None:
         self._state, self._shares = state, shares
         self._path = state.tree.paths[job.run.queue]
-        self._wanted = len(job.step()) * job.run.gpus_per_rank
+        self._wanted = job.step_size * job.run.gpus_per_rank
         self._before = {name: account.allocated for name, account in state.accounts.items()}
         self._jobs: dict[str, list[Job]] = {}
-        for other in state.jobs.values():
-            if other.run.queue != job.run.queue and may_be_taken(state, other, now_s):
+        for other in movable(state, now_s):
+            if other.run.queue != job.run.queue:
                 self._jobs.setdefault(other.run.queue, []).append(other)
-
-    def is_below_share(self) -> bool:
-        """Tell if the run's queue stays within its share with the run, and if there is anything to take."""
-        leaf = self._path[0]
-        return bool(self._jobs) and self._state.accounts[leaf].allocated + self._wanted <= self._shares[leaf]
 
     def following(self) -> Unit | None:
         """The next victim."""

@@ -8,6 +8,7 @@ from ..workload import Run
 
 def pack(state: State, run: Run, node: str) -> tuple[float, float]:
     """Lower is better: what is left on the node; of equals that where less is to come. CPU stages shun GPUs."""
+    nodes = state.nodes
     if not run.gpus_per_rank:
-        return state.nodes[node].gpus, state.free_cpus[node]
-    return state.room(node, soon=True), -state.free[node]
+        return nodes.by_name[node].gpus, nodes.free_cpus[node]
+    return nodes.room(node, soon=True), -nodes.free[node]

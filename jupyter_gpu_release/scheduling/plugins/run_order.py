@@ -6,28 +6,29 @@ from collections.abc import Callable
 
 from ..state import Job, State
 
-#: lower goes first
-Order = Callable[[State, Job, float], float]
+#: the key of a run at this moment; lower goes first
+Key = Callable[[Job], float]
+Order = Callable[[State, float], Key]
 
 
-def priority(state: State, job: Job, now_s: float) -> float:
+def priority(state: State, now_s: float) -> Key:
     """The higher priority; of equal ones a run that has not all that it needs goes before one that grows."""
-    return -job.run.priority + (0.5 if job.surplus >= 0 else 0.0)
+    return lambda job: -job.run.priority + (0.5 if job.surplus >= 0 else 0.0)
 
 
-def user_share(state: State, job: Job, now_s: float) -> float:
+def user_share(state: State, now_s: float) -> Key:
     """The user who has less of the queue, now and of late."""
-    return state.users_share(job.run.queue, job.run.user)
+    return lambda job: state.users_share(job.run.queue, job.run.user)
 
 
-def wait_over_expected_work(state: State, job: Job, now_s: float) -> float:
+def wait_over_expected_work(state: State, now_s: float) -> Key:
     """The run that has waited longer for the work that it is expected to be."""
-    return -max(0.0, now_s - job.run.submitted_at) / state.expected_work(job.run)
+    return lambda job: min(0.0, job.run.submitted_at - now_s) / job.kind.work
 
 
-def age(state: State, job: Job, now_s: float) -> float:
+def age(state: State, now_s: float) -> Key:
     """The older run."""
-    return job.run.submitted_at
+    return lambda job: job.run.submitted_at
 
 
 RUN_ORDERS: dict[str, Order] = {
@@ -38,6 +39,7 @@ RUN_ORDERS: dict[str, Order] = {
 }
 
 
-def key(state: State, job: Job, now_s: float) -> tuple[float, ...]:
-    """Sort key by all orders of the policy in turn; at last the order of submission."""
-    return (*(RUN_ORDERS[name](state, job, now_s) for name in state.policy.run_order), job.ordinal)
+def keys(state: State, now_s: float) -> Callable[[Job], tuple[float, ...]]:
+    """Sort keys by all orders of the policy in turn."""
+    parts = [RUN_ORDERS[name](state, now_s) for name in state.policy.run_order]
+    return lambda job: tuple([part(job) for part in parts])

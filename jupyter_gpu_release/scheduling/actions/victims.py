@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from .decisions import Start, Yield
-from .placement import find_places
-from .state import Job, State
-from .vetoes import veto
-from .workload import RankState
+from ..decisions import Start, Yield
+from ..placement import choose, find_places, rooms_for, suiting
+from ..plugins.vetoes import veto
+from ..state import Job, State
+from ..workload import RankState
 
 #: runs of this priority and above are never taken
 _NEVER_TAKEN = 100
@@ -123,12 +123,10 @@ def _evict(state: State, unit: Unit) -> None:
 
 
 def _start(state: State, job: Job) -> Start | None:
-    ranks = job.step()
-    if veto(state, job, len(ranks)):
-        return None
-    places = find_places(state, job, len(ranks), soon=True)
+    places = None if veto(state, job) else find_places(state, job, soon=True)
     if places is None:
         return None
+    ranks = job.step()
     for rank, node in zip(ranks, places, strict=True):
         state.place(job, rank, node, RankState.PROMISED)
     return Start(job.run.run, tuple(zip(ranks, places, strict=True)), promised=True)
@@ -146,21 +144,21 @@ def _move(state: State, taken: list[Unit]) -> bool:
 
 def _stay(state: State, job: Job, ranks: list[int]) -> None:
     for rank in ranks:
-        if state.room(job.places[rank], soon=True) >= job.run.gpus_per_rank and not veto(state, job, 1):
+        if state.nodes.room(job.places[rank], soon=True) >= job.run.gpus_per_rank and not veto(state, job, 1):
             state.spare(job, rank)
 
 
 def _resettle(state: State, job: Job, ranks: list[int]) -> None:
     """Place ranks anew: first as many as the run needs together, then one by one; without its least it leaves whole."""
     mark = state.mark()
-    count = max(1, job.run.min_ranks - job.held)
-    while ranks and count <= len(ranks):
-        places = None if veto(state, job, count) else find_places(state, job, count, soon=True)
-        if places is None:
+    while ranks and (count := max(1, job.run.min_ranks - job.held)) <= len(ranks):
+        rooms = rooms_for(state, job.run, suiting(state, job.run), {}, soon=True)
+        parts = [] if veto(state, job, count) else choose(state, job, count, rooms)
+        if not parts:
             break
-        for rank, node in zip(ranks, places, strict=False):
+        for rank, node in zip(ranks, [name for name, part in parts for _ in range(part)], strict=False):
             state.place(job, rank, node, RankState.PROMISED)
-        ranks, count = ranks[count:], 1
+        ranks = ranks[count:]
     if job.held < job.run.min_ranks:
         state.undo(mark)
         for rank in [rank for rank, was in enumerate(job.states) if was is RankState.RUNNING]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .queues import UNLIMITED, QueueTree
-from .workload import GPU
+from ..queues import UNLIMITED, QueueTree
+from ..workload import GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,85 @@
+"""Backfill: behind a blocked run start those that do not delay it (EASY, with a reservation for each pool of nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ..decisions import Start
+from ..placement import find_places
+from ..plugins.vetoes import veto
+from ..state import Job, State
+from .allocate import start_step
+from .contest import Contest
+from .reservations import Reservation, reserve
+
+
+def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
+    """Serve whoever ends before a reservation begins, or uses what it leaves."""
+    found = [reserve(state, job, groups, now_s) for job, groups in state.heads]
+    reservations = [reservation for reservation in found if reservation is not None]
+    if not reservations:
+        return
+    heads = {job.run.run for job, _ in state.heads}
+    contest = Contest(state, shares, now_s, _could(state, reservations, now_s))
+    while (job := contest.pop()) is not None:
+        late = _late(reservations, job, now_s)
+        start = None
+        if job.run.run in heads:
+            contest.again()
+        elif veto(state, job) is None:
+            start = start_step(state, job, limits=_limits(late), action="backfill")
+            if start is None and not job.held:
+                contest.drop(_is_like(job, late, reservations, now_s))
+        if start is not None:
+            _use(late, start, job.run.gpus_per_rank)
+            yield start
+            contest.again(grow=True)
+
+
+def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> Callable[[Job], bool]:
+    """Tell of the first of a kind if there is room for it at all."""
+    known: dict[tuple[object, ...], bool] = {}
+
+    def could(job: Job) -> bool:
+        late = _late(reservations, job, now_s)
+        key = (job.kind.ask, job.held, *(reservation.run for reservation in late))
+        if key not in known:
+            known[key] = find_places(state, job, soon=state.nodes.total_coming > 0, limits=_limits(late)) is not None
+        return known[key]
+
+    return could
+
+
+def _is_like(
+    job: Job, late: Sequence[Reservation], reservations: Sequence[Reservation], now_s: float
+) -> Callable[[Job], bool]:
+    """Tell of others if what failed for ``job`` fails for them."""
+    ask = job.kind.ask
+    return lambda other: not other.held and other.kind.ask == ask and _late(reservations, other, now_s) == late
+
+
+def _late(reservations: Sequence[Reservation], job: Job, now_s: float) -> list[Reservation]:
+    """The reservations that begin before the run would have ended."""
+    end_s = _end_s(job, now_s)
+    return [reservation for reservation in reservations if end_s > reservation.start_s]
+
+
+def _end_s(job: Job, now_s: float) -> float:
+    """The latest end that is to be expected of a run that starts now."""
+    length = job.run.expected_s if job.run.expected_s is not None else job.run.limit_s
+    return float("inf") if length is None else now_s + length
+
+
+def _limits(late: Sequence[Reservation]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for reservation in late:
+        for name, spare in reservation.spare.items():
+            limits[name] = min(spare, limits.get(name, spare))
+    return limits
+
+
+def _use(late: Sequence[Reservation], start: Start, gpus_per_rank: int) -> None:
+    for reservation in late:
+        for _, node in start.ranks:
+            if node in reservation.spare:
+                reservation.spare[node] -= gpus_per_rank

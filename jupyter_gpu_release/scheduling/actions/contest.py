@@ -1,0 +1,132 @@
+"""Who is next: queues against their siblings, runs against those of their queue."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..plugins import queue_order, run_order
+from ..state import Job, State
+
+
+@dataclass(order=True, slots=True)
+class _Entry:
+    """The oldest of some runs that are alike, and those behind it."""
+
+    key: tuple[float, ...]
+    ordinal: int
+    job: Job = field(compare=False)
+    rest: Iterator[Job] = field(compare=False)
+
+
+class Contest:
+    """Waiting runs in the order in which they are looked at; what was started meanwhile counts.
+
+    Of runs that are alike only the oldest competes. Once it has failed the others would, too, so they are left out,
+    unless :meth:`again` is called.
+    """
+
+    def __init__(
+        self, state: State, shares: Mapping[str, float], now_s: float, takes_part: Callable[[Job], bool] | None = None
+    ) -> None:
+        self._state, self._shares = state, shares
+        self._heaps: dict[str, list[_Entry]] = {}
+        #: queue → its key among its siblings, and the leaf below it whose run is next
+        self._found: dict[str, tuple[tuple[float, ...], str] | None] = {}
+        self._key = run_order.keys(state, now_s)
+        self._last: _Entry | None = None
+        for kind in state.kinds.values():
+            if takes_part is None or takes_part(kind.jobs[0][2]):
+                self._enter(job for _, _, job in kind.jobs if not job.held and job.step_size)
+        for job in state.growing():
+            if takes_part is None or takes_part(job):
+                self._enter(iter((job,)))
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
+
+    def _enter(self, jobs: Iterator[Job]) -> None:
+        job = next(jobs, None)
+        if job is not None:
+            entry = _Entry(self._key(job), job.ordinal, job, jobs)
+            self._heaps.setdefault(job.run.queue, []).append(entry)
+
+    def pop(self) -> Job | None:
+        """The next run, taken out."""
+        best = self._first_of("")
+        if best is None:
+            return None
+        leaf = best[1]
+        self._last = heapq.heappop(self._heaps[leaf])
+        self._forget(leaf)
+        return self._last.job
+
+    def again(self, *, grow: bool = False) -> None:
+        """Let the next run compete that is like the one of the last :meth:`pop`; ``grow``: that one, too.
+
+        Called when something was started: without ``grow`` others may have stepped aside for it.
+        """
+        entry = self._last
+        assert entry is not None, "something was popped"
+        if grow and entry.job.step_size:
+            self._push(entry.job, iter(()))
+        job = next(entry.rest, None)
+        if job is not None:
+            self._push(job, entry.rest)
+        if grow:
+            self._forget(entry.job.run.queue)
+        else:
+            self._found.clear()
+
+    def drop(self, is_out: Callable[[Job], bool]) -> None:
+        """Leave out all runs of whose kind the first is out."""
+        for name, heap in self._heaps.items():
+            left = [entry for entry in heap if not is_out(entry.job)]
+            if len(left) < len(heap):
+                heapq.heapify(left)
+                self._heaps[name] = left
+                self._forget(name)
+
+    def _push(self, job: Job, rest: Iterator[Job]) -> None:
+        heapq.heappush(self._heaps[job.run.queue], _Entry(self._key(job), job.ordinal, job, rest))
+
+    def _forget(self, leaf: str) -> None:
+        for name in self._state.tree.paths[leaf]:
+            self._found.pop(name, None)
+
+    def _first_of(self, name: str) -> tuple[tuple[float, ...], str] | None:
+        """Key and leaf of the best queue below ``name``."""
+        children = self._state.tree.children.get(name, ())
+        known = [found for child in children if (found := self._known(child)) is not None]
+        return min(known, key=_first) if known else None
+
+    def _known(self, name: str) -> tuple[tuple[float, ...], str] | None:
+        if name not in self._found:
+            leaf: str | None = name
+            if self._state.tree.children.get(name):
+                below = self._first_of(name)
+                leaf = None if below is None else below[1]
+            elif not self._is_in(name):
+                leaf = None
+            self._found[name] = None if leaf is None else (self._queue_key(name, leaf), leaf)
+        return self._found[name]
+
+    def _queue_key(self, name: str, leaf: str) -> tuple[float, ...]:
+        job = self._heaps[leaf][0].job
+        return queue_order.key(self._state, self._shares, name, job.step_size * job.run.gpus_per_rank)
+
+    def _is_in(self, name: str) -> bool:
+        """Bring the first run of a leaf to the top; keys that have changed since they were made are made anew."""
+        heap = self._heaps.get(name)
+        while heap:
+            key = self._key(heap[0].job)
+            if key == heap[0].key:
+                return True
+            entry = heap[0]
+            entry.key = key
+            heapq.heapreplace(heap, entry)
+        return False
+
+
+def _first(found: tuple[tuple[float, ...], str]) -> tuple[float, ...]:
+    return found[0]

@@ -1,0 +1,87 @@
+"""What is free on which node, grouped so that a place is found without looking at every node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .decisions import NeverFits
+from .workload import Node
+
+
+class Group:
+    """Nodes that are alike in everything but what is free on them."""
+
+    __slots__ = ("buckets", "names", "number", "sample")
+
+    def __init__(self, number: int, sample: Node) -> None:
+        self.number = number
+        self.sample = sample
+        self.names: list[str] = []
+        #: free thousandths → places of such nodes in the cluster's order
+        self.buckets: dict[int, set[int]] = {}
+
+
+class Nodes:
+    """The nodes of a cluster and what is free on them; GPUs in thousandths."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.by_name = {node.name: node for node in nodes}
+        self.names = list(self.by_name)
+        self.place = {name: place for place, name in enumerate(self.names)}
+        self.free = {name: node.gpus for name, node in self.by_name.items()}
+        self.free_cpus = {name: node.cpus for name, node in self.by_name.items()}
+        #: GPUs that those who yield give back
+        self.coming = dict.fromkeys(self.names, 0)
+        self.total_coming = 0
+        self.total = sum(self.free.values())
+        self.groups: list[Group] = []
+        self._group: dict[str, Group] = {}
+        self._make_groups()
+        #: what suits which needs, kept by the placement
+        self.suited: dict[object, list[Group]] = {}
+        #: why what is asked for fits no nodes, kept by the vetoes
+        self.never: dict[object, NeverFits | None] = {}
+
+    def _make_groups(self) -> None:
+        alike: dict[object, Group] = {}
+        for name, node in self.by_name.items():
+            key = (
+                node.gpus,
+                node.gpu_type,
+                node.gpu_memory_bytes,
+                node.cpus,
+                node.memory_bytes,
+                node.labels,
+                node.schedulable,
+            )
+            group = alike.get(key)
+            if group is None:
+                group = alike[key] = Group(len(alike), node)
+                self.groups.append(group)
+            group.names.append(name)
+            group.buckets.setdefault(node.gpus, set()).add(self.place[name])
+            self._group[name] = group
+
+    def take(self, name: str, gpus: int, cpus: int) -> None:
+        """Take GPUs and CPUs from a node; negative numbers give them back."""
+        self.free_cpus[name] -= cpus
+        if gpus:
+            place, buckets, was = self.place[name], self._group[name].buckets, self.free[name]
+            bucket = buckets[was]
+            bucket.remove(place)
+            if not bucket:
+                del buckets[was]
+            self.free[name] = was - gpus
+            buckets.setdefault(was - gpus, set()).add(place)
+
+    def expect(self, name: str, gpus: int) -> None:
+        """Expect GPUs back on a node from somebody who yields; a negative number takes that back."""
+        self.coming[name] += gpus
+        self.total_coming += gpus
+
+    def room(self, name: str, *, soon: bool) -> int:
+        """Thousandths that are free on a node; ``soon``: once those who yield have gone."""
+        return self.free[name] + self.coming[name] if soon else self.free[name]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.by_name.values())
