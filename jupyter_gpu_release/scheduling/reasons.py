@@ -14,7 +14,7 @@ from .decisions import (
     Wait,
     Yield,
 )
-from .queues import UNLIMITED
+from .queues.tree import UNLIMITED
 from .workload import GPU
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .nodes import Group, Nodes
-from .plugins.fair_share import fair_shares
-from .queues import UNLIMITED, Policy, Queue, QueueTree
+from .queues.fair_share import fair_shares
+from .queues.tree import UNLIMITED, Policy, Queue, QueueTree
 from .workload import GPU, Node, RankState, Run
 
 _HOLDS = frozenset({RankState.RUNNING, RankState.GRANTED, RankState.PROMISED})

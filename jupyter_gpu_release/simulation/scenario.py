@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
-from ..scheduling.queues import ACTIONS, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
+from ..scheduling.queues.tree import ACTIONS, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
 from ..scheduling.reasons import explain
 from ..scheduling.schedule import schedule
 from ..scheduling.state import ClusterSnapshot

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.scheduling.plugins.fair_share import Claim, divide, fair_shares
-from jupyter_gpu_release.scheduling.queues import Queue, QueueTree
+from jupyter_gpu_release.scheduling.queues.fair_share import Claim, divide, fair_shares
+from jupyter_gpu_release.scheduling.queues.tree import Queue, QueueTree
 from jupyter_gpu_release.scheduling.workload import GPU
 
 claims = st.lists(

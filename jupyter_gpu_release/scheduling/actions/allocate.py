@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..decisions import Start
 from ..nodes import Group
@@ -35,7 +35,7 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
             claims.add(job, groups)
             contest.drop(lambda other: not claims.left_to(other))
         elif not job.held:
-            contest.drop(lambda other, ask=job.kind.ask: not other.held and other.kind.ask == ask)
+            contest.drop(asks_as(job))
 
 
 class Claims:
@@ -59,6 +59,11 @@ class Claims:
         """Let a run wait for these groups."""
         self._claimed[job.run.gpus_per_rank > 0].update(group.number for group in groups)
         self._left.clear()
+
+
+def asks_as(job: Job) -> Callable[[Job], bool]:
+    """Tell of runs that have not begun if they ask for the same as ``job``."""
+    return lambda other: not other.held and other.kind.ask == job.kind.ask
 
 
 def start_step(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..decisions import Start, Yield
 from ..placement import suiting
 from ..state import Job, State
+from .allocate import asks_as
 from .contest import Contest
 from .standing import could_start, movable
 from .victims import best_unit, make_room
@@ -24,11 +25,11 @@ def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iter
         if decided:
             contest.again()
         else:
-            contest.drop(lambda other, ask=job.kind.ask: other.kind.ask == ask and not other.held)
+            contest.drop(asks_as(job))
 
 
 def _move_others(state: State, job: Job, now_s: float) -> list[Start | Yield]:
-    others = movable(state, now_s)
+    others = [other for other in movable(state, now_s) if other is not job]
     return make_room(state, job, lambda: best_unit(others), lambda: True, "consolidate", all_move=True)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ..decisions import Start, Yield
 from ..state import Job, State
+from .allocate import asks_as
 from .contest import Contest
 from .standing import could_start, movable
 from .victims import best_unit, make_room
@@ -28,12 +29,13 @@ def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
         if decided:
             contest.again()
         else:
-            contest.drop(lambda other, failed=job: _is_like(other, failed))
+            contest.drop(_fails_like(job))
 
 
-def _is_like(job: Job, failed: Job) -> bool:
-    same = (job.run.queue, job.kind.ask) == (failed.run.queue, failed.kind.ask)
-    return same and job.run.priority <= failed.run.priority
+def _fails_like(job: Job) -> Callable[[Job], bool]:
+    """Tell of others in the queue if they ask for the same with no higher priority."""
+    asks = asks_as(job)
+    return lambda other: other.run.queue == job.run.queue and other.run.priority <= job.run.priority and asks(other)
 
 
 def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Yield]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ..decisions import Start, Yield
 from ..plugins.queue_order import saturation
 from ..state import Job, State
+from .allocate import asks_as
 from .contest import Contest
 from .standing import could_start, movable
 from .victims import Unit, best_unit, make_room
@@ -27,13 +28,19 @@ def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
         if decided:
             contest.again()
         else:
-            contest.drop(lambda other, key=(job.run.queue, job.kind.ask): (other.run.queue, other.kind.ask) == key)
+            contest.drop(_fails_like(job))
 
 
 def is_below_share(state: State, shares: Mapping[str, float], job: Job) -> bool:
     """Tell if the run's queue stays within its share with the run."""
     queue = job.run.queue
     return state.accounts[queue].allocated + job.step_size * job.run.gpus_per_rank <= shares[queue]
+
+
+def _fails_like(job: Job) -> Callable[[Job], bool]:
+    """Tell of others in the queue if they ask for the same."""
+    asks = asks_as(job)
+    return lambda other: other.run.queue == job.run.queue and asks(other)
 
 
 class Search:

@@ -89,32 +89,24 @@ def _needed(
     for spared in reversed(taken):
         rest = [unit for unit in needed if unit is not spared]
         state.undo(mark)
+        if not rest or not _is_consistent(rest):
+            continue
         for unit in rest:
             _evict(state, unit)
-        if rest and _is_consistent(rest) and _works(state, job, rest, accept, all_move=all_move):
+        if _works(state, job, rest, accept, all_move=all_move):
             needed = rest
     return needed
 
 
 def _is_consistent(units: list[Unit]) -> bool:
-    """Tell if no run falls below its least number of ranks without being taken as a whole."""
-    ranks: dict[str, set[int]] = {}
+    """Tell of units that are not taken yet if each run would keep its least ranks, or be taken as a whole."""
+    taken: dict[str, int] = {}
     for unit in units:
-        ranks.setdefault(unit.job.run.run, set()).update(unit.ranks)
-    jobs = {unit.job.run.run: unit.job for unit in units}
+        taken[unit.job.run.run] = taken.get(unit.job.run.run, 0) + len(unit.ranks)
     return all(
-        all(index in taken or state is not RankState.RUNNING for index, state in enumerate(_first_states(jobs[name])))
-        or len(_running(jobs[name])) - len(taken) >= jobs[name].run.min_ranks
-        for name, taken in ranks.items()
+        taken[unit.job.run.run] in range(unit.job.surplus + 1) or taken[unit.job.run.run] >= unit.job.held
+        for unit in units
     )
-
-
-def _first_states(job: Job) -> list[RankState]:
-    return [rank.state for rank in job.run.ranks]
-
-
-def _running(job: Job) -> list[int]:
-    return [index for index, state in enumerate(_first_states(job)) if state is RankState.RUNNING]
 
 
 def _evict(state: State, unit: Unit) -> None:
@@ -136,10 +128,20 @@ def _move(state: State, taken: list[Unit]) -> bool:
     """Put back what was taken: where it was if there is room after all, else elsewhere. Tells if all found a place."""
     jobs = list({unit.job.run.run: unit.job for unit in taken}.values())
     for job in sorted(jobs, key=order, reverse=True):
-        ranks = sorted(rank for unit in taken if unit.job is job for rank in unit.ranks)
-        _stay(state, job, ranks)
-        _resettle(state, job, [rank for rank in ranks if job.states[rank] is RankState.YIELDING])
+        _settle(state, job, sorted(rank for unit in taken if unit.job is job for rank in unit.ranks))
     return all(unit.job.states[rank] is not RankState.YIELDING for unit in taken for rank in unit.ranks)
+
+
+def _settle(state: State, job: Job, ranks: list[int]) -> None:
+    """Let what can stay where it is, and place the others anew; else all anew; a run without its least leaves whole."""
+    mark = state.mark()
+    _stay(state, job, ranks)
+    _resettle(state, job, [rank for rank in ranks if job.states[rank] is RankState.YIELDING])
+    if job.held < job.run.min_ranks:
+        state.undo(mark)
+        _resettle(state, job, ranks)
+    if job.held < job.run.min_ranks:
+        state.undo(mark)
 
 
 def _stay(state: State, job: Job, ranks: list[int]) -> None:
@@ -149,8 +151,7 @@ def _stay(state: State, job: Job, ranks: list[int]) -> None:
 
 
 def _resettle(state: State, job: Job, ranks: list[int]) -> None:
-    """Place ranks anew: first as many as the run needs together, then one by one; without its least it leaves whole."""
-    mark = state.mark()
+    """Place ranks anew: first as many as the run needs together, then one by one."""
     while ranks and (count := max(1, job.run.min_ranks - job.held)) <= len(ranks):
         rooms = rooms_for(state, job.run, suiting(state, job.run), {}, soon=True)
         parts = [] if veto(state, job, count) else choose(state, job, count, rooms)
@@ -159,10 +160,6 @@ def _resettle(state: State, job: Job, ranks: list[int]) -> None:
         for rank, node in zip(ranks, [name for name, part in parts for _ in range(part)], strict=False):
             state.place(job, rank, node, RankState.PROMISED)
         ranks = ranks[count:]
-    if job.held < job.run.min_ranks:
-        state.undo(mark)
-        for rank in [rank for rank, was in enumerate(job.states) if was is RankState.RUNNING]:
-            state.evict(job, rank)
 
 
 def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str) -> list[Start | Yield]:

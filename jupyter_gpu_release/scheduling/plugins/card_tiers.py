@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..queues import Policy
+from ..queues.tree import Policy
 from ..workload import Node, Run
 
 _NORMAL = 50

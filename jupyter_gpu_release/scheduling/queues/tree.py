@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import OptionError
+from ...errors import OptionError
 
 #: as many as there are
 UNLIMITED = -1

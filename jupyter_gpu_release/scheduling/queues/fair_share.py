@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..queues import UNLIMITED, QueueTree
 from ..workload import GPU
+from .tree import UNLIMITED, QueueTree
 
 
 @dataclass(frozen=True, slots=True)
