@@ -11,15 +11,23 @@ import msgspec
 
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
-from ..scheduling.queues.tree import ACTIONS, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
+from ..scheduling.queues.document import (
+    DEFAULT_QUEUE,
+    PolicySpec,
+    QueueSpec,
+    priority_value,
+    seconds,
+    thousandths,
+    to_policy,
+    to_queue,
+)
+from ..scheduling.queues.tree import Queue, QueueTree
 from ..scheduling.reasons import explain
 from ..scheduling.schedule import schedule
 from ..scheduling.state import ClusterSnapshot
 from ..scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
-from ..units import parse_bytes, parse_seconds
+from ..units import parse_bytes
 
-_PRIORITIES = {"low": 25, "normal": 50, "high": 75}
-_DEFAULT_QUEUE = "default"
 _HOLDS = (RankState.RUNNING, RankState.YIELDING)
 
 
@@ -39,19 +47,6 @@ class NodeSpec(_Spec, frozen=True):
     labels: dict[str, str] = {}
     #: takes runs
     up: bool = True
-
-
-class QueueSpec(_Spec, frozen=True):
-    """A queue as written; see the queues file."""
-
-    name: str
-    parent: str | None = None
-    guaranteed: float | dict[str, float] = 0
-    max: float | dict[str, float] | None = None
-    weight: float = 1
-    priority: int = 0
-    min_runtime: float | str = 0
-    max_gpus_per_user: float | None = None
 
 
 class RankSpec(_Spec, frozen=True):
@@ -84,17 +79,6 @@ class RunSpec(_Spec, frozen=True):
     ranks: tuple[RankSpec, ...] = (RankSpec(),)
 
 
-class PolicySpec(_Spec, frozen=True):
-    """The policy as written; see the queues file."""
-
-    actions: list[str] | None = None
-    queue_order: tuple[str, ...] = QUEUE_ORDER
-    run_order: tuple[str, ...] = RUN_ORDER
-    non_restartable_over_guarantee: bool = True
-    usage_half_life: float | str = "7d"
-    card_tiers: dict[str, list[str]] = {}
-
-
 class Scenario(_Spec, frozen=True):
     """A whole scenario. ``expected`` and ``expected_ranks`` say how it should end, where that is known."""
 
@@ -102,7 +86,7 @@ class Scenario(_Spec, frozen=True):
     runs: list[RunSpec]
     id: str = ""
     queues: list[QueueSpec] = []
-    actions: list[str] | None = None
+    actions: tuple[str, ...] | None = None
     rounds: int | None = None
     policy: PolicySpec = PolicySpec()
     expected: dict[str, dict[str, str]] = {}
@@ -219,7 +203,7 @@ _STANDS = {
 
 def to_snapshot(scenario: Scenario) -> ClusterSnapshot:
     """Turn what is written into what the policy takes; raises :class:`OptionError` for what cannot be."""
-    queues = tuple(_queue(spec) for spec in scenario.queues) or (Queue(_DEFAULT_QUEUE),)
+    queues = tuple(to_queue(spec) for spec in scenario.queues) or (Queue(DEFAULT_QUEUE),)
     tree = QueueTree(queues)
     nodes = tuple(_node(spec) for spec in scenario.nodes)
     _refuse_twins("node", [node.name for node in nodes])
@@ -227,7 +211,9 @@ def to_snapshot(scenario: Scenario) -> ClusterSnapshot:
     runs = tuple(_run(spec, tree, nodes) for spec in scenario.runs)
     _check_room(nodes, runs)
     _check_expected(scenario)
-    return ClusterSnapshot(nodes, queues, runs, _policy(scenario))
+    spec = scenario.policy
+    policy = to_policy(spec if scenario.actions is None else msgspec.structs.replace(spec, actions=scenario.actions))
+    return ClusterSnapshot(nodes, queues, runs, policy)
 
 
 def _refuse_twins(what: str, names: Sequence[str]) -> None:
@@ -236,43 +222,11 @@ def _refuse_twins(what: str, names: Sequence[str]) -> None:
         raise OptionError(f"{what} {twin}: there are two of this name", hint="rename one of them")
 
 
-def _thousandths(count: float, place: str) -> int:
-    if not 0 <= count < 1e6:
-        raise OptionError(f"{place}: {count:g} GPUs", hint="write a number of at least 0")
-    return round(count * GPU)
-
-
-def _total(written: float | Mapping[str, float], place: str) -> int:
-    if isinstance(written, Mapping):
-        return sum(_thousandths(count, place) for count in written.values())
-    return UNLIMITED if written == UNLIMITED else _thousandths(written, place)
-
-
-def _queue(spec: QueueSpec) -> Queue:
-    place = f"queue {spec.name}"
-    most = None if spec.max is None else _total(spec.max, f"{place}: max")
-    per_user = spec.max_gpus_per_user
-    return Queue(
-        name=spec.name,
-        parent=spec.parent or "",
-        guaranteed=_total(spec.guaranteed, f"{place}: guaranteed"),
-        max=None if most == UNLIMITED else most,
-        weight=spec.weight,
-        priority=spec.priority,
-        min_runtime_s=_seconds(spec.min_runtime, f"{place}: min_runtime"),
-        max_gpus_per_user=None if per_user is None else _thousandths(per_user, f"{place}: max_gpus_per_user"),
-    )
-
-
-def _seconds(written: float | str, place: str) -> float:
-    return parse_seconds(written, option=f"{place}:") if isinstance(written, str) else float(written)
-
-
 def _node(spec: NodeSpec) -> Node:
     place = f"node {spec.name}"
     return Node(
         name=spec.name,
-        gpus=_thousandths(spec.gpus, f"{place}: gpus"),
+        gpus=thousandths(spec.gpus, f"{place}: gpus"),
         gpu_type=spec.gpu_type,
         gpu_memory_bytes=_bytes(spec.gpu_memory, f"{place}: gpu_memory"),
         cpus=spec.cpus,
@@ -299,15 +253,15 @@ def _run(spec: RunSpec, tree: QueueTree, nodes: Sequence[Node]) -> Run:
         run=spec.run,
         queue=_queue_of(spec, tree),
         ranks=tuple(_rank(rank, index, spec, nodes) for index, rank in enumerate(spec.ranks)),
-        gpus_per_rank=_thousandths(spec.gpus_per_rank, f"{place}: gpus_per_rank"),
+        gpus_per_rank=thousandths(spec.gpus_per_rank, f"{place}: gpus_per_rank"),
         min_ranks=min_ranks,
-        priority=_priority(spec),
+        priority=priority_value(spec.priority, f"{place}: priority"),
         restartable=spec.restartable,
         user=spec.user,
         submitted_at=-spec.age_s,
         started_at=None if spec.running_s is None else -spec.running_s,
         expected_s=spec.expected_s,
-        limit_s=None if spec.timeout is None else _seconds(spec.timeout, f"{place}: timeout"),
+        limit_s=None if spec.timeout is None else seconds(spec.timeout, f"{place}: timeout"),
         nodes=spec.nodes,
         needs=_needs(spec),
     )
@@ -325,7 +279,7 @@ def _needs(spec: RunSpec) -> Needs:
 
 def _queue_of(spec: RunSpec, tree: QueueTree) -> str:
     leaves = tree.leaves()
-    name = spec.queue or (leaves[0] if len(leaves) == 1 else _DEFAULT_QUEUE)
+    name = spec.queue or (leaves[0] if len(leaves) == 1 else DEFAULT_QUEUE)
     if name not in tree.queues:
         raise OptionError(
             f"run {spec.run}: there is no queue {name}", hint=f"queues that take runs: {', '.join(leaves)}"
@@ -333,15 +287,6 @@ def _queue_of(spec: RunSpec, tree: QueueTree) -> str:
     if not tree.is_leaf(name):
         raise OptionError(f"run {spec.run}: queue {name} has queues below it", hint=f"take one of {', '.join(leaves)}")
     return name
-
-
-def _priority(spec: RunSpec) -> int:
-    if isinstance(spec.priority, int):
-        return spec.priority
-    if spec.priority not in _PRIORITIES:
-        known = ", ".join(_PRIORITIES)
-        raise OptionError(f"run {spec.run}: priority {spec.priority}", hint=f"write one of {known}, or a number")
-    return _PRIORITIES[spec.priority]
 
 
 def _rank(spec: RankSpec, index: int, run: RunSpec, nodes: Sequence[Node]) -> Rank:
@@ -376,27 +321,6 @@ def _check_expected(scenario: Scenario) -> None:
     ]
     if unknown:
         raise OptionError(f"expected: there is no {unknown[0]}", hint="name runs, and ranks as RUN-INDEX")
-
-
-def _policy(scenario: Scenario) -> Policy:
-    spec = scenario.policy
-    actions = scenario.actions if scenario.actions is not None else spec.actions
-    for what, names, known in (
-        ("actions", actions or [], ACTIONS),
-        ("queue_order", spec.queue_order, QUEUE_ORDER),
-        ("run_order", spec.run_order, RUN_ORDER),
-    ):
-        unknown = next((name for name in names if name not in known), None)
-        if unknown is not None:
-            raise OptionError(f"{what}: there is no {unknown}", hint=f"{what}: {', '.join(known)}")
-    return Policy(
-        actions=ACTIONS if actions is None else tuple(actions),
-        queue_order=tuple(spec.queue_order),
-        run_order=tuple(spec.run_order),
-        non_restartable_over_guarantee=spec.non_restartable_over_guarantee,
-        usage_half_life_s=_seconds(spec.usage_half_life, "policy: usage_half_life"),
-        card_tiers={tier: tuple(cards) for tier, cards in spec.card_tiers.items()},
-    )
 
 
 def differences(scenario: Scenario, answer: Mapping[str, Any]) -> list[str]:

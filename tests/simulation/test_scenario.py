@@ -88,7 +88,7 @@ def broken(**changes: Any) -> str:
         (broken(runs=[{"run": "a", "gpus_per_rank": 3, "ranks": [{"state": "running", "node": "node0"}]}]),
          "node node0: its runs hold 3 GPUs, and it has 2"),
         (broken(runs=[{"run": "a", "min_ranks": 2}]), "run a: min_ranks 2 of 1 ranks"),
-        (broken(runs=[{"run": "a", "priority": "urgent"}]), "run a: priority urgent"),
+        (broken(runs=[{"run": "a", "priority": "urgent"}]), "run a: priority urgent: not a priority"),
         (broken(queues=[{"name": "q", "parent": "p"}]), "queue q: its parent p is not a queue"),
         (broken(queues=[{"name": "q", "parent": "p"}, {"name": "p", "parent": "q"}]), "its own ancestor (q → p → q)"),
         (broken(queues=[{"name": "p"}, {"name": "q", "parent": "p"}], runs=[{"run": "a", "queue": "p"}]),

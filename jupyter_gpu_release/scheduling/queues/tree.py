@@ -32,6 +32,14 @@ class Queue:
     #: a restartable run is left alone for so long
     min_runtime_s: float = 0.0
     max_gpus_per_user: int | None = None
+    #: who may use it, ``@`` before a group; None: everybody
+    users: tuple[str, ...] | None = None
+    #: highest ``--priority``
+    priority_ceiling: int = 75
+    #: from the notice to step aside to the end
+    grace_s: float = 60.0
+    max_timeout_s: float | None = None
+    max_keep_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

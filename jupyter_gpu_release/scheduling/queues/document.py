@@ -1,0 +1,323 @@
+"""The queues file: queues, groups and policy written in YAML, read with the line of every mistake."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import yaml
+
+from ...errors import OptionError
+from ...units import parse_seconds
+from ..workload import GPU
+from .tree import ACTIONS, QUEUE_ORDER, RUN_ORDER, UNLIMITED, Policy, Queue, QueueTree
+
+PRIORITIES = {"low": 25, "normal": 50, "high": 75}
+DEFAULT_QUEUE = "default"
+#: anchors can make a short text endless
+_MOST_PARTS, _DEEPEST = 200_000, 10
+
+
+class _Spec(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    pass
+
+
+class QueueSpec(_Spec, frozen=True):
+    """A queue as written."""
+
+    name: str
+    parent: str | None = None
+    guaranteed: float | dict[str, float] = 0
+    max: float | dict[str, float] | None = None
+    weight: float = 1
+    priority: int = 0
+    users: list[str] | None = None
+    priority_ceiling: int | str = "high"
+    min_runtime: float | str = 0
+    grace: float | str = 60
+    max_timeout: float | str | None = None
+    max_keep: float | str | None = None
+    max_gpus_per_user: float | None = None
+
+
+class PolicySpec(_Spec, frozen=True):
+    """The policy as written."""
+
+    actions: tuple[str, ...] | None = None
+    queue_order: tuple[str, ...] = QUEUE_ORDER
+    run_order: tuple[str, ...] = RUN_ORDER
+    non_restartable_over_guarantee: bool = True
+    usage_half_life: float | str = "7d"
+    max_overtaking: float | str | None = None
+    card_tiers: dict[str, tuple[str, ...]] = {}
+
+
+class _FileSpec(_Spec, frozen=True):
+    schema_version: int
+    queues: list[QueueSpec] = []
+    groups: dict[str, list[str]] = {}
+    default_queue: str | dict[str, str] | None = None
+    policy: PolicySpec = PolicySpec()
+    rates: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class QueuesFile:
+    """What a queues file says. Without a file there is one queue, and users share it."""
+
+    tree: QueueTree = field(default_factory=lambda: QueueTree([Queue(DEFAULT_QUEUE)]))
+    policy: Policy = field(default_factory=Policy)
+    groups: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: user (or ``*``) → queue
+    default_queue: Mapping[str, str] = field(default_factory=lambda: {"*": DEFAULT_QUEUE})
+    #: card type (or ``*``) → units per GPU-hour
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def queues_of(self, user: str) -> list[str]:
+        """The queues that a user may use."""
+        return [name for name in self.tree.leaves() if self.may_use(user, name)]
+
+    def may_use(self, user: str, queue: str) -> bool:
+        """Tell if a user may use a queue: each list of users on the way to the top has to name them."""
+        lists = [self.tree.queues[name].users for name in self.tree.paths[queue]]
+        return all(users is None or self._is_among(user, users) for users in lists)
+
+    def _is_among(self, user: str, users: Sequence[str]) -> bool:
+        return any(user == name or (name[:1] == "@" and user in self.groups[name[1:]]) for name in users)
+
+    def queue_for(self, user: str, asked: str | None = None) -> str:
+        """The queue of a user's run; raises :class:`OptionError` with the list of what the user may use."""
+        own = self.queues_of(user)
+        hint = f"you may use: {', '.join(own)}" if own else "no queue names you; ask whoever runs the cluster"
+        name = asked or self.default_queue.get(user) or self.default_queue.get("*") or (own[0] if own else "")
+        if name in own:
+            return name
+        if not asked:
+            raise OptionError(f"--queue: {user} has no default queue", hint=hint)
+        known = "you may not use it" if name in self.tree.leaves() else "there is no such queue"
+        raise OptionError(f"--queue {name}: {known}", hint=hint)
+
+    def priority_for(self, queue: str, asked: str | int) -> int:
+        """The value of ``--priority``; raises :class:`OptionError` above the queue's ceiling."""
+        value = priority_value(asked, "--priority")
+        ceiling = min(self.tree.queues[name].priority_ceiling for name in self.tree.paths[queue])
+        if value > ceiling:
+            words = [word for word, number in PRIORITIES.items() if number <= ceiling]
+            raise OptionError(
+                f"--priority {asked}: queue {queue} allows at most {ceiling}",
+                hint=f"write one of {', '.join(words)}, or a number up to {ceiling}" if words else f"at most {ceiling}",
+            )
+        return value
+
+
+def priority_value(asked: str | int, option: str) -> int:
+    """``high → 75``; a number stays one."""
+    text = str(asked)
+    if text in PRIORITIES:
+        return PRIORITIES[text]
+    if not re.fullmatch(r"-?[0-9]{1,6}", text):
+        raise OptionError(f"{option} {text}: not a priority", hint=f"write one of {', '.join(PRIORITIES)}, or a number")
+    return int(text)
+
+
+def parse_queues(text: str, name: str) -> QueuesFile:
+    """Read the text of a queues file; ``name`` is that of the file. Raises :class:`OptionError` with the line."""
+    document = _Document(text, name)
+    try:
+        spec = msgspec.convert(document.written, _FileSpec)
+    except msgspec.ValidationError as error:
+        raise document.error(*_split(str(error))) from error
+    if spec.schema_version != 1:
+        raise document.error(f"schema_version {spec.schema_version}: this version reads 1", "schema_version")
+    return _Reader(document).read(spec)
+
+
+def _split(message: str) -> tuple[str, str]:
+    """``Expected `int`, got `str` - at `$.queues[0].max``` → what is wrong, and where."""
+    said, _, path = message.partition(" - at `$")
+    return said, path.rstrip("`").removeprefix(".")
+
+
+class _Document:
+    """A YAML text, and the line of each of its parts."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._parts = 0
+        self._lines: dict[str, int] = {}
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            self.written = {} if node is None else self._read(node, "")
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise OptionError(f"{name}, line {line}: {error.problem}", hint="the file is not YAML") from error
+        except yaml.YAMLError as error:
+            raise OptionError(f"{name}: {error}", hint="the file is not YAML") from error
+
+    def _read(self, node: yaml.Node, path: str) -> Any:
+        self._lines[path] = node.start_mark.line + 1
+        self._parts += 1
+        if self._parts > _MOST_PARTS or path.count(".") + path.count("[") > _DEEPEST:
+            raise self.error("more than a queues file can hold", path[:40])
+        if isinstance(node, yaml.SequenceNode):
+            return [self._read(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            return yaml.SafeLoader("").construct_object(node)
+        found: dict[Any, Any] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            below = f"{path}.{name}".removeprefix(".")
+            if name in found:
+                raise self.error(f"{name} stands there twice", below, line=key.start_mark.line + 1)
+            found[name] = self._read(value, below)
+            self._lines[below] = key.start_mark.line + 1
+        return found
+
+    def error(self, message: str, path: str, *, line: int | None = None, hint: str = "") -> OptionError:
+        """What is wrong at a path (``queues[0].max``), with its line, or that of the nearest part around it."""
+        around = path
+        while around and around not in self._lines:
+            around = re.sub(r"(\.?[^.\[\]]+|\[[^\]]*\])$", "", around)
+        where = line or self._lines.get(around, 1)
+        place = f"{path}: " if path else ""
+        return OptionError(
+            f"{self._name}, line {where}: {place}{message}", hint=hint or "docs/scheduling.md shows queues files"
+        )
+
+
+class _Reader:
+    """Turns what is written into queues and rules; every refusal names the line."""
+
+    def __init__(self, document: _Document) -> None:
+        self._document = document
+
+    def read(self, spec: _FileSpec) -> QueuesFile:
+        queues = [self._queue(queue, f"queues[{index}]") for index, queue in enumerate(spec.queues)]
+        self._check_tree(queues)
+        tree = QueueTree(queues or [Queue(DEFAULT_QUEUE)])
+        self._check_users(spec)
+        return QueuesFile(tree, self._policy(spec.policy), spec.groups, self._defaults(spec, tree), spec.rates)
+
+    def _queue(self, spec: QueueSpec, path: str) -> Queue:
+        try:
+            return to_queue(spec)
+        except OptionError as error:
+            part = error.message.removeprefix(f"queue {spec.name}: ")
+            raise self._document.error(part, f"{path}.{part.partition(':')[0].split()[0]}", hint=error.hint) from error
+
+    def _check_tree(self, queues: Sequence[Queue]) -> None:
+        names = [queue.name for queue in queues]
+        for index, queue in enumerate(queues):
+            if queue.name in names[:index]:
+                raise self._document.error(f"there are two queues called {queue.name}", f"queues[{index}].name")
+            if queue.parent and queue.parent not in names:
+                hint = _meant(queue.parent, names)
+                raise self._document.error(f"there is no queue {queue.parent}", f"queues[{index}].parent", hint=hint)
+        try:
+            QueueTree(queues)
+        except OptionError as error:
+            index = names.index(error.message.removeprefix("queue ").partition(":")[0])
+            raise self._document.error(error.message, f"queues[{index}].parent", hint=error.hint) from error
+
+    def _check_users(self, spec: _FileSpec) -> None:
+        for index, queue in enumerate(spec.queues):
+            for at, user in enumerate(queue.users or []):
+                if user.startswith("@") and user[1:] not in spec.groups:
+                    hint, path = _meant(user[1:], list(spec.groups)), f"queues[{index}].users[{at}]"
+                    raise self._document.error(f"there is no group {user[1:]}", path, hint=hint)
+
+    def _defaults(self, spec: _FileSpec, tree: QueueTree) -> dict[str, str]:
+        leaves = tree.leaves()
+        written = spec.default_queue
+        if written is None:
+            return {"*": leaves[0]} if len(leaves) == 1 else {}
+        found = written if isinstance(written, dict) else {"*": written}
+        for user, queue in found.items():
+            if queue not in leaves:
+                path = f"default_queue.{user}" if isinstance(written, dict) else "default_queue"
+                message = f"there is no queue {queue} that takes runs"
+                raise self._document.error(message, path, hint=_meant(queue, leaves))
+        return dict(found)
+
+    def _policy(self, spec: PolicySpec) -> Policy:
+        try:
+            return to_policy(spec)
+        except OptionError as error:
+            part = error.message.partition(":")[0]
+            raise self._document.error(error.message, f"policy.{part}", hint=error.hint) from error
+
+
+def _meant(word: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
+
+
+def to_queue(spec: QueueSpec) -> Queue:
+    """Check a queue as written; raises :class:`OptionError`."""
+    place = f"queue {spec.name}"
+    most = None if spec.max is None else _total(spec.max, f"{place}: max")
+    most = None if most == UNLIMITED else most
+    guaranteed = _total(spec.guaranteed, f"{place}: guaranteed")
+    if most is not None and guaranteed > most:
+        raise OptionError(f"{place}: guaranteed is more than max", hint="raise max, or lower guaranteed")
+    per_user = spec.max_gpus_per_user
+    return Queue(
+        name=spec.name,
+        parent=spec.parent or "",
+        guaranteed=guaranteed,
+        max=most,
+        weight=spec.weight,
+        priority=spec.priority,
+        users=None if spec.users is None else tuple(spec.users),
+        priority_ceiling=priority_value(spec.priority_ceiling, f"{place}: priority_ceiling"),
+        min_runtime_s=seconds(spec.min_runtime, f"{place}: min_runtime"),
+        grace_s=seconds(spec.grace, f"{place}: grace"),
+        max_timeout_s=None if spec.max_timeout is None else seconds(spec.max_timeout, f"{place}: max_timeout"),
+        max_keep_s=None if spec.max_keep is None else seconds(spec.max_keep, f"{place}: max_keep"),
+        max_gpus_per_user=None if per_user is None else thousandths(per_user, f"{place}: max_gpus_per_user"),
+    )
+
+
+def to_policy(spec: PolicySpec) -> Policy:
+    """Check a policy as written; raises :class:`OptionError`."""
+    for what, names, known in (
+        ("actions", spec.actions or (), ACTIONS),
+        ("queue_order", spec.queue_order, QUEUE_ORDER),
+        ("run_order", spec.run_order, RUN_ORDER),
+    ):
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None:
+            raise OptionError(f"{what}: there is no {unknown}", hint=f"{what}: {', '.join(known)}")
+    return Policy(
+        actions=ACTIONS if spec.actions is None else spec.actions,
+        queue_order=spec.queue_order,
+        run_order=spec.run_order,
+        non_restartable_over_guarantee=spec.non_restartable_over_guarantee,
+        usage_half_life_s=seconds(spec.usage_half_life, "usage_half_life"),
+        card_tiers=spec.card_tiers,
+    )
+
+
+def seconds(written: float | str, place: str) -> float:
+    """Read a duration: a number of seconds, or ``5m``."""
+    found = parse_seconds(written, option=f"{place}:") if isinstance(written, str) else float(written)
+    if not 0 <= found < float("inf"):
+        raise OptionError(f"{place}: {written} is not a duration", hint="write it like 30s, 10m or 2h")
+    return found
+
+
+def thousandths(count: float, place: str) -> int:
+    """Read a number of GPUs."""
+    if not 0 <= count < 1e6:
+        raise OptionError(f"{place}: {count:g} GPUs", hint="write a number of at least 0")
+    return round(count * GPU)
+
+
+def _total(written: float | Mapping[str, float], place: str) -> int:
+    if isinstance(written, Mapping):
+        return sum(thousandths(count, place) for count in written.values())
+    return UNLIMITED if written == UNLIMITED else thousandths(written, place)

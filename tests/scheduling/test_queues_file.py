@@ -1,0 +1,106 @@
+"""Queues files: what they say, and the line of every mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_release.errors import OptionError
+from jupyter_gpu_release.scheduling.queues.document import QueuesFile, parse_queues
+from jupyter_gpu_release.scheduling.workload import GPU
+
+GOOD = """\
+schema_version: 1
+queues:
+  - name: research
+    guaranteed: 12
+  - name: vision
+    parent: research
+    guaranteed: {h100: 4, a100: 4}
+    max: 16
+    weight: 2
+    users: [ann, "@vision-team"]
+    priority_ceiling: normal
+    min_runtime: 5m
+    max_timeout: 24h
+  - name: text
+    parent: research
+  - name: students
+    users: [eve]
+groups: {vision-team: [bob]}
+default_queue: {eve: students, "*": text}
+policy:
+  actions: [allocate, backfill]
+  card_tiers: {high: [h100], low: [v100, a100]}
+rates: {h100: 2.5, "*": 1.0}
+"""
+
+
+def test_it_says_who_may_use_what() -> None:
+    file = parse_queues(GOOD, "queues.yaml")
+    assert (file.queues_of("ann"), file.queues_of("bob"), file.queues_of("eve")) == (
+        ["vision", "text"], ["vision", "text"], ["text", "students"],
+    )  # fmt: skip
+    assert (file.queue_for("ann"), file.queue_for("eve"), file.queue_for("bob", "vision")) == (
+        "text", "students", "vision",
+    )  # fmt: skip
+    vision = file.tree.queues["vision"]
+    assert (vision.guaranteed, vision.max, vision.min_runtime_s, vision.max_timeout_s) == (
+        8 * GPU,
+        16 * GPU,
+        300,
+        86400,
+    )
+    assert file.policy.actions == ("allocate", "backfill")
+    assert file.rates["h100"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "message"),
+    [("eve", "vision", "--queue vision: you may not use it"), ("eve", "research", "--queue research: there is no such"),
+     ("eve", "visoin", "--queue visoin: there is no such queue")],
+)  # fmt: skip
+def test_other_queues_are_refused_with_the_list_of_ones_own(user: str, asked: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_queues(GOOD, "queues.yaml").queue_for(user, asked)
+    assert message in caught.value.message
+    assert caught.value.hint == "you may use: text, students"
+
+
+def test_a_priority_goes_up_to_the_ceiling() -> None:
+    file = parse_queues(GOOD, "queues.yaml")
+    assert [file.priority_for("vision", asked) for asked in ("low", "normal", 10)] == [25, 50, 10]
+    assert file.priority_for("text", "high") == 75
+    with pytest.raises(OptionError, match="--priority high: queue vision allows at most 50"):
+        file.priority_for("vision", "high")
+
+
+def test_without_a_file_all_users_share_one_queue() -> None:
+    file = QueuesFile()
+    assert (file.queues_of("ann"), file.queue_for("ann")) == (["default"], "default")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    max: 16", "    max: many", "queues.yaml, line 8: queues[1].max: Expected"),
+        ("    max: 16", "    max: 4", "queues.yaml, line 7: queues[1].guaranteed: guaranteed is more than max"),
+        ("    max: 16", "    maximum: 16", "queues.yaml, line 5: queues[1]: Object contains unknown field `maximum`"),
+        ("    max: 16", "    max: 16\n    max: 17", "queues.yaml, line 9: queues[1].max: max stands there twice"),
+        ("    max: 16", "    max: [16", "queues.yaml, line 9: "),
+        ("min_runtime: 5m", "min_runtime: soon", "queues.yaml, line 12: queues[1].min_runtime: min_runtime: soon"),
+        ("parent: research", "parent: resaerch", "line 6: queues[1].parent: there is no queue resaerch"),
+        ("- name: research", "- name: research\n    parent: vision", "its own ancestor (research → vision → research)"),
+        ("- name: text", "- name: vision", "line 14: queues[2].name: there are two queues called vision"),
+        ("@vision-team", "@visoin-team", "line 10: queues[1].users[1]: there is no group visoin-team"),
+        ("eve: students", "eve: sudents", "line 19: default_queue.eve: there is no queue sudents"),
+        ("[allocate, backfill]", "[alocate]", "line 21: policy.actions: actions: there is no alocate"),
+        ("schema_version: 1", "schema_version: 2", "line 1: schema_version: schema_version 2: this version reads 1"),
+        ("rates: {h100: 2.5", "rates: &r {r: *r", "queues.yaml, line 23"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_said_with_its_line(old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(OptionError) as caught:
+        parse_queues(GOOD.replace(old, new, 1), "queues.yaml")
+    assert message in caught.value.message
+    assert caught.value.hint
