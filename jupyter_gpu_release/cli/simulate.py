@@ -31,7 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _play(read_scenarios(Path(arguments.scenario)), as_json=arguments.json)
     if arguments.trace:
         return _replay(arguments)
-    raise OptionError("simulate: nothing to play", hint="give a trace: `jupyter gpu simulate TRACE.csv --cluster FILE`, or `--scenario FILE`")
+    raise OptionError(
+        "simulate: nothing to play",
+        hint="give a trace: `jupyter gpu simulate TRACE.csv --cluster FILE`, or `--scenario FILE`",
+    )
 
 
 def _play(scenarios: Sequence[Scenario], *, as_json: bool) -> int:

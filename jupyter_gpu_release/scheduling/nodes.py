@@ -1,4 +1,4 @@
-"""What is free on which node, grouped so that a place is found without looking at every node."""
+"""Free GPUs by node, grouped so that a place is found without looking at every node."""
 
 from __future__ import annotations
 

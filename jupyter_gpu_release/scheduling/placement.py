@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .nodes import Group
-from .plugins.card_tiers import card_tiers
+from .plugins.gpu_tiers import gpu_tiers
 from .plugins.node_filters import FILTERS
 from .plugins.pack import pack
 from .state import Job, State
@@ -58,7 +58,7 @@ def _one_node(state: State, run: Run, count: int, groups: Iterable[Group], limit
     wanted, nodes = count * run.gpus_per_rank, state.nodes
     best: tuple[float, int, int] | None = None
     for group in groups:
-        tier = card_tiers(state.policy, run, group.sample)
+        tier = gpu_tiers(state.policy, run, group.sample)
         for free in sorted(free for free in group.buckets if free >= wanted):
             places = group.buckets[free]
             if limits:
@@ -98,7 +98,7 @@ def choose(state: State, job: Job, count: int, rooms: dict[str, int]) -> Parts:
 
     def score(name: str) -> tuple[float, tuple[float, float], int]:
         node = state.nodes.by_name[name]
-        return card_tiers(state.policy, run, node), pack(state, run, name), state.nodes.place[name]
+        return gpu_tiers(state.policy, run, node), pack(state, run, name), state.nodes.place[name]
 
     ordered = sorted(rooms, key=score)
     if run.nodes == "any":

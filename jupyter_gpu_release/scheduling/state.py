@@ -84,7 +84,7 @@ class Kind:
 
 
 class Account:
-    """What a queue has, in thousandths of a GPU."""
+    """GPUs of a queue, in thousandths."""
 
     __slots__ = ("allocated", "demand", "fixed", "queue", "usage")
 
@@ -213,7 +213,7 @@ class State:
         return {name: _measure(account, fair[name]) for name, account in self.accounts.items()}
 
     def users_share(self, queue: str, user: str) -> float:
-        """What a user has in a queue, now and on average of late."""
+        """GPUs of a user in a queue, now and on average of late."""
         return self.user_held.get((queue, user), 0) + self.user_usage.get((queue, user), 0.0)
 
     def growing(self) -> list[Job]:

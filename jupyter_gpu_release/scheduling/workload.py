@@ -31,7 +31,7 @@ class Node:
     #: thousandths
     gpus: int
     gpu_type: str = ""
-    #: of the smallest card; 0: not known
+    #: of the smallest GPU; 0: not known
     gpu_memory_bytes: int = 0
     cpus: int = 0
     memory_bytes: int = 0

@@ -324,7 +324,7 @@ def _check_expected(scenario: Scenario) -> None:
 
 
 def differences(scenario: Scenario, answer: Mapping[str, Any]) -> list[str]:
-    """What ends otherwise than the scenario expects, in words."""
+    """List what ends otherwise than the scenario expects."""
     wanted = {(run, index): ends for run, ends in scenario.expected.items() for index in _indexes(answer, run)}
     for name, ends in scenario.expected_ranks.items():
         run, _, index = name.rpartition("-")

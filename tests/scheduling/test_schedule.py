@@ -56,9 +56,12 @@ def runs_of(draw: st.DrawFn, index: int, leaves: list[str], free: dict[str, int]
     """A run that waits, or that has its least ranks where there is room."""
     count, each = draw(st.integers(1, 3)), draw(st.sampled_from([GPU // 2, GPU, 2 * GPU]))
     least = draw(st.integers(1, count))
+    nodes = draw(st.sampled_from(["any", 1]))
     places: list[str] = []
     for _ in range(draw(st.sampled_from([0, least, count]))):
-        place = next((name for name, left in free.items() if left >= each), None)
+        place = next(
+            (name for name, left in free.items() if left >= each and (nodes == "any" or name in (places or free))), None
+        )
         if place is not None:
             free[place] -= each
             places.append(place)
@@ -70,7 +73,7 @@ def runs_of(draw: st.DrawFn, index: int, leaves: list[str], free: dict[str, int]
     return Run(
         f"r{index}", draw(st.sampled_from(leaves)), tuple(ranks), each, least, draw(st.sampled_from([25, 50, 75, 100])),
         draw(st.booleans()), draw(st.sampled_from(["ann", "bob"])), -float(draw(st.integers(0, 3))),
-        expected_s=draw(st.none() | st.sampled_from([1.0, 5.0])), nodes=draw(st.sampled_from(["any", 1])),
+        expected_s=draw(st.none() | st.sampled_from([1.0, 5.0])), nodes=nodes,
     )  # fmt: skip
 
 

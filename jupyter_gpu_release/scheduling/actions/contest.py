@@ -1,4 +1,4 @@
-"""Who is next: queues against their siblings, runs against those of their queue."""
+"""The order in which waiting runs are looked at: queues against their siblings, runs against those of their queue."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _NEVER_TAKEN = 100
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is taken at once: a rank that an elastic run can do without, or all of a run."""
+    """Ranks that are taken at once: one that an elastic run can do without, or all of a run."""
 
     job: Job
     ranks: tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...units import format_bytes
 from ..workload import GPU, Node, Run
-from .card_tiers import key
+from .gpu_tiers import key
 
 Filter = Callable[[Run, Node], str | None]
 
@@ -17,13 +17,13 @@ def gpu_count(run: Run, node: Node) -> str | None:
 
 
 def gpu_type(run: Run, node: Node) -> str | None:
-    """The card's name contains what was asked for."""
+    """The GPU's name contains what was asked for."""
     wanted = run.needs.gpu_type
     return f"GPUs of type {wanted}" if wanted and key(wanted) not in key(node.gpu_type) else None
 
 
 def gpu_memory(run: Run, node: Node) -> str | None:
-    """Each card has at least this much memory."""
+    """Each GPU has at least this much memory."""
     wanted = run.needs.min_gpu_memory_bytes
     return f"GPUs with {format_bytes(wanted)} of memory" if wanted > node.gpu_memory_bytes else None
 

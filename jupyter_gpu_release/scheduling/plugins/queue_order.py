@@ -10,7 +10,7 @@ Order = Callable[[State, Mapping[str, float], str, int], tuple[float, ...]]
 
 
 def saturation(state: State, shares: Mapping[str, float], name: str, more: int = 0) -> float:
-    """What a queue would have with ``more``, in parts of its share."""
+    """GPUs that a queue would have with ``more``, in parts of its share."""
     has = state.accounts[name].allocated + more
     if shares[name] <= 0:
         return float("inf") if has > 0 else 0.0

@@ -53,7 +53,7 @@ class PolicySpec(_Spec, frozen=True):
     non_restartable_over_guarantee: bool = True
     usage_half_life: float | str = "7d"
     max_overtaking: float | str | None = None
-    card_tiers: dict[str, tuple[str, ...]] = {}
+    gpu_tiers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="card_tiers")
 
 
 class _FileSpec(_Spec, frozen=True):
@@ -67,14 +67,14 @@ class _FileSpec(_Spec, frozen=True):
 
 @dataclass(frozen=True)
 class QueuesFile:
-    """What a queues file says. Without a file there is one queue, and users share it."""
+    """Contents of a queues file. Without a file there is one queue, and users share it."""
 
     tree: QueueTree = field(default_factory=lambda: QueueTree([Queue(DEFAULT_QUEUE)]))
     policy: Policy = field(default_factory=Policy)
     groups: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: user (or ``*``) → queue
     default_queue: Mapping[str, str] = field(default_factory=lambda: {"*": DEFAULT_QUEUE})
-    #: card type (or ``*``) → units per GPU-hour
+    #: GPU type (or ``*``) → units per GPU-hour
     rates: Mapping[str, float] = field(default_factory=dict)
 
     def queues_of(self, user: str) -> list[str]:
@@ -178,7 +178,7 @@ class _Document:
         return found
 
     def error(self, message: str, path: str, *, line: int | None = None, hint: str = "") -> OptionError:
-        """What is wrong at a path (``queues[0].max``), with its line, or that of the nearest part around it."""
+        """Make an error for a path (``queues[0].max``), with its line, or that of the nearest part around it."""
         around = path
         while around and around not in self._lines:
             around = re.sub(r"(\.?[^.\[\]]+|\[[^\]]*\])$", "", around)
@@ -298,7 +298,7 @@ def to_policy(spec: PolicySpec) -> Policy:
         run_order=spec.run_order,
         non_restartable_over_guarantee=spec.non_restartable_over_guarantee,
         usage_half_life_s=seconds(spec.usage_half_life, "usage_half_life"),
-        card_tiers=spec.card_tiers,
+        gpu_tiers=spec.gpu_tiers,
     )
 
 

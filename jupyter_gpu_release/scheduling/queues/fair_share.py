@@ -45,7 +45,7 @@ def _claim(tree: QueueTree, name: str, demand: int) -> Claim:
 
 
 def divide(claims: Sequence[Claim], available: int) -> dict[str, int]:
-    """What each of several siblings gets. Guarantees may exceed what is available."""
+    """Divide GPUs among siblings. Guarantees may exceed what is available."""
     given = {claim.name: claim.guaranteed for claim in claims}
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         rest = available - sum(given.values())

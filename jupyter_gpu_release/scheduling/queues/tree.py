@@ -52,7 +52,7 @@ class Policy:
     #: may runs that cannot be taken back use more than the guarantee of their queue
     non_restartable_over_guarantee: bool = True
     usage_half_life_s: float = 7 * 86400.0
-    card_tiers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gpu_tiers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class QueueTree:

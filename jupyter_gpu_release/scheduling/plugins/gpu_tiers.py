@@ -1,4 +1,4 @@
-"""Score: old cards for runs of low priority, new ones for those of high priority."""
+"""Score: old GPUs for runs of low priority, new ones for those of high priority."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..workload import Node, Run
 _NORMAL = 50
 
 
-def card_tiers(policy: Policy, run: Run, node: Node) -> float:
-    """Lower is better: -1 on cards of the run's own tier, 1 on those of the other."""
-    if not policy.card_tiers or not run.gpus_per_rank or run.priority == _NORMAL:
+def gpu_tiers(policy: Policy, run: Run, node: Node) -> float:
+    """Lower is better: -1 on GPUs of the run's own tier, 1 on those of the other."""
+    if not policy.gpu_tiers or not run.gpus_per_rank or run.priority == _NORMAL:
         return 0.0
     own, other = ("high", "low") if run.priority > _NORMAL else ("low", "high")
     return float(_is_of(policy, node, other)) - float(_is_of(policy, node, own))
 
 
 def _is_of(policy: Policy, node: Node, tier: str) -> bool:
-    return any(key(card) in key(node.gpu_type) for card in policy.card_tiers.get(tier, ()))
+    return any(key(GPU) in key(node.gpu_type) for GPU in policy.gpu_tiers.get(tier, ()))
 
 
 def key(name: str) -> str:
