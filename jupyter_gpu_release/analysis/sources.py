@@ -39,7 +39,7 @@ def name_of_plain_cell(compiler: Any, body: str, count: int) -> str:
     return str(name(text, text, count)) if name is not None else ""
 
 
-def keep(compiler: Any, sources: Iterable[CellSource]) -> None:
+def register_sources(compiler: Any, sources: Iterable[CellSource]) -> None:
     """Make the text known to tracebacks and to ``inspect.getsource``."""
     counts = _counts(compiler)
     for source in sources:

@@ -161,7 +161,7 @@ def _follow(feed: RunFeed, target: Target) -> int:
     folding: OutputCollapser | None = OutputCollapser()
     said = ""
     while True:
-        item = feed.get(_TICK_S)
+        item = feed.next_item(_TICK_S)
         if isinstance(item, Events):
             _print(item.events if folding is None else folding.feed(item.events))
         elif isinstance(item, Refused):

@@ -68,7 +68,7 @@ class RunFeed:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     # ------------------------------------------------------------------------------ the consumer's side
-    def get(self, timeout_s: float | None = None) -> FeedItem | None:
+    def next_item(self, timeout_s: float | None = None) -> FeedItem | None:
         """The next item, or None after ``timeout_s``. A KeyboardInterrupt here loses nothing."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         items = self._items

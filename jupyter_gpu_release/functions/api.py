@@ -17,7 +17,7 @@ from .future import RunFuture
 
 if TYPE_CHECKING:
     from .executor import FunctionExecutor
-    from .mapped import MappedFutures
+    from .mapped_futures import MappedFutures
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def launch_map(
     WrongCallError, OptionError, ImpossibleAskError, MissingPackageError, GatewayUnavailableError
         As for :func:`launch`.
     """
-    from .mapped import start_map
+    from .mapped_futures import start_map
 
     target = function if not isinstance(function, GpuFunction) else function.__wrapped__
     defaults = dict(function.options) if isinstance(function, GpuFunction) else {}

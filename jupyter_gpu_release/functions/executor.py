@@ -161,7 +161,7 @@ class FunctionExecutor(ABC):
 
     def __init__(self, realm: NamespaceInfo, collector: InputCapture, history: DeviceHistory) -> None:
         self.realm = realm
-        self.collector = collector
+        self.input_capture = collector
         self._history = history
         self._contact = LostContactWatch()
         #: values are collected one at a time: the namespace's bookkeeping is not made for more
@@ -252,7 +252,7 @@ class FunctionExecutor(ABC):
         )  # random numbers are its own
         with self._collecting:
             try:
-                prepared = self.collector.collect(
+                prepared = self.input_capture.collect(
                     CellFacts(), choice, self._history.up_to(""), ambient=ambient, more=call.values, labels=call.labels
                 )
             except NeedsRunError as need:
@@ -298,7 +298,7 @@ class FunctionExecutor(ABC):
         loaded = codec.load(stream, buffers, self.realm)
         for missing, reason in loaded.missing.items():
             warnings.warn(f"`{missing}` is a placeholder here: {reason}", UserWarning, stacklevel=4)
-        self.collector.lineage.note_results(view.run, loaded.values, loaded.values)
+        self.input_capture.lineage.note_results(view.run, loaded.values, loaded.values)
         values = {**loaded.modules, **loaded.values}
         if RESULT not in values:
             why = next((note for note in outcome.notes if RESULT in note), "it cannot be pickled")

@@ -37,7 +37,7 @@ class Notebook:
         self.short_cells = ShortCells()
         self.detached = DetachedResults(shell)
         self.unreadable_values = UnreadableValues(
-            shell, lambda name, value: self.names.outward.lineage.run_of(name, value)
+            shell, lambda name, value: self.names.input_capture.lineage.run_of(name, value)
         )
 
     @cached_property

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_release.analysis.sources import SOURCES_LIMIT_BYTES, gpu_cell_name, keep, sources_in, tell_inspect
+from jupyter_gpu_release.analysis.sources import (
+    SOURCES_LIMIT_BYTES,
+    gpu_cell_name,
+    register_sources,
+    sources_in,
+    tell_inspect,
+)
 from jupyter_gpu_release.protocol.cell import CellSource
 
 
@@ -25,7 +31,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 def test_text_that_is_kept_is_found_by_inspect(compiler: Compiler):
     name = gpu_cell_name("def f():\n    return 1\n", 1, 3)
-    keep(compiler, [CellSource(name, 3, "\ndef f():\n    return 1\n")])
+    register_sources(compiler, [CellSource(name, 3, "\ndef f():\n    return 1\n")])
     space: dict[str, Any] = {}
     exec(compile("\ndef f():\n    return 1\n", name, "exec"), space)
     linecache.checkcache()
@@ -37,7 +43,7 @@ def test_inspect_need_not_look_for_a_cells_module(compiler: Compiler, monkeypatc
     monkeypatch.setattr(inspect, "modulesbyfile", {})
     monkeypatch.chdir(tmp_path)
     name = gpu_cell_name("frame = sys._getframe()", 1, 3)
-    keep(compiler, [CellSource(name, 3, "frame = sys._getframe()\n")])
+    register_sources(compiler, [CellSource(name, 3, "frame = sys._getframe()\n")])
     space: dict[str, Any] = {"sys": sys}
     exec(compile("frame = sys._getframe()", name, "exec"), space)
     assert inspect.getmodule(space["frame"]) is None
@@ -47,7 +53,7 @@ def test_inspect_need_not_look_for_a_cells_module(compiler: Compiler, monkeypatc
 
 def test_only_cells_that_the_stream_names_travel_the_newest_first(compiler: Compiler):
     names = ["/tmp/ipykernel_1/11.py", "/tmp/ipykernel_1/1111.py", "<ipython-input-3-ab>", "<gpu-cell-4-cd>"]
-    keep(compiler, [CellSource(name, count, f"x = {count}\n") for count, name in enumerate(names)])
+    register_sources(compiler, [CellSource(name, count, f"x = {count}\n") for count, name in enumerate(names)])
     stream = b"...".join(name.encode() for name in (names[0], names[3], "/tmp/ipykernel_1/999.py"))
     assert sources_in(compiler, stream) == [CellSource(names[3], 3, "x = 3\n"), CellSource(names[0], 0, "x = 0\n")]
     assert sources_in(compiler, b"") == []
@@ -55,7 +61,7 @@ def test_only_cells_that_the_stream_names_travel_the_newest_first(compiler: Comp
 
 def test_text_is_limited(compiler: Compiler):
     long = "x" * (SOURCES_LIMIT_BYTES // 2) + "\n"
-    keep(compiler, [CellSource(f"<gpu-cell-{n}-x>", n, long) for n in range(3)])
+    register_sources(compiler, [CellSource(f"<gpu-cell-{n}-x>", n, long) for n in range(3)])
     stream = b"".join(f"<gpu-cell-{n}-x>".encode() for n in range(3))
     assert [source.count for source in sources_in(compiler, stream)] == [2]
 

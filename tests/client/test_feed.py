@@ -46,7 +46,7 @@ def view(seq: int, state: str = "running") -> RunView:
 
 def drain(feed: RunFeed) -> list[object]:
     found = []
-    while (item := feed.get(0)) is not None:
+    while (item := feed.next_item(0)) is not None:
         found.append(item)
     return found
 
@@ -112,19 +112,19 @@ def test_the_end(feed: RunFeed) -> None:
 def test_a_refusal_is_the_end(feed: RunFeed) -> None:
     feed.on_refused(Refused(RUN, "impossible_ask", "no"))
     assert feed.ended
-    assert isinstance(feed.get(0), Refused)
+    assert isinstance(feed.next_item(0), Refused)
 
 
 def test_get_waits_no_longer_than_asked(feed: RunFeed) -> None:
     started = time.monotonic()
-    assert feed.get(0.05) is None
+    assert feed.next_item(0.05) is None
     assert time.monotonic() - started > 0.04  # longer: the suite's time limit
 
 
 def test_get_wakes_up(feed: RunFeed) -> None:
     thread = threading.Timer(0.05, lambda: feed.on_events(events(1, 1)))
     thread.start()
-    assert feed.get(10) == events(1, 1)
+    assert feed.next_item(10) == events(1, 1)
     thread.join()
 
 
@@ -166,7 +166,7 @@ def test_interrupts_lose_nothing(feed: RunFeed) -> None:
                     thread.start()
             while True:
                 # list.extend takes the item in the same step in which get returns it
-                got.extend(iter(lambda: feed.get(0.2), None))
+                got.extend(iter(lambda: feed.next_item(0.2), None))
                 if over.is_set():
                     break
             armed.clear()

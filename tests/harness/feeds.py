@@ -24,7 +24,7 @@ class Reading:
         """Read on to the first item that meets ``condition``."""
         deadline = time.monotonic() + patience_s
         while True:
-            item = self.feed.get(max(0.0, deadline - time.monotonic()))
+            item = self.feed.next_item(max(0.0, deadline - time.monotonic()))
             assert item is not None, f"nothing more within {patience_s} s, after {self.items[-3:]}"
             self.items.append(item)
             if condition(item):

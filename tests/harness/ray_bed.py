@@ -242,7 +242,7 @@ session = GatewaySession(Target(url, token), asked.session)
 session.connect(60)
 feed = session.submit(asked)
 while feed.view is None or feed.view.state != "running":
-    assert feed.get(90) is not None
+    assert feed.next_item(90) is not None
 print("running", flush=True)
 exec(sys.argv[3])
 import time

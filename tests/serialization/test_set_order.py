@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpu_release.serialization.codec import dump, load
 from jupyter_gpu_release.serialization.rebuild import NamespaceInfo
 from jupyter_gpu_release.serialization.set_order import MOST
-from jupyter_gpu_release.serialization.sharing.adopt import adopt
+from jupyter_gpu_release.serialization.sharing.in_place import update_in_place
 
 
 def _texts(chance: random.Random, count: int) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_set_takes_what_came_back_in_its_order() -> None:
     chance = random.Random(8)
     for size in range(1, 100):
         old, new = _added(chance, 3), _deleted(chance, size)
-        assert adopt(old, new)
+        assert update_in_place(old, new)
         assert list(old) == list(new)
 
 

@@ -52,7 +52,7 @@ class RayLeases:
         self._is_lost = is_lost
 
     # ------------------------------------------------------------------------------------------ make
-    def begin(self, lease: Lease, runtime: str) -> None:
+    def begin_making(self, lease: Lease, runtime: str) -> None:
         """Ask Ray for the group and, inside it, for the accelerator ids; :meth:`finish` waits for the answer.
 
         ``runtime``: the folder of the agents' sockets on their nodes.

@@ -115,7 +115,7 @@ class Lifecycle:
         # threads write this down while we wait for Ray
         written: list[asyncio.Future[Any]] = [self._manifests.create_folder(record.run), recorded]
         if not lease.gpu_ids:
-            self._ray_leases.begin(lease, self.nodes.runtime)
+            self._ray_leases.begin_making(lease, self.nodes.runtime)
         stage = Starting(lease)
         self._recorder.to_starting(record, lease, stage, granted_at, on_kept=on_kept)
         if record.stage is stage:

@@ -205,7 +205,7 @@ def _hold(service: GatewayService, record: RunRecord, lease: Lease | None) -> No
         gangs.abandon(service.nodes, lease, record.run)
         service.lifecycle.spawn(service.lifecycle.free_and_serve(lease))
     else:
-        record.hold(lease)
+        record.hold_lease(lease)
 
 
 def _to_starting(

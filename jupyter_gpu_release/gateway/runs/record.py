@@ -177,7 +177,7 @@ class RunRecord(ChangeNotifier):
         self._stage = stage
         return True
 
-    def hold(self, lease: Lease | None) -> None:
+    def hold_lease(self, lease: Lease | None) -> None:
         """Have the lease of the run's earlier life, as Ray and the nodes tell it after a restart."""
         match self._stage:
             case Starting() | Releasing():

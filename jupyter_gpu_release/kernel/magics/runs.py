@@ -27,8 +27,8 @@ from ..namespace.post_mortem import FailedCell, attach_frames, begin_post_mortem
 from ..namespace.values import open_values
 from ..output.cell_output import CellOutput, SilentOutput
 from ..output.replay import show_recorded
-from ..runs.finish import BoundRun, ResultBinder
 from ..runs.follow import FollowMode, RunFollower
+from ..runs.result_binder import BoundRun, ResultBinder
 from .tables import runs_table
 
 if TYPE_CHECKING:

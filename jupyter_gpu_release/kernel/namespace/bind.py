@@ -8,8 +8,8 @@ from typing import Any
 
 from ...serialization.codec import Loaded
 from ...serialization.lazy_modules import module_or_deferred
-from ...serialization.sharing.adopt import adopt, memory_of_frame
 from ...serialization.sharing.array_memory import copy_into_view
+from ...serialization.sharing.in_place import memory_of_frame, update_in_place
 from ...serialization.sharing.replace import ReferenceReplacer
 
 #: names of IPython's own, which lead to all of it
@@ -98,7 +98,7 @@ class NamespaceUpdate:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        if copy_into_view(old, new) or adopt(old, new):
+        if copy_into_view(old, new) or update_in_place(old, new):
             self._stay(old, new)
             return True
         return False

@@ -48,7 +48,7 @@ class Namespace:
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
-        self.outward = InputCapture(shell.user_ns, self._realm, self._patches.found)
+        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found)
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: random_states.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet
@@ -90,8 +90,8 @@ class Namespace:
         custom = bool(getattr(self._shell, "input_transformers_post", None))
         tree = parse_cell(body, transform, line_offset=line_offset, always_transform=custom)
         facts = analyse(tree, transform, postponed=postpones_annotations(self._shell.compile.flags))
-        prepared = self.outward.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
-        if away := self._patches.stay_away(tree, self.outward.local_modules):
+        prepared = self.input_capture.collect(facts, choice, self.devices.up_to(body), ambient=self._ambient())
+        if away := self._patches.stay_away(tree, self.input_capture.local_modules):
             prepared.notes.append(
                 f"{', '.join(away)}: set in this cell only, what is set in a library stays in its process"
             )
@@ -107,7 +107,7 @@ class Namespace:
 
     def note_loaded(self, run: str, values: Mapping[str, Any]) -> None:
         """Note that these objects are results of ``run``."""
-        self.outward.lineage.note_results(run, values, values)
+        self.input_capture.lineage.note_results(run, values, values)
 
     # ----------------------------------------------------------------------------- keys for --cache
     def graph_key(self, values: dict[str, Any]) -> GraphKey:
@@ -164,7 +164,7 @@ class Namespace:
         self.devices.note_returned(loaded.facts.get("devices", {}))
         if run:
             made = [name for name, value in loaded.values.items() if id(value) not in loaded.own]
-            self.outward.lineage.note_results(run, made, self._shell.user_ns)
+            self.input_capture.lineage.note_results(run, made, self._shell.user_ns)
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
             self._notes += stayed + _left_behind(arrival, sent)
@@ -225,7 +225,7 @@ class Namespace:
             module, attribute = split_attribute_name(name)
             vars(sys.modules[module]).pop(attribute, None)
         away = {name: value for name, value in state.items() if not _is_here(name)}
-        self.outward.away.note_modules(
+        self.input_capture.away.note_modules(
             loaded.facts.get("imported", ()), away, [name for name in deleted if not _is_here(name)]
         )
 

@@ -27,7 +27,7 @@ def show_recorded(session: GatewaySession, run: str, relay: Relay) -> RunView:
     silent_since = time.monotonic()
     try:
         while time.monotonic() - silent_since < _SILENT_S:
-            item = feed.get(0.25)
+            item = feed.next_item(0.25)
             if item is None:
                 continue
             silent_since = time.monotonic()

@@ -20,9 +20,9 @@ from ...submission.request import Submission
 from ...submission.selection import placeholder
 from ..interrupts import Interrupts
 from ..output.cell_output import CellOutput, PinnedOutput
-from .finish import BoundRun, ResultBinder
 from .follow import FollowMode, RunFollower
 from .idle_hooks import BetweenCells
+from .result_binder import BoundRun, ResultBinder
 
 if TYPE_CHECKING:
     from ...client.session import GatewaySession
@@ -180,7 +180,7 @@ class BackgroundRuns:
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
         following.display.line.show_text(following.display.words())
-        self._notebook.names.outward.awaits = self._awaited
+        self._notebook.names.input_capture.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)
         return run

@@ -106,7 +106,7 @@ class RunFollower:
             raise
 
     def _step(self) -> None:
-        item = self._feed.get(TICK_S)
+        item = self._feed.next_item(TICK_S)
         if item is not None:
             self._take(item)
         else:

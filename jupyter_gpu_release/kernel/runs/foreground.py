@@ -24,10 +24,10 @@ from ..interrupts import Interrupts
 from ..namespace.values import store_of
 from ..output.cell_output import CellOutput
 from .cache import key_of, reuse, with_key
-from .finish import ResultBinder
 from .follow import RunFollower
 from .hash_order import note_on_hashes
 from .held_back import HeldBack
+from .result_binder import ResultBinder
 
 _ALONE = (
     "this cell calls init_process_group(), and runs as one process with {gpus} GPUs: --ranks {gpus} runs it as {gpus} "
@@ -57,7 +57,7 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
     try:
         prepared = _collect(notebook, cell)
     except SyntaxError as error:
-        sources.keep(notebook.shell.compile, [cell.source])
+        sources.register_sources(notebook.shell.compile, [cell.source])
         error.filename = cell.source.filename
         raise syntax_error(error, notebook.shell) from None
     for warning in prepared.warnings:
@@ -118,7 +118,7 @@ def _write_inputs(notebook: CellContext, cell: Cell, prepared: CapturedInputs, s
     compiler = notebook.shell.compile
     known = sources.sources_in(compiler, prepared.stream)
     submission = make_submission(cell, prepared, session.session_id, lambda: store_of(session), known)
-    sources.keep(compiler, [cell.source])  # functions that the cell defines come home with its file name
+    sources.register_sources(compiler, [cell.source])  # functions that the cell defines come home with its file name
     return submission
 
 

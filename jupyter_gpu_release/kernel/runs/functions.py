@@ -28,7 +28,7 @@ class NotebookExecutor(FunctionExecutor):
     """``launch`` in a kernel."""
 
     def __init__(self, notebook: KernelContext) -> None:
-        super().__init__(notebook.names.realm, notebook.names.outward, notebook.names.devices)
+        super().__init__(notebook.names.realm, notebook.names.input_capture, notebook.names.devices)
         self._notebook = notebook
 
     def session(self) -> GatewaySession:  # noqa: D102

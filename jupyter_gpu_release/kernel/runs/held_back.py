@@ -111,7 +111,7 @@ class HeldBack:
             return _Given(Answer(error=str(find_trouble(name, value, realm, dump.failed[name]))))
         refuse_torn(dump.buffers)
         info = ValueInfo(name, type(value).__name__, dump.sizes[name])
-        used = used_inputs([info], dump, self._notebook.names.outward.lineage, {name: value})
+        used = used_inputs([info], dump, self._notebook.names.input_capture.lineage, {name: value})
         graph, used = self._placed(dump, used)
         first = self._first or 1 + max((number for number, _ in self._prepared.memo.values()), default=-1)
         memo = {ident: (first + number, thing) for ident, (number, thing) in dump.memo.items()}

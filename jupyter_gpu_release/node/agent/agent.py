@@ -204,7 +204,7 @@ class NodeAgent(NodeAgentApi):
         )
         watch_raylet(self._on_raylet_gone)
         self._adopt()
-        self._lease_word = GrantListener(self._config.runtime, self._node, self._on_told)
+        self._grant_listener = GrantListener(self._config.runtime, self._node, self._on_told)
         self._lease_worker = LeaseWorker(self._config.runtime, self._node)
         self._spawn(self._reporter.send_forever())
         self._spawn(self._warm_up())
@@ -230,7 +230,7 @@ class NodeAgent(NodeAgentApi):
             return
         run = self._ungranted[order.run] = self._made(order)
         self._spawn(self._carry_out(run))
-        ids = order.gpu_ids if order.gpu_ids is not None else self._lease_word.pop_early_grant(order.run)
+        ids = order.gpu_ids if order.gpu_ids is not None else self._grant_listener.pop_early_grant(order.run)
         if ids is not None:
             self._grant(order.run, ids)
 
@@ -251,7 +251,7 @@ class NodeAgent(NodeAgentApi):
 
     async def forget_unbegun(self, run: str) -> bool:
         """Forget a run that no process has been told to begin; False: it may have begun, or is not known."""
-        self._lease_word.pop_early_grant(run)
+        self._grant_listener.pop_early_grant(run)
         found = self._ungranted.pop(run, None)
         if found is not None:
             found.abandon()
@@ -273,7 +273,7 @@ class NodeAgent(NodeAgentApi):
         forwarder = self._forwarders.new_forwarder(join)
         if forwarder is not None:
             self._spawn(self._forwarders.run_to_end(join.run, forwarder))
-            ids = join.gpu_ids if join.gpu_ids is not None else self._lease_word.pop_early_grant(join.run)
+            ids = join.gpu_ids if join.gpu_ids is not None else self._grant_listener.pop_early_grant(join.run)
             if ids is not None:
                 forwarder.grant(ids)
 

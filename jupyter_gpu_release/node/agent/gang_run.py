@@ -1,4 +1,4 @@
-"""Its processes: start, meet, end."""
+"""Processes of one run, the leader of a gang included: start, meet, end."""
 
 from __future__ import annotations
 

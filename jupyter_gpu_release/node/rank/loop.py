@@ -95,7 +95,7 @@ class CellLoop:
         # the magic's own lines come first, so that line numbers are those of the notebook's cell
         shifted = "\n" * payload.line_offset + transformed
         shell.displayhook.cell = transformed
-        sources.keep(shell.compile, payload.sources)
+        sources.register_sources(shell.compile, payload.sources)
         shell.compile.given = (shifted, payload.filename)
         shell.hidden_file = payload.filename if payload.function else ""
         result = await shell.run_cell_async(

@@ -178,7 +178,7 @@ def test_a_wrong_token_is_final(gateway: GatewayBed) -> None:
     with pytest.raises(AuthenticationError, match="does not know this token"):
         session.connect()
     feed = session.submit(request("print 1", "s"))
-    lost = feed.get(30)
+    lost = feed.next_item(30)
     assert isinstance(lost, ConnectionLost)
     assert lost.final
     session.close()

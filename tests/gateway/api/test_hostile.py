@@ -203,6 +203,6 @@ def test_nothing_that_is_sent_is_the_gateways_failure(team: Team) -> None:
     try:
         feed = session.submit(request("print 1", "s-after", gpus=0))
         while feed.view is None or feed.view.state != "succeeded":
-            assert feed.get(60) is not None
+            assert feed.next_item(60) is not None
     finally:
         session.close()

@@ -46,7 +46,7 @@ async def test_what_is_in_order_is_left_alone(bed: BrokerBed, caplog: pytest.Log
 async def test_a_lease_of_nobody_is_given_back(bed: BrokerBed, caplog: pytest.LogCaptureFixture) -> None:
     async with bed.life() as service:
         lease = service.leases.add(Lease("jgr-test-nobody", "20260101-000000-00000000", (Slot("a", 4),)))
-        service.ray_leases.begin(lease, "/tmp")
+        service.ray_leases.begin_making(lease, "/tmp")
         await service.ray_leases.finish(lease)
         waits = await bed.submitted(service)
         await _reconcile(service, lambda: waits.lease is not None)

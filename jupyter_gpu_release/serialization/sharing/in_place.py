@@ -20,28 +20,28 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _CONTAINERS = (list, dict, set, bytearray, collections.deque)
 _PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.OrderedDict, types.SimpleNamespace)
 #: their objects know themselves in ways that only they can mend
-_NOT_ADOPTED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
+_NOT_UPDATED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
 
 
-def adopt(old: Any, new: Any) -> bool:
-    """Tell if ``old`` is now what ``new`` is; else nothing has happened to it."""
+def update_in_place(old: Any, new: Any) -> bool:
+    """Make ``old`` what ``new`` is. False: it cannot be made so, and nothing has happened to it."""
     kind = type(old)
     if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
         return False
     library = str(kind.__module__).partition(".")[0]
-    if library in _NOT_ADOPTED:
+    if library in _NOT_UPDATED:
         return False
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(old, numpy.ndarray):
-        return _adopt_array(old, new) if kind is numpy.ndarray else _adopt_subclass(numpy, old, new)
+        return _update_array(old, new) if kind is numpy.ndarray else _update_subclass(numpy, old, new)
     if library == "numpy":
         return False
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
-        return _adopt_tensor(torch, old, new)
+        return _update_tensor(torch, old, new)
     if library == "pandas":
-        return _adopt_frame(old, new)
-    return _is_open(kind) and _adopt_object(old, new)
+        return _update_frame(old, new)
+    return _is_open(kind) and _update_object(old, new)
 
 
 def _is_open(kind: type) -> bool:
@@ -58,7 +58,7 @@ def _is_open(kind: type) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------- memory
-def _adopt_array(old: Any, new: Any) -> bool:
+def _update_array(old: Any, new: Any) -> bool:
     is_alike = old.shape == new.shape and old.dtype == new.dtype
     if not is_alike or not old.flags.writeable or old.nbytes > _LARGEST_COPIED_BYTES:
         return False
@@ -68,11 +68,11 @@ def _adopt_array(old: Any, new: Any) -> bool:
     return True
 
 
-def _adopt_subclass(numpy: Any, old: Any, new: Any) -> bool:
+def _update_subclass(numpy: Any, old: Any, new: Any) -> bool:
     """A masked array, a matrix, …: its memory, and its attributes, of which arrays stay themselves, too."""
     if isinstance(old, numpy.memmap) or old.dtype.hasobject:
         return False
-    if not _adopt_array(*(numpy.ndarray.view(each, numpy.ndarray) for each in (old, new))):
+    if not _update_array(*(numpy.ndarray.view(each, numpy.ndarray) for each in (old, new))):
         return False
     mine, theirs = getattr(old, "__dict__", None), getattr(new, "__dict__", None)
     if mine is None or theirs is None:
@@ -80,7 +80,7 @@ def _adopt_subclass(numpy: Any, old: Any, new: Any) -> bool:
     kept = {
         name: value
         for name, value in mine.items()
-        if type(value) is type(theirs.get(name)) is numpy.ndarray and _adopt_array(value, theirs[name])
+        if type(value) is type(theirs.get(name)) is numpy.ndarray and _update_array(value, theirs[name])
     }
     mine.clear()
     mine.update(theirs)
@@ -88,7 +88,7 @@ def _adopt_subclass(numpy: Any, old: Any, new: Any) -> bool:
     return True
 
 
-def _adopt_tensor(torch: Any, old: Any, new: Any) -> bool:
+def _update_tensor(torch: Any, old: Any, new: Any) -> bool:
     now, then = layout_of(old), layout_of(new)
     if now is None or then is None or old.dtype != new.dtype or old.grad_fn is not None or old.is_inference():
         return False
@@ -119,14 +119,14 @@ def _is_shared(torch: Any, tensor: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------- objects
-def _adopt_frame(old: Any, new: Any) -> bool:
+def _update_frame(old: Any, new: Any) -> bool:
     """Frames and series: their manager, of which blocks that look as before keep their memory."""
     if not all("_mgr" in vars(each) for each in (old, new)):
         return False
     for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
         values = mine.values, theirs.values
         is_alone = mine.refs is not None and not mine.refs.has_reference()
-        if is_alone and all(type(each).__name__ == "ndarray" for each in values) and _adopt_array(*values):
+        if is_alone and all(type(each).__name__ == "ndarray" for each in values) and _update_array(*values):
             theirs.values = mine.values
             theirs.refs = mine.refs
             theirs.refs.add_reference(theirs)
@@ -147,8 +147,8 @@ def memory_of_frame(thing: Any) -> Iterator[int]:
         yield from map(id, getattr(block.values, "__dict__", {}).values())
 
 
-def _adopt_object(old: Any, new: Any) -> bool:
-    if isinstance(old, _CONTAINERS) and not _adopt_items(old, new):
+def _update_object(old: Any, new: Any) -> bool:
+    if isinstance(old, _CONTAINERS) and not _update_items(old, new):
         return False
     attributes, theirs = _dict_of(old), _dict_of(new)
     if attributes is not None and theirs is not None and attributes is not theirs:
@@ -165,7 +165,7 @@ def _adopt_object(old: Any, new: Any) -> bool:
     return True
 
 
-def _adopt_items(old: Any, new: Any) -> bool:
+def _update_items(old: Any, new: Any) -> bool:
     if isinstance(old, dict):
         # an OrderedDict keeps an order of its own, which dict's methods do not know
         base = collections.OrderedDict if isinstance(old, collections.OrderedDict) else dict
