@@ -17,11 +17,13 @@ from ..simulation.baselines import BASELINES
 from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
 from ..simulation.configured import Configured
-from ..simulation.report import Comparison, PolicyMaker, compare, print_report
+from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
+from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
 from ..simulation.trace import Trace, read_trace
 from ..units import counted
+from .connect import open_gateway
 from .tables import output_console, write_columns
 
 
@@ -29,6 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Play what is given."""
     if arguments.scenario:
         return _play(read_scenarios(Path(arguments.scenario)), as_json=arguments.json)
+    if arguments.from_ledger and arguments.trace:
+        raise OptionError("simulate: a trace and --from-ledger", hint="give one of them")
+    if arguments.from_ledger:
+        return _replay_ledger(arguments)
     if arguments.trace:
         return _replay(arguments)
     raise OptionError(
@@ -71,19 +77,34 @@ def _replay(arguments: argparse.Namespace) -> int:
     if cluster is None:
         hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
         raise OptionError("simulate: a trace needs --cluster FILE", hint=hint)
+    return _show(arguments, _compare(read_trace(Path(arguments.trace)), cluster, _policies(arguments.policy)))
+
+
+def _replay_ledger(arguments: argparse.Namespace) -> int:
+    """Replay this cluster's own runs, beside what they went through."""
     policies = _policies(arguments.policy)
-    comparison = _compare(read_trace(Path(arguments.trace)), cluster, policies)
+    with open_gateway(timeout_s=_PATIENCE_S) as gateway:
+        rows = gateway.runs(_MOST_RUNS).runs
+        cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else cluster_of(gateway.status())
+    comparison = _compare(trace_of(rows), cluster, policies)
+    happened = measured(comparison.trace, rows, cluster.gpus)
+    return _show(arguments, with_measured(comparison, happened, held_over_used(comparison.trace, rows)))
+
+
+def _show(arguments: argparse.Namespace, comparison: Comparison) -> int:
     written = write_report(Path(arguments.out), comparison) if arguments.out else []
     if arguments.json:
         _print_json(comparison.document())
-    else:
-        console = output_console()
-        print_report(console, comparison)
-        for path in written:
-            console.print(f"  {path}", markup=False)
+        return 0
+    console = output_console()
+    print_report(console, comparison)
+    for path in written:
+        console.print(f"  {path}", markup=False)
     return 0
 
 
+#: runs that a gateway lists at most; reading them takes its time
+_MOST_RUNS, _PATIENCE_S = 10_000, 120.0
 _POLICIES: dict[str, PolicyMaker] = {**BASELINES, "configured": Configured}
 
 

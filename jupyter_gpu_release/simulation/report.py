@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,16 @@ class Comparison:
         }
 
 
+def with_measured(comparison: Comparison, found: Replayed, held_over_used: float) -> Comparison:
+    """Put what happened beside what would have."""
+    column = {**figures(found), "held_over_used": None if math.isnan(held_over_used) else round(held_over_used, 4)}
+    return replace(
+        comparison,
+        replayed={"measured": found, **comparison.replayed},
+        figures={"measured": column, **comparison.figures},
+    )
+
+
 def compare(
     trace: Trace,
     cluster: ClusterSpec,
@@ -76,10 +87,13 @@ _ROWS: tuple[tuple[str, str, bool], ...] = (
 
 def table_rows(found: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Rows of the main table: a figure each, a column a policy."""
-    return [
-        [title, *(format_seconds(of[key]) if is_time else f"{of[key]:.4g}" for of in found.values())]
-        for title, key, is_time in _ROWS
-    ]
+    return [[title, *(_shown(of[key], is_time=is_time) for of in found.values())] for title, key, is_time in _ROWS]
+
+
+def _shown(value: float | None, *, is_time: bool) -> str:
+    if value is None:
+        return "-"
+    return format_seconds(value) if is_time else f"{value:.4g}"
 
 
 def group_rows(found: Mapping[str, Mapping[str, Any]], key: str) -> list[list[str]]:
