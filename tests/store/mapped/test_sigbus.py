@@ -60,7 +60,7 @@ def test_threads_that_strike_at_once_are_told_once(tmp_path: Path) -> None:
     from jupyter_gpu_release.store.mapped import sigbus as guard
     array, told, errors = np.frombuffer(view, "u1"), [], 0
     handler, together = guard._guard, threading.Barrier(3, timeout=30)
-    lost, note = handler._lost_bytes, handler._alarm.note
+    lost, note = handler._lost_bytes, handler._alarm.note_lost_file
     struck = set()
     def at_once(*args):
         is_first = threading.get_ident() not in struck
@@ -72,7 +72,7 @@ def test_threads_that_strike_at_once_are_told_once(tmp_path: Path) -> None:
             together.wait()
         return found
     handler._lost_bytes = at_once
-    handler._alarm.note = lambda *args: (told.append(args), note(*args))
+    handler._alarm.note_lost_file = lambda *args: (told.append(args), note(*args))
     cut(size // 2)
     go, half = threading.Event(), array[size // 2 :]
     threads = [threading.Thread(target=lambda: (go.wait(), half.sum())) for _ in range(3)]
