@@ -67,7 +67,7 @@ class FileDigests:
 
 
 class Tracking:
-    """A record of what the cell of this process has tracked; nothing is recorded before :meth:`begin`."""
+    """A record of what the cell of this process has tracked; nothing is recorded before :meth:`start_recording`."""
 
     def __init__(self) -> None:
         self._digests = FileDigests()

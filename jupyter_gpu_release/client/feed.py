@@ -60,7 +60,7 @@ class RunFeed:
         self.last_event = after
         self.view: RunView | None = None
         self.ended = False
-        #: called by the session's thread with each item, instead of keeping it for :meth:`get`
+        #: called by the session's thread with each item, instead of keeping it for :meth:`next_item`
         self._on_item = on_item
         self._ask_again = ask_again
         self._gap_reported_after = -1

@@ -66,7 +66,7 @@ def _member(error: BaseException, room: _Room) -> tuple[str, Raised]:
 
 
 def unpack_error(data: bytes) -> Raised:
-    """Read what :func:`pack` wrote; raises where it is damaged."""
+    """Read what :func:`pack_error` wrote; raises where it is damaged."""
     raised: Raised = decode(data, Raised)
     return raised
 

@@ -86,7 +86,7 @@ class GraphPickler(cloudpickle.Pickler):
         self.nested = False
 
     def copy_memo(self) -> dict[str, Any]:
-        """A copy of what is known about what has been written, for :meth:`take_back`."""
+        """A copy of what is known about what has been written, for :meth:`restore_memo`."""
         own = {name: copy.copy(getattr(self, name)) for name in ("holders", "arrays", "whole", "parts", "torn")}
         return {"memo": self.memo.copy(), **own}
 

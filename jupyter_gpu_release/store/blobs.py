@@ -5,8 +5,8 @@ Any number of processes and machines may put the same content at once; the first
 is replaced would be pulled away from those who have it mapped).
 
 Who puts a known blob writes nothing, but touches it: collection spares what was touched lately, because the run that
-will refer to it may not be written yet. :meth:`BlobStore.remove` moves a blob aside, looks at its time again and
-brings it back if it was touched, so a blob that ``put`` has touched and still found cannot go.
+will refer to it may not be written yet. :meth:`BlobStore.remove_blob` moves a blob aside, looks at its time again and
+brings it back if it was touched, so a blob that ``put_buffer`` has touched and still found cannot go.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _add(found: Footprint, path: Path, facts: os.stat_result) -> None:
 
 
 def _is_graph(folder: Path, path: Path) -> bool:
-    """Tell whether a file is a graph of the run. What the cell itself wrote (``files/``) is none, whatever its name."""
+    """Tell if a file is a graph of the run. What the cell itself wrote (``files/``) is none, whatever its name."""
     return path.suffix == _GRAPH and path.relative_to(folder).parts[0] not in ("files", "code")
 
 

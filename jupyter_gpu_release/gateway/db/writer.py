@@ -71,7 +71,7 @@ class LedgerWriter:
     def write(self, write: Write, *, replaces: str = "", again: Write | None = None) -> asyncio.Future[None]:
         """Queue ``write``. The future carries the error when it could not be committed; nobody need await it.
 
-        ``replaces``: the key of a :meth:`later` write that this one makes superfluous. ``again``: what is tried instead
+        ``replaces``: the key of a :meth:`write_later` write that this one replaces. ``again``: what is tried instead
         when the disk refuses ``write`` (it is full), until it is committed; the future waits for that.
         """
         self._later.pop(replaces, None)

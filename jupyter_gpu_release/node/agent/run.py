@@ -281,7 +281,7 @@ class AdoptedRun:
         return list(read_events(RunPaths(Path(self._folder)).events, after))
 
     def signal_ranks(self, name: str, status: str) -> None:
-        """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up` only."""
+        """Nothing runs any more: results are given up by :meth:`.PendingResults.give_up_results` only."""
 
     async def run_to_end(self) -> None:
         """Report it as released, then its end."""

@@ -192,7 +192,7 @@ class PendingResults:
     async def _waits(
         self, folder: Path, size: int, problem: StoreError | str, back_off: BackOff
     ) -> tuple[PersistWait, float]:
-        """Like :func:`.waits`; a store that hangs is not asked how full it is."""
+        """Like :func:`.wait_after_failure`; a store that hangs is not asked how full it is."""
         if not isinstance(problem, str):
             with contextlib.suppress(StoreSilentError):
                 return await self.threads.run(

@@ -66,7 +66,7 @@ class Evidence:
 
 
 class OwnerIndex:
-    """The trees of kernels and terminals at one moment; :meth:`of` says whose a process is."""
+    """The trees of kernels and terminals at one moment; :meth:`owner_of` says whose a process is."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Safe without a lock because of one promise of :class:`.BlobStore`: whoever is about to refer to a blob touches it
 first, and writes it anew when it is gone. So what was touched within the grace is never looked at, and what was touched
-between our look and the removal comes back (:meth:`.BlobStore.remove`).
+between our look and the removal comes back (:meth:`.BlobStore.remove_blob`).
 """
 
 from __future__ import annotations
