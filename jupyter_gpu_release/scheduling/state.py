@@ -5,6 +5,7 @@ It is also the incremental index: whoever keeps it tells it what was submitted, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,15 +35,57 @@ class ClusterSnapshot:
     user_usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
+class Forecast(ABC):
+    """Expectations of those who keep an index. Asked by a pass, on its thread; must not block."""
+
+    @abstractmethod
+    def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
+        """Place among the runs of a queue by waiting time and expected work; lower goes first."""
+
+    @abstractmethod
+    def expected_s(self, run: Run, now_s: float) -> float | None:
+        """Time that a waiting run is expected to take; None: nobody knows."""
+
+    @abstractmethod
+    def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
+        """Time until a running run is expected to have ended; None: nobody knows."""
+
+
+class WrittenForecast(Forecast):
+    """Expectations that the runs carry themselves."""
+
+    def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
+        """Waiting time over expected work."""
+        return (min(0.0, run.submitted_at - now_s) / _expected_work(run),)
+
+    def expected_s(self, run: Run, now_s: float) -> float | None:
+        """Learned time, else the limit."""
+        return run.limit_s if run.expected_s is None else run.expected_s
+
+    def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
+        """Expected time; of a run that has lasted longer as much again."""
+        expected_s, elapsed_s = self.expected_s(run, now_s), now_s - started_at
+        if expected_s is None:
+            return None
+        return expected_s - elapsed_s if elapsed_s < expected_s else elapsed_s
+
+
+def _expected_work(run: Run) -> float:
+    if run.expected_s is None:
+        return _UNKNOWN_WORK
+    return max(run.gpus, GPU) / GPU * max(run.expected_s, 1.0)
+
+
 class Job:
     """A run and where its ranks are in the course of a pass."""
 
-    __slots__ = ("held", "kind", "ordinal", "places", "queued", "run", "states")
+    __slots__ = ("held", "kind", "ordinal", "places", "queued", "run", "started_at", "states")
 
     def __init__(self, run: Run, ordinal: int, kind: Kind) -> None:
         self.run = run
         self.ordinal = ordinal
         self.kind = kind
+        self.started_at = run.started_at
         self.states = [rank.state for rank in run.ranks]
         self.places = [rank.node for rank in run.ranks]
         #: ranks that have a place, or were given one in this pass
@@ -72,13 +115,11 @@ class Job:
 class Kind:
     """Waiting runs that are alike: same queue, user, priority, ask and expected work. Only the oldest competes."""
 
-    __slots__ = ("ask", "jobs", "key", "work")
+    __slots__ = ("ask", "jobs", "key")
 
-    def __init__(self, key: tuple[object, ...], ask: tuple[object, ...], work: float) -> None:
+    def __init__(self, key: tuple[object, ...], ask: tuple[object, ...]) -> None:
         self.key = key
         self.ask = ask
-        #: expected GPU-seconds of each
-        self.work = work
         #: by age
         self.jobs: list[tuple[float, int, Job]] = []
 
@@ -107,8 +148,9 @@ class Account:
 class State:
     """Nodes, queues and runs of one pass; every change can be undone."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, forecast: Forecast | None = None) -> None:
         self.policy = snapshot.policy
+        self.forecast = forecast or WrittenForecast()
         self.tree = QueueTree(snapshot.queues)
         self.nodes = Nodes(snapshot.nodes)
         half_life = self.policy.usage_half_life_s
@@ -125,8 +167,7 @@ class State:
         self.partial: dict[str, Job] = {}
         #: restartable runs that run
         self.takeable: dict[str, Job] = {}
-        #: (expected end, ordinal, run) of what runs, where that is known
-        self.ends: list[tuple[float, int, Job]] = []
+        self.running: dict[str, Job] = {}
         #: of this pass: the first that are blocked, and the groups of nodes that they wait for
         self.heads: list[tuple[Job, list[Group]]] = []
         self._ordinal = 0
@@ -139,8 +180,8 @@ class State:
     def submit(self, run: Run) -> None:
         """Enter a run, with the ranks that it has running."""
         ask = (run.gpus_per_rank, len(run.ranks), run.min_ranks, run.nodes, run.needs, run.cpus_per_rank)
-        key = (run.queue, run.user, run.priority, run.restartable, run.expected_s, run.limit_s, *ask)
-        kind = self.kinds.get(key) or Kind(key, ask, expected_work(run))
+        key = (run.queue, run.user, run.priority, run.restartable, run.campaign, run.expected_s, run.limit_s, *ask)
+        kind = self.kinds.get(key) or Kind(key, ask)
         job = self.jobs[run.run] = Job(run, self._ordinal, kind)
         self._ordinal += 1
         for name in self.tree.paths[run.queue]:
@@ -159,9 +200,8 @@ class State:
                 self.partial[job.run.run] = job
             if job.run.restartable:
                 self.takeable[job.run.run] = job
-            length = job.run.expected_s if job.run.expected_s is not None else job.run.limit_s
-            if length is not None and started_at is not None:
-                insort(self.ends, (started_at + length, job.ordinal, job))
+            self.running[job.run.run] = job
+            job.started_at = started_at
         elif job.queued:
             insort(job.kind.jobs, (job.run.submitted_at, job.ordinal, job))
             self.kinds[job.kind.key] = job.kind
@@ -202,7 +242,7 @@ class State:
                 del self.kinds[job.kind.key]
         self.partial.pop(job.run.run, None)
         self.takeable.pop(job.run.run, None)
-        self.ends = [entry for entry in self.ends if entry[2] is not job] if job.held else self.ends
+        self.running.pop(job.run.run, None)
 
     # --- what a pass asks
 
@@ -211,6 +251,16 @@ class State:
         demands = {name: account.demand for name, account in self.accounts.items()}
         fair = fair_shares(self.tree, demands, self.nodes.total)
         return {name: _measure(account, fair[name]) for name, account in self.accounts.items()}
+
+    def ends(self, now_s: float) -> list[tuple[float, int, Job]]:
+        """Expected end, ordinal and run of what runs, where that is known, by expected end."""
+        found = []
+        for job in self.running.values():
+            if job.started_at is not None:
+                remaining_s = self.forecast.remaining_s(job.run, job.started_at, now_s)
+                if remaining_s is not None:
+                    found.append((now_s + max(0.0, remaining_s), job.ordinal, job))
+        return sorted(found)
 
     def users_share(self, queue: str, user: str) -> float:
         """GPUs of a user in a queue, now and on average of late."""
@@ -283,13 +333,6 @@ class State:
                 account.fixed += gpus
         key = (run.queue, run.user)
         self.user_held[key] = self.user_held.get(key, 0) + gpus
-
-
-def expected_work(run: Run) -> float:
-    """GPU-seconds that a run is expected to need."""
-    if run.expected_s is None:
-        return _UNKNOWN_WORK
-    return max(run.gpus, GPU) / GPU * max(run.expected_s, 1.0)
 
 
 def _measure(account: Account, fair: int) -> float:

@@ -77,6 +77,8 @@ class Run:
     user: str = ""
     submitted_at: float = 0.0
     started_at: float | None = None
+    #: runs that are expected to last alike have one name
+    campaign: str = ""
     #: learned from earlier runs
     expected_s: float | None = None
     #: ``--timeout``

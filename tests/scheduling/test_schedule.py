@@ -104,7 +104,7 @@ def _held(snapshot: ClusterSnapshot) -> Counter[str]:
     return held
 
 
-_common = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_common = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @_common

@@ -22,14 +22,14 @@ def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
     heads = {job.run.run for job, _ in state.heads}
     contest = Contest(state, shares, now_s, _could(state, reservations, now_s))
     while (job := contest.pop()) is not None:
-        late = _late(reservations, job, now_s)
+        late = _late(state, reservations, job, now_s)
         start = None
         if job.run.run in heads:
             contest.again()
         elif veto(state, job) is None:
             start = start_step(state, job, limits=_limits(late), action="backfill")
             if start is None and not job.held:
-                contest.drop(_is_like(job, late, reservations, now_s))
+                contest.drop(_is_like(state, job, late, reservations, now_s))
         if start is not None:
             _use(late, start, job.run.gpus_per_rank)
             yield start
@@ -41,7 +41,7 @@ def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> C
     known: dict[tuple[object, ...], bool] = {}
 
     def could(job: Job) -> bool:
-        late = _late(reservations, job, now_s)
+        late = _late(state, reservations, job, now_s)
         key = (job.kind.ask, job.held, *(reservation.run for reservation in late))
         if key not in known:
             known[key] = find_places(state, job, soon=state.nodes.total_coming > 0, limits=_limits(late)) is not None
@@ -51,22 +51,22 @@ def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> C
 
 
 def _is_like(
-    job: Job, late: Sequence[Reservation], reservations: Sequence[Reservation], now_s: float
+    state: State, job: Job, late: Sequence[Reservation], reservations: Sequence[Reservation], now_s: float
 ) -> Callable[[Job], bool]:
     """Tell of others if what failed for ``job`` fails for them."""
     ask = job.kind.ask
-    return lambda other: not other.held and other.kind.ask == ask and _late(reservations, other, now_s) == late
+    return lambda other: not other.held and other.kind.ask == ask and _late(state, reservations, other, now_s) == late
 
 
-def _late(reservations: Sequence[Reservation], job: Job, now_s: float) -> list[Reservation]:
+def _late(state: State, reservations: Sequence[Reservation], job: Job, now_s: float) -> list[Reservation]:
     """The reservations that begin before the run would have ended."""
-    end_s = _end_s(job, now_s)
+    end_s = _end_s(state, job, now_s)
     return [reservation for reservation in reservations if end_s > reservation.start_s]
 
 
-def _end_s(job: Job, now_s: float) -> float:
+def _end_s(state: State, job: Job, now_s: float) -> float:
     """The latest end that is to be expected of a run that starts now."""
-    length = job.run.expected_s if job.run.expected_s is not None else job.run.limit_s
+    length = state.forecast.expected_s(job.run, now_s)
     return float("inf") if length is None else now_s + length
 
 

@@ -14,7 +14,7 @@ from ..state import Job, State
 class _Entry:
     """The oldest of some runs that are alike, and those behind it."""
 
-    key: tuple[float, ...]
+    key: tuple[tuple[float, ...], ...]
     ordinal: int
     job: Job = field(compare=False)
     rest: Iterator[Job] = field(compare=False)

@@ -15,7 +15,6 @@ class Reservation:
     """Nodes kept for a run from a moment on."""
 
     run: str
-    #: infinite: not known
     start_s: float
     #: what those who go on beyond ``start_s`` may still use of each of its nodes, in thousandths
     spare: dict[str, int]
@@ -31,7 +30,7 @@ def reserve(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Re
     if not each:
         return None
     have = sum(rooms.values())
-    for end_s, _, other in state.ends:
+    for end_s, _, other in state.ends(now_s):
         touched = False
         for place in other.places:
             if place in names:
@@ -45,13 +44,18 @@ def reserve(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Re
                 return Reservation(
                     run.run, max(end_s, now_s), {name: freed[name] - part * each for name, part in parts}
                 )
-    return _without_date(state, job, groups)
+    return _without_date(state, job, groups, now_s)
 
 
-def _without_date(state: State, job: Job, groups: Sequence[Group]) -> Reservation | None:
-    """Nobody knows when: the nodes that have most room now are kept from whoever is behind."""
-    run, count = job.run, job.step_size
-    parts = choose(
-        state, job, count, {name: group.sample.gpus // run.gpus_per_rank for group in groups for name in group.names}
-    )
-    return Reservation(run.run, float("inf"), {name: 0 for name, _ in parts}) if parts else None
+def _without_date(state: State, job: Job, groups: Sequence[Group], now_s: float) -> Reservation | None:
+    """Nobody knows when: the nodes that have most room now are kept from whoever is behind, from now on."""
+    each, count = job.run.gpus_per_rank, job.step_size
+    most = {name: group.sample.gpus // each for group in groups for name in group.names}
+    names = sorted(most, key=lambda name: (-state.nodes.room(name, soon=True), state.nodes.place[name]))
+    tried = 1
+    while tried < 2 * len(names):
+        parts = choose(state, job, count, {name: most[name] for name in names[:tried] if most[name]})
+        if parts:
+            return Reservation(job.run.run, now_s, {name: 0 for name, _ in parts})
+        tried *= 2
+    return None

@@ -7,28 +7,29 @@ from collections.abc import Callable
 from ..state import Job, State
 
 #: the key of a run at this moment; lower goes first
-Key = Callable[[Job], float]
+Key = Callable[[Job], tuple[float, ...]]
 Order = Callable[[State, float], Key]
 
 
 def priority(state: State, now_s: float) -> Key:
     """The higher priority; of equal ones a run that has not all that it needs goes before one that grows."""
-    return lambda job: -job.run.priority + (0.5 if job.surplus >= 0 else 0.0)
+    return lambda job: (-job.run.priority, job.surplus >= 0)
 
 
 def user_share(state: State, now_s: float) -> Key:
     """The user who has less of the queue, now and of late."""
-    return lambda job: state.users_share(job.run.queue, job.run.user)
+    return lambda job: (state.users_share(job.run.queue, job.run.user),)
 
 
 def wait_over_expected_work(state: State, now_s: float) -> Key:
     """The run that has waited longer for the work that it is expected to be."""
-    return lambda job: min(0.0, job.run.submitted_at - now_s) / job.kind.work
+    rank = state.forecast.rank
+    return lambda job: rank(job.run, now_s)
 
 
 def age(state: State, now_s: float) -> Key:
     """The older run."""
-    return lambda job: job.run.submitted_at
+    return lambda job: (job.run.submitted_at,)
 
 
 RUN_ORDERS: dict[str, Order] = {
@@ -39,7 +40,7 @@ RUN_ORDERS: dict[str, Order] = {
 }
 
 
-def keys(state: State, now_s: float) -> Callable[[Job], tuple[float, ...]]:
+def keys(state: State, now_s: float) -> Callable[[Job], tuple[tuple[float, ...], ...]]:
     """Sort keys by all orders of the policy in turn."""
     parts = [RUN_ORDERS[name](state, now_s) for name in state.policy.run_order]
     return lambda job: tuple([part(job) for part in parts])
