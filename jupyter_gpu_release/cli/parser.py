@@ -164,6 +164,9 @@ def _add_simulate(parser: _Parser) -> None:
     parser.add_argument("--from-ledger", action="store_true", help="replay this cluster's own runs (the newest 10,000)")
     parser.add_argument("--cluster", metavar="FILE", help="YAML: the nodes to replay them on")
     parser.add_argument(
+        "--queues", action="append", default=[], metavar="FILE", help="a queues file; each one is a column of its own"
+    )
+    parser.add_argument(
         "--policy", nargs="+", action="extend", default=[], metavar="NAME", help="policies to compare (all)"
     )
     parser.add_argument("--out", metavar="DIR", help="write tables and charts there (HTML, PNG, JSON)")

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
 from ..simulation.configured import Configured
 from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
+from ..simulation.queued import Queued, read_queues
 from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
@@ -77,12 +79,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     if cluster is None:
         hint = "describe it: `nodes: [{count: 50, gpus: 8}]` in a YAML file"
         raise OptionError("simulate: a trace needs --cluster FILE", hint=hint)
-    return _show(arguments, _compare(read_trace(Path(arguments.trace)), cluster, _policies(arguments.policy)))
+    return _show(arguments, _compare(read_trace(Path(arguments.trace)), cluster, _policies(arguments)))
 
 
 def _replay_ledger(arguments: argparse.Namespace) -> int:
     """Replay this cluster's own runs, beside what they went through."""
-    policies = _policies(arguments.policy)
+    policies = _policies(arguments)
     with open_gateway(timeout_s=_PATIENCE_S) as gateway:
         rows = gateway.runs(_MOST_RUNS).runs
         cluster = read_cluster(Path(arguments.cluster)) if arguments.cluster else cluster_of(gateway.status())
@@ -108,12 +110,18 @@ _MOST_RUNS, _PATIENCE_S = 10_000, 120.0
 _POLICIES: dict[str, PolicyMaker] = {**BASELINES, "configured": Configured}
 
 
-def _policies(named: list[str]) -> dict[str, PolicyMaker]:
-    """Policies by the names of their columns."""
+def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
+    """Policies by the names of their columns; one queues file is ``configured``, several are called as they are."""
+    named: list[str] = arguments.policy
     unknown = next((name for name in named if name not in _POLICIES), None)
     if unknown is not None:
         raise OptionError(f"--policy {unknown}: no such policy", hint=f"policies: {', '.join(_POLICIES)}")
-    return {name: _POLICIES[name] for name in named or _POLICIES}
+    files = {str(path): partial(Queued, file=read_queues(Path(path))) for path in arguments.queues}
+    found = {name: _POLICIES[name] for name in named or _POLICIES}
+    if not files or "configured" not in found:
+        return found
+    del found["configured"]
+    return {**found, **(files if len(files) > 1 else {"configured": next(iter(files.values()))})}
 
 
 def _compare(trace: Trace, cluster: ClusterSpec, policies: dict[str, PolicyMaker]) -> Comparison:

@@ -79,6 +79,10 @@ class FreeGpus:
         #: of all types
         self.total = sum(totals.values())
 
+    def pools(self) -> list[tuple[str, int]]:
+        """Types, and free GPUs of each."""
+        return [(pool.gpu_type, pool.free) for pool in self._pools]
+
     def count(self, gpu_type: str) -> int:
         """Free GPUs of a type (empty: of any)."""
         return sum(pool.free for pool in self._suiting(gpu_type))

@@ -77,3 +77,14 @@ def test_a_cluster_that_cannot_be_is_refused(
 def test_an_unknown_policy_is_refused_with_the_list(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*trace, "--policy", "fife"]) != 0
     assert "policies: fifo, first_fit, easy, shortest_first, configured" in capsys.readouterr().err
+
+
+def test_each_queues_file_is_a_column(trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / "one.yaml", tmp_path / "two.yaml"]
+    for file in files:
+        file.write_text("schema_version: 1\n")
+    one = ["--queues", str(files[0]), "--policy", "configured", "fifo", "--json"]
+    assert main([*trace, *one]) == 0
+    assert set(json.loads(capsys.readouterr().out)["policies"]) == {"configured", "fifo"}
+    assert main([*trace, "--queues", str(files[1]), *one]) == 0
+    assert set(json.loads(capsys.readouterr().out)["policies"]) == {"fifo", *map(str, files)}
