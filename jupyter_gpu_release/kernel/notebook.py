@@ -50,7 +50,7 @@ class Notebook:
     @cached_property
     def names(self) -> Namespace:
         """The notebook's names."""
-        return Namespace(self.shell)
+        return Namespace(self.shell, self.background.awaited)
 
     @property
     def file_defaults(self) -> Written:

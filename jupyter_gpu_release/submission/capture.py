@@ -122,18 +122,29 @@ class CapturedInputs:
 
 
 class InputCapture:
-    """Takes from ``names`` what is to be sent; one per process. ``patched``: what was set in libraries."""
+    """Takes from ``names`` what is to be sent; one per process.
+
+    Parameters
+    ----------
+    patched
+        What was set in libraries, by the name under which it travels.
+    awaits
+        (name, value) → the placeholder, where a run in the background is still making the value.
+    """
 
     def __init__(
-        self, names: dict[str, Any], realm: NamespaceInfo, patched: Callable[[], dict[str, Any]] = dict
+        self,
+        names: dict[str, Any],
+        realm: NamespaceInfo,
+        patched: Callable[[], dict[str, Any]] = dict,
+        awaits: Awaits = placeholder,
     ) -> None:
         self._names = names
         self._realm = realm
         self._modules = LocalModules()
         #: which run made which object
         self.lineage = ResultLineage()
-        #: (name, value) → the placeholder, where a run in the background is still making the value
-        self.awaits: Awaits = placeholder
+        self._awaits = awaits
         #: what was set in libraries, by the name under which it travels
         self.local_modules: list[str] = []
         #: what cells set in modules that only they have imported
@@ -159,7 +170,7 @@ class InputCapture:
         Raises OptionError (a name of ``--in`` that does not exist), CannotSendError (a value that cannot be pickled:
         name, path, reason, way out), StoreError (a value of which part was lost with its file).
         """
-        selection = Selection(self._names, facts, choice, ledger, self.awaits)
+        selection = Selection(self._names, facts, choice, ledger, self._awaits)
         first = selection.first()
         first |= selection.add(more or {})
         dump = codec.dump(

@@ -27,7 +27,7 @@ from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.device_history import DeviceHistory
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
-from ...submission.selection import NameChoice
+from ...submission.selection import Awaits, NameChoice, placeholder
 from .bind import NamespaceUpdate
 from .left_behind import left_behind, sentences
 from .post_mortem import value_of
@@ -38,9 +38,12 @@ _LATEST = ("_", "__", "___")
 
 
 class Namespace:
-    """The notebook's names; one per kernel (works with ipykernel and plain IPython)."""
+    """The notebook's names; one per kernel (works with ipykernel and plain IPython).
 
-    def __init__(self, shell: Any) -> None:
+    ``awaits``: as :class:`.InputCapture` has it.
+    """
+
+    def __init__(self, shell: Any, awaits: Awaits = placeholder) -> None:
         self._shell = shell
         self._realm = NamespaceInfo(shell.user_ns, at_home=True)
         #: what was chosen as device, and what is on it
@@ -48,7 +51,7 @@ class Namespace:
         #: what was set in libraries
         self._patches = LibraryPatches(shell.user_ns, lambda: shell.user_ns.get("In") or [])
         #: takes what is to be sent
-        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found)
+        self.input_capture = InputCapture(shell.user_ns, self._realm, self._patches.found, awaits)
         #: random states of libraries that only GPU cells have loaded
         self._rng_elsewhere: random_states.Rng = {}
         #: settings that cells changed of libraries that this kernel has not loaded yet

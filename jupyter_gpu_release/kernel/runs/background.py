@@ -180,7 +180,6 @@ class BackgroundRuns:
         run = BackgroundRun(self._notebook, session, submission, following)
         self._runs[run.run] = run
         following.display.line.show_text(following.display.words())
-        self._notebook.names.input_capture.awaits = self._awaited
         self._between.begin()
         run.follow(self._between.nudge)
         return run
@@ -209,7 +208,7 @@ class BackgroundRuns:
     def _pendings(self) -> list[PendingNames]:
         return [run.pending for run in self._runs.values() if not run.is_bound]
 
-    def _awaited(self, name: str, value: Any) -> Pending | None:
+    def awaited(self, name: str, value: Any) -> Pending | None:
         """Find the placeholder for a value that a run still makes, even if one is published: GPU cells wait for it."""
         for run in self.under_way():
             pending = run.pending.awaited_as(name, value)
