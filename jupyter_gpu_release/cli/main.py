@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,10 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; never lets a traceback out for an error of ours."""
+    if words is None and "_ARGCOMPLETE" in os.environ:
+        from .writing.completion import complete
+
+        complete()
     try:
         arguments = parse(sys.argv[1:] if words is None else words)
         if arguments.command is None:
@@ -43,6 +48,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from . import doctor
 
         return doctor.run
+    if name == "advise":
+        from .writing import advise
+
+        return advise.run
     if name == "token":
         from . import tokens
 

@@ -40,7 +40,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the token into this new file (0600), show nothing")
 
 
-_RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
+RUNS_ACTIONS = ("show", "pin", "unpin", "export", "import")
 
 _EPILOG = """\
 exit status: 0 done · 1 it did not work (the message says why and what to do) · 2 the command was not
@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Read the words after ``jupyter gpu``; raises :class:`OptionError` for what is wrong with them."""
-    parser, commands = _build()
+    parser, commands = build()
     _check_command(words, commands)
     arguments, rest = parser.parse_known_args(list(words))
     if arguments.command == "runs":
@@ -79,15 +79,16 @@ def _fill(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 def print_help() -> None:
     """Print the overview (``jupyter gpu`` without a command)."""
-    _build()[0].print_help()
+    build()[0].print_help()
 
 
 def command_helps() -> dict[str, str]:
     """The help text that ``--help`` prints for each command (for the documentation)."""
-    return {name: parser.format_help() for name, parser in _build()[1].items()}
+    return {name: parser.format_help() for name, parser in build()[1].items()}
 
 
-def _build() -> tuple[_Parser, dict[str, _Parser]]:
+def build() -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser of all commands, and those of each by its full name."""
     parser = _Parser(
         prog="jupyter gpu",
         description="The cluster that %%gpu_train cells run on: start and stop it, see who holds what.",
@@ -116,6 +117,12 @@ def _build() -> tuple[_Parser, dict[str, _Parser]]:
         "run", metavar="RUN", help="its id, or `last`: the newest"
     )
     _add_simulate(add("simulate", "what the scheduler would do with a cluster, queues and runs that are written down"))
+    advise = add(
+        "advise", "say which cells of a notebook are worth a GPU cell, what would travel, what GPU time that saves"
+    )
+    advise.add_argument("notebook", metavar="NOTEBOOK", help="an .ipynb file; where it was run with times, they count")
+    advise.add_argument("--write", metavar="FILE", help="write a copy with the magics above those cells")
+    _add_json(advise)
     _add_json(add("doctor", "check everything and say what to do about what is wrong"))
     return parser, commands
 
@@ -184,8 +191,8 @@ def _add_gc(parser: _Parser) -> None:
 
 
 def _runs_action(word: str) -> str:
-    if word not in _RUNS_ACTIONS:
-        close = difflib.get_close_matches(word, list(_RUNS_ACTIONS), n=1)
+    if word not in RUNS_ACTIONS:
+        close = difflib.get_close_matches(word, list(RUNS_ACTIONS), n=1)
         example = f"runs {close[0]} RUN" if close else f"runs show {word}"
         raise OptionError(f"runs {word}: no such command", hint=f"did you mean `jupyter gpu {example}`?")
     return word

@@ -8,13 +8,16 @@ import os
 from typing import Any
 
 from ..cell_api.context import ExecutionContext, set_context
+from ..client.facts.cluster import ClusterFacts
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
+from .completion.completer import MagicCompleter
 from .interrupts import LateInterrupts
 from .magics.magics import GpuMagics
 from .output.figures import forget_figures, show_figures
 
 _loaded: dict[int, GpuMagics] = {}
 _late: dict[int, LateInterrupts] = {}
+_completers: dict[int, MagicCompleter] = {}
 
 
 def load(shell: Any) -> None:
@@ -28,6 +31,7 @@ def load(shell: Any) -> None:
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
     _late[id(shell)] = LateInterrupts(shell)
+    _completers[id(shell)] = MagicCompleter(shell, ClusterFacts(magics.find_target), magics.runs_in_background)
     set_context(context_of(magics))
 
 
@@ -45,6 +49,7 @@ def unload(shell: Any) -> None:
         shell.input_transformer_manager.cleanup_transforms.remove(_with_body)
     forget_figures(shell)
     _late.pop(id(shell)).end()
+    _completers.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
     set_context(None)

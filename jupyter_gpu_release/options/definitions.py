@@ -24,6 +24,8 @@ class Option:
     many: bool = False
     #: usable with ``%gpu_config`` and as a default in configuration files
     configurable: bool = True
+    #: values that Tab offers: all that there are, or usual ones
+    values: tuple[str, ...] = ()
 
     @property
     def is_flag(self) -> bool:
@@ -37,19 +39,25 @@ OPTIONS: dict[str, Option] = {
         Option("gpus", "N|TYPE:N", "GPUs for the cell, in total; `h100:2` names the type too; 0 = a CPU stage (1)"),
         Option("ranks", "R", "processes that run the cell together; the GPUs are divided among them (1)"),
         Option("nodes", "K", "spread ranks and GPUs evenly over K nodes (1)"),
-        Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)"),
+        Option("ps", "P", "parameter servers beside the ranks, without a GPU; `P,evaluator`: an evaluator, too (0)",
+               values=("1", "2", "1,evaluator")),
         Option("gpu-type", "TYPE", "type of GPU that the node must have, such as h100"),
         Option("min-gpu-memory", "SIZE", "memory that each GPU must have, such as 40GiB"),
-        Option("cpus", "C", "processor cores: threads of the frameworks; with --gpus 0 reserved, and no others (1)"),
-        Option("memory", "SIZE", "host memory of the cell, enforced (a share of the node by its GPUs)"),
+        Option("cpus", "C", "processor cores: threads of the frameworks; with --gpus 0 reserved, and no others (1)",
+               values=("1", "2", "4", "8")),
+        Option("memory", "SIZE", "host memory of the cell, enforced (a share of the node by its GPUs)",
+               values=("8GiB", "16GiB", "32GiB", "64GiB")),
         Option("label", "KEY=VALUE", "label that the node must carry; may be repeated", many=True),
         Option("in", "NAMES", "names to send, instead of those found automatically; `+NAME` adds one to those",
                many=True, configurable=False),
         Option("out", "NAMES", "names to return, instead of those found automatically", many=True, configurable=False),
         Option("skip", "NAMES", "names that are neither sent nor returned", many=True),
-        Option("timeout", "TIME", "limit on running: then interrupt, results so far, end (none)"),
-        Option("wait", "TIME", "limit on queueing; 0 = only if free now (none)"),
-        Option("on-disconnect", "continue|cancel", "when contact with this living kernel is lost (continue)"),
+        Option("timeout", "TIME", "limit on running: then interrupt, results so far, end (none)",
+               values=("10m", "1h", "4h", "12h")),
+        Option("wait", "TIME", "limit on queueing; 0 = only if free now (none)",
+               values=("0", "1m", "10m", "1h")),
+        Option("on-disconnect", "continue|cancel", "when contact with this living kernel is lost (continue)",
+               values=("continue", "cancel")),
         Option("env", "KEY=VALUE", "environment variable for the cell; may be repeated", many=True),
         Option("export", "KEYS", "environment variables of this kernel to take along", many=True),
         Option("workdir", "PATH", "working directory of the cell (the notebook's folder where the node sees it)"),
@@ -57,21 +65,23 @@ OPTIONS: dict[str, Option] = {
         Option("fresh", "", "a new interpreter instead of a fork of the warm one"),
         Option("estimate", "", "show what would be sent, what is free, the place in the queue; run nothing",
                configurable=False),
-        Option("keep", "TIME|auto", "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)"),
+        Option("keep", "TIME|auto", "keep the GPUs for this kernel's next cell; auto: until anyone waits for them (0)",
+               values=("auto", "30s", "2m", "10m")),
         Option("async", "", "the cell returns at once; its names bind when the run is done (%gpu_wait)"),
         Option("detach", "", "as --async, and the run goes on without this kernel (%gpu_attach brings it back)"),
         Option("cache", "", "same code, same inputs, same environment: reuse the stored results, no GPU taken"),
         Option("pin", "", "keep the results for good: `jupyter gpu gc` never removes them", configurable=False),
         Option("gather", "NAMES", "names that come back as a list of every rank's value", many=True,
                configurable=False),
-        Option("rank-timeout", "TIME", "give up on a rank that stays behind the others for so long (no limit)"),
+        Option("rank-timeout", "TIME", "give up on a rank that stays behind the others for so long (no limit)",
+               values=("1m", "5m", "15m")),
     )
 }  # fmt: skip
 
-_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 #: a list goes on behind blanks: `a, b`, `a ,b`
-_MORE_NAMES = re.compile(r"(?:(?<=,)\s+|\s+,\s*)(\+?\w[\w,]*)")
-_OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(=?)")
+MORE_NAMES = re.compile(r"(?:(?<=,)\s+|\s+,\s*)(\+?\w[\w,]*)")
+OPTION = re.compile(r"\s*--([A-Za-z][\w-]*)(=?)")
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def split_line(line: str) -> Line:
     """
     written: Written = {}
     at = 0
-    while match := _OPTION.match(line, at):
+    while match := OPTION.match(line, at):
         option = find_option(match[1])
         at = match.end()
         value = ""
@@ -108,13 +118,13 @@ def split_line(line: str) -> Line:
 def _take_value(option: Option, line: str, at: int) -> tuple[str, int]:
     while at < len(line) and line[at].isspace():
         at += 1
-    match = _WORD.match(line, at)
+    match = WORD.match(line, at)
     if match is None and at < len(line):
         raise OptionError(f"--{option.name}: a quote is not closed", hint="close it, or leave it out")
     if match is None or match[0].startswith("--"):
         raise OptionError(f"--{option.name} needs a value", hint=f"write --{option.name} {option.metavar}")
     value, at = "".join(shlex.split(match[0])), match.end()
-    while option.metavar in ("NAMES", "KEYS") and (more := _MORE_NAMES.match(line, at)):
+    while option.metavar in ("NAMES", "KEYS") and (more := MORE_NAMES.match(line, at)):
         value, at = f"{value.rstrip(',')},{more[1]}", more.end()
     return value, at
 
@@ -176,7 +186,7 @@ def _words(line: str) -> Iterator[str]:
     while at < len(line):
         if line[at].isspace():
             at += 1
-        elif match := _WORD.match(line, at):
+        elif match := WORD.match(line, at):
             yield match[0]
             at = match.end()
         else:

@@ -104,7 +104,6 @@ def _check_nodes(gpus: int, shape: GangShape) -> None:
         )
 
 
-ON_DISCONNECT = ("continue", "cancel")
 _LEAST_BYTES = 64 << 20
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: set by the cluster itself in every cell
@@ -189,7 +188,7 @@ def build_options(written: Written) -> RunOptions:
         is_gang="ranks" in written,
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
         wait_s=_seconds(written, "wait", may_be_zero=True),
-        on_disconnect=_one_of(written, "on-disconnect", ON_DISCONNECT),
+        on_disconnect=_one_of(written, "on-disconnect"),
         env=_env(written),
         export=_keys(written, "export"),
         workdir=_text(written, "workdir"),
@@ -306,7 +305,8 @@ def _keep(written: Written) -> tuple[float, bool]:
         raise OptionError(error.message, hint=hint) from None
 
 
-def _one_of(written: Written, name: str, words: tuple[str, ...]) -> str:
+def _one_of(written: Written, name: str) -> str:
+    words = OPTIONS[name].values
     word = _text(written, name) or words[0]
     if word not in words:
         raise OptionError(f"--{name} {word}: not one of {', '.join(words)}", hint=f"write --{name} {words[0]}")

@@ -34,4 +34,5 @@ export namespace CommandIDs {
   export const onlyMine = 'jupyter-gpu-release:only-mine';
   export const releaseMine = 'jupyter-gpu-release:release-mine';
   export const runOnGpu = 'jupyter-gpu-release:run-on-gpu';
+  export const toggleGpuCell = 'jupyter-gpu-release:toggle-gpu-cell';
 }

@@ -1,4 +1,12 @@
-import { readMagic, writeMagic } from '../src/cells/magic';
+import { nullTranslator } from '@jupyterlab/translation';
+import { problemsOf } from '../src/cells/check';
+import {
+  hasMagic,
+  NO_OPTIONS,
+  plainCode,
+  readMagic,
+  writeMagic
+} from '../src/cells/magic';
 import { serverPath } from '../src/cells/paths';
 
 describe('magic', () => {
@@ -25,6 +33,50 @@ describe('magic', () => {
     const cell = '%%gpu_trainer\nx';
     expect(writeMagic(cell, readMagic(cell))).toBe(`%%gpu_train\n${cell}`);
   });
+});
+
+describe('more of the magic', () => {
+  it('knows how the cell waits, and quotes what has blanks', () => {
+    const cell = '%%gpu_train --name "a b" --async --out x\ny = 1';
+    const line = readMagic(cell);
+    expect([line.options.name, line.options.mode]).toEqual(['a b', 'async']);
+    line.options.mode = 'detach';
+    expect(writeMagic(cell, line)).toBe(
+      '%%gpu_train --name "a b" --detach --out x\ny = 1'
+    );
+    line.options.name = 'the "best"';
+    expect(readMagic(writeMagic(cell, line)).options.name).toBe('the "best"');
+  });
+
+  it('makes a GPU cell a plain one again', () => {
+    expect(plainCode('\n%%gpu_train --gpus 2\nx = 1\ny')).toBe('x = 1\ny');
+    expect(plainCode('%%gpu_train')).toBe('');
+    expect(plainCode('x = 1')).toBe('x = 1');
+    expect(hasMagic('# %%gpu_train\nx')).toBe(false);
+  });
+});
+
+describe('problems', () => {
+  const trans = nullTranslator.load('');
+  const of = (options: Partial<typeof NO_OPTIONS>) =>
+    problemsOf({ ...NO_OPTIONS, ...options }, 4, trans);
+  it.each([
+    [{ gpus: '5' }, 'gpus'],
+    [{ gpus: '1.5' }, 'gpus'],
+    [{ gpus: '4', ranks: '3' }, 'ranks'],
+    [{ ranks: '2' }, 'ranks'],
+    [{ 'min-gpu-memory': '40' }, 'min-gpu-memory'],
+    [{ gpus: '0', 'gpu-type': 'h100' }, 'gpu-type'],
+    [{ timeout: 'soon' }, 'timeout'],
+    [{ timeout: '0' }, 'timeout']
+  ])('%j: %s is marked', (options, field) =>
+    expect(Object.keys(of(options))).toEqual([field])
+  );
+  it.each([
+    [{}],
+    [{ gpus: '4', ranks: '2', timeout: '1h30m', 'min-gpu-memory': '40 GiB' }],
+    [{ gpus: '0', ranks: '4' }]
+  ])('%j is fine', options => expect(of(options)).toEqual({}));
 });
 
 describe('paths', () => {

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
+from ..._version import DOCUMENTATION
 from ...errors import GpuReleaseError
 from ...options.definitions import OPTIONS
 from ..interrupts import held
 
 if TYPE_CHECKING:
+    from ...client.discovery import Target
     from ..notebook import Notebook
 
 _Magic = TypeVar("_Magic", bound=Callable[..., Any])
@@ -62,6 +64,18 @@ class GpuMagics(Magics):
 
             self._notebook = Notebook(self.shell)
         return self._notebook
+
+    def find_target(self) -> Target | None:
+        """The gateway that is known here, for what is shown while somebody types: on any thread, makes nothing."""
+        from ...client.config import find_target, load_settings
+
+        notebook = self._notebook
+        known = notebook.__dict__.get("settings") if notebook is not None else None
+        return find_target(known or load_settings(self.shell))
+
+    def runs_in_background(self) -> list[str]:
+        """The runs of this kernel whose names are awaited."""
+        return [] if self._notebook is None else [run.run for run in self._notebook.background.under_way()]
 
     def close(self) -> None:
         """End the connection to the gateway."""
@@ -175,15 +189,22 @@ class GpuMagics(Magics):
         configure(self.notebook, line)
 
 
+#: the first lines of ``%%gpu_train?``
+EXAMPLES = """\
+%%gpu_train                          one GPU while this cell runs; its names come back
+%%gpu_train --gpus 2 --timeout 1h    two of them, for an hour at most
+%gpu_train model.fit(X, y)           one line\
+"""
+
+
 def _manual() -> str:
     rows = []
     for option in OPTIONS.values():
         head = f"--{option.name} {option.metavar}".rstrip()
         rows.append(f"  {head:<28} {option.help}")
     return (
-        "Run the cell (or one line) on the team's GPU cluster; its results come back as ordinary objects.\n\n"
-        "  %%gpu_train [options]            the cell below\n"
-        "  %gpu_train [options] statement   one line\n\nOptions:\n" + "\n".join(rows)
+        f"{EXAMPLES}\n\nRun the cell (or one line) on the team's GPU cluster; its results come back as ordinary "
+        f"objects.\nDocumentation: {DOCUMENTATION}/writing-a-cell.html\n\nOptions:\n" + "\n".join(rows)
     )
 
 

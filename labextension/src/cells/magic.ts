@@ -1,33 +1,47 @@
 /** The line of `%%gpu_train`, read and written by the form. */
 
 const MAGIC = '%%gpu_train';
+const HAS_MAGIC = /^\s*%%gpu_train(?=\s|$)/;
 
 /** What the form sets; empty: left to the defaults. */
 export interface IMagicOptions {
   gpus: string;
+  ranks: string;
   'min-gpu-memory': string;
   'gpu-type': string;
+  timeout: string;
+  name: string;
   queue: string;
   priority: string;
   keep: string;
+  /** `async`, `detach`, or empty: the cell waits for its end */
+  mode: string;
 }
 
-export const FORM_OPTIONS: readonly (keyof IMagicOptions)[] = [
+export const FORM_OPTIONS: readonly Exclude<keyof IMagicOptions, 'mode'>[] = [
   'gpus',
+  'ranks',
   'min-gpu-memory',
   'gpu-type',
+  'timeout',
+  'name',
   'queue',
   'priority',
   'keep'
 ];
+const MODES = ['async', 'detach'];
 
 export const NO_OPTIONS: IMagicOptions = {
   gpus: '',
+  ranks: '',
   'min-gpu-memory': '',
   'gpu-type': '',
+  timeout: '',
+  name: '',
   queue: '',
   priority: '',
-  keep: ''
+  keep: '',
+  mode: ''
 };
 
 export interface IMagicLine {
@@ -37,34 +51,61 @@ export interface IMagicLine {
 }
 
 export function hasMagic(source: string): boolean {
-  return /^%%gpu_train(\s|$)/.test(source);
+  return HAS_MAGIC.test(source);
+}
+
+/** The line with the magic; empty: a plain cell. */
+export function magicLine(source: string): string {
+  return hasMagic(source) ? source.trimStart().split('\n', 1)[0] : '';
+}
+
+/** The cell without the magic's line. */
+export function plainCode(source: string): string {
+  if (!hasMagic(source)) {
+    return source;
+  }
+  const code = source.trimStart();
+  const end = code.indexOf('\n');
+  return end < 0 ? '' : code.slice(end + 1);
 }
 
 /** The options of a cell that has the magic, else none. */
 export function readMagic(source: string): IMagicLine {
   const options: IMagicOptions = { ...NO_OPTIONS };
   const rest: string[] = [];
-  if (!hasMagic(source)) {
-    return { options, rest };
-  }
-  const line = source.split('\n', 1)[0].slice(MAGIC.length);
+  const line = magicLine(source).slice(MAGIC.length);
   const words = line.match(/(?:[^\s"']|"[^"]*"|'[^']*')+/g) ?? [];
   for (let i = 0; i < words.length; i++) {
     const [, name, inline] = words[i].match(/^--([\w-]+)(?:=(.*))?$/) ?? [];
-    if (!isFormOption(name)) {
+    if (MODES.includes(name)) {
+      options.mode = options.mode === 'detach' ? 'detach' : name;
+    } else if (!isFormOption(name)) {
       rest.push(words[i]);
     } else if (inline !== undefined) {
-      options[name] = inline;
+      options[name] = unquoted(inline);
     } else {
-      options[name] = words[i + 1] ?? '';
+      options[name] = unquoted(words[i + 1] ?? '');
       i += 1;
     }
   }
   return { options, rest };
 }
 
-function isFormOption(name: string | undefined): name is keyof IMagicOptions {
+function isFormOption(
+  name: string | undefined
+): name is (typeof FORM_OPTIONS)[number] {
   return FORM_OPTIONS.some(known => known === name);
+}
+
+function unquoted(word: string): string {
+  return word.replace(/^(["'])(.*)\1$/, '$2');
+}
+
+function quoted(word: string): string {
+  if (!/[\s"']/.test(word)) {
+    return word;
+  }
+  return word.includes('"') ? `'${word.replace(/'/g, '')}'` : `"${word}"`;
 }
 
 /** The cell with the magic as the form says; the code below stays as it is. */
@@ -73,15 +114,11 @@ export function writeMagic(source: string, line: IMagicLine): string {
   for (const name of FORM_OPTIONS) {
     const value = line.options[name].trim();
     if (value) {
-      words.push(`--${name}`, /\s/.test(value) ? `"${value}"` : value);
+      words.push(`--${name}`, quoted(value));
     }
   }
-  const first = [...words, ...line.rest].join(' ');
-  const end = source.indexOf('\n');
-  const code = hasMagic(source)
-    ? end < 0
-      ? ''
-      : source.slice(end + 1)
-    : source;
-  return `${first}\n${code}`;
+  if (line.options.mode) {
+    words.push(`--${line.options.mode}`);
+  }
+  return `${[...words, ...line.rest].join(' ')}\n${plainCode(source)}`;
 }

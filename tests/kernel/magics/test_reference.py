@@ -30,7 +30,7 @@ def test_no_option_is_invented():
 
 
 def test_commands_and_their_options_are_in_the_reference_and_none_is_invented():
-    _, commands = parser._build()
+    _, commands = parser.build()
     known = {"--version", "--help"}
     for name, command in commands.items():
         assert re.search(rf"`{name}\b", COMMANDS), name
@@ -38,7 +38,7 @@ def test_commands_and_their_options_are_in_the_reference_and_none_is_invented():
         known |= options
         for option in options - {"--help", "-h"}:
             assert re.search(rf"{option}\b", COMMANDS), f"{name} {option}"
-    for action in parser._RUNS_ACTIONS:
+    for action in parser.RUNS_ACTIONS:
         assert f"`runs {action} " in COMMANDS
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", COMMANDS)) <= known
 

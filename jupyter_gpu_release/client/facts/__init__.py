@@ -1,0 +1,1 @@
+"""Facts of the cluster for what somebody is typing: never waited for long."""

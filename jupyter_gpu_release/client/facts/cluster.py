@@ -1,0 +1,117 @@
+"""Facts of the cluster for what somebody is typing: never waited for long; a thread asks again when they are old."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.states import RunState
+from .cached import Cached
+
+if TYPE_CHECKING:
+    from ..discovery import Target
+
+_ANSWER_S = 3.0
+_RUNS = 50
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class ClusterGpus:
+    """GPUs of the nodes that are up: their number, types as ``--gpu-type`` takes them, memory in GiB, hosts."""
+
+    total: int = 0
+    types: dict[str, int] = field(default_factory=dict)
+    memory_gib: tuple[int, ...] = ()
+    nodes: int = 0
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """One of the user's own runs."""
+
+    run: str
+    state: str
+    #: what it was, in a few words
+    about: str
+    is_over: bool
+    failed: bool
+
+
+class ClusterFacts:
+    """The cluster's GPUs and the user's newest runs. Called on the thread of who types; ``find`` runs on another.
+
+    ``find``: the gateway, None without one; it may raise errors of ours.
+    """
+
+    def __init__(self, find: Callable[[], Target | None]) -> None:
+        runs = f"/v1/runs?mine=true&brief=true&limit={_RUNS}"
+        self._gpus = Cached[ClusterGpus](lambda: _gpus_of(_ask(find, "/v1/status")), ClusterGpus())
+        self._runs = Cached[tuple[KnownRun, ...]](lambda: _runs_of(_ask(find, runs)), ())
+
+    def gpus(self, patience_s: float) -> ClusterGpus:
+        """The GPUs; those of a moment ago, or none, where nothing newer is known within ``patience_s``."""
+        return self._gpus.get(patience_s)
+
+    def runs(self, patience_s: float) -> tuple[KnownRun, ...]:
+        """The user's newest runs, the newest first; as :meth:`gpus`."""
+        return self._runs.get(patience_s)
+
+    def look_ahead(self) -> None:
+        """Ask for the GPUs without waiting: a value of one of the options is typed next."""
+        self._gpus.get(0.0)
+
+
+def _ask(find: Callable[[], Target | None], path: str) -> Any:
+    """One answer as plain JSON. By urllib: httpx takes 70 ms to import, longer than somebody who types may wait."""
+    import urllib.request
+    from http.client import HTTPException
+
+    from ..discovery import is_alive
+
+    target = find()
+    if target is None or not is_alive(target):
+        return {}
+    request = urllib.request.Request(f"{target.url}{path}", headers={"Authorization": f"Bearer {target.token}"})
+    proxies = [urllib.request.ProxyHandler({})] if target.is_loopback else []
+    try:
+        with urllib.request.build_opener(*proxies).open(request, timeout=_ANSWER_S) as answer:
+            return json.load(answer)
+    except HTTPException as error:
+        raise OSError(f"{target.url} answered with something else than HTTP: {error}") from error
+
+
+def _gpus_of(status: dict[str, Any]) -> ClusterGpus:
+    nodes = [node for node in status.get("nodes", ()) if node.get("up", True)]
+    gpus = [gpu for node in nodes for gpu in node["gpus"] if gpu["state"] != "drained"]
+    types: dict[str, int] = {}
+    for gpu in () if status.get("simulated") else gpus:
+        if gpu["name"]:
+            short = short_type(gpu["name"])
+            types[short] = types.get(short, 0) + 1
+    memory = sorted({gpu["memory_bytes"] >> 30 for gpu in gpus} - {0})
+    return ClusterGpus(len(gpus), types, tuple(memory), len(nodes))
+
+
+def short_type(name: str) -> str:
+    """``NVIDIA A100-SXM4-40GB → a100``: what one writes behind ``--gpu-type``."""
+    found = re.search(r"\b([A-Z]+)[ -]?([0-9]+[A-Za-z]*)", name)
+    return "".join(letter for letter in ("".join(found.groups()) if found else name).lower() if letter.isalnum())
+
+
+def _runs_of(document: dict[str, Any]) -> tuple[KnownRun, ...]:
+    return tuple(_known(row) for row in document.get("runs", ()))
+
+
+def _known(row: dict[str, Any]) -> KnownRun:
+    state, gpus, at_s = row["state"], row["gpus"], row["submitted_at"]
+    is_recent = time.time() - at_s < _DAY_S
+    what = row["name"] or row["notebook"].rpartition("/")[2]
+    when = time.strftime("%H:%M" if is_recent else "%d %b", time.localtime(at_s))
+    about = " · ".join(filter(None, (what, state, f"{gpus} GPU{'' if gpus == 1 else 's'}", when)))
+    is_over = any(each.word == state and each.is_terminal for each in RunState)
+    return KnownRun(row["run"], state, about, is_over, state in (RunState.FAILED.word, RunState.LOST.word))

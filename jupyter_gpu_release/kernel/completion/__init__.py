@@ -1,0 +1,1 @@
+"""Completion and help while a magic's line is typed: options, their values, runs."""

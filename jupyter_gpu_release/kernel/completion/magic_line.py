@@ -1,0 +1,50 @@
+"""The magic's line that somebody types in, found in the text around the cursor."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...options.cursor import Cursor, find_cursor, find_setting
+
+#: ``%%gpu_train …``, ``%gpu_logs …``, ``x = %gpu_train …``, and without the percent sign (automagic)
+_MAGIC = re.compile(r"\s*(?:[\w.,\[\] ]+=\s*)?(?P<percent>%{0,2})(?P<name>gpu_[a-z]+)(?=\s)")
+
+
+@dataclass(frozen=True)
+class MagicLine:
+    """A line of one of our magics: its words before and behind the cursor, and the lines below it."""
+
+    magic: str
+    #: ``%%gpu_train``: the lines below are its code
+    is_cell: bool
+    has_percent: bool
+    head: str
+    tail: str
+    body: str = ""
+
+    @property
+    def cursor(self) -> Cursor:
+        """The place in the options of ``%%gpu_train`` or ``%gpu_config``."""
+        return (find_setting if self.magic == "gpu_config" else find_cursor)(self.head.lstrip())
+
+    @property
+    def cursor_behind_word(self) -> Cursor:
+        """The same at the end of the word in which the cursor is, for help on that word."""
+        whole = self.head + re.split(r"[\s=]", self.tail, maxsplit=1)[0]
+        return (find_setting if self.magic == "gpu_config" else find_cursor)(whole.lstrip())
+
+
+def find_magic_line(text: str, line: int, column: int) -> MagicLine | None:
+    """The magic's line with the cursor, which is behind the magic's name; None: the cursor is elsewhere."""
+    lines = text.split("\n")
+    if line >= len(lines):
+        return None
+    current = lines[line]
+    found = _MAGIC.match(current)
+    if found is None or found.end() >= column:
+        return None
+    head, tail = current[found.end() : column], current[column:]
+    is_cell = found["percent"] == "%%"
+    body = "\n".join(lines[line + 1 :]) if is_cell else ""
+    return MagicLine(found["name"], is_cell, bool(found["percent"]), head, tail, body)

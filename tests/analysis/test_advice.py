@@ -1,0 +1,145 @@
+"""Advice on notebooks that were never seen: what is worth a GPU cell, what travels, what that saves."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.analysis.advice import Advice, advise
+from jupyter_gpu_release.analysis.gpu_work import WorkFinder
+from jupyter_gpu_release.analysis.notebook_file import as_python, read_notebook
+from jupyter_gpu_release.errors import OptionError
+
+_TRAINING = """import torch
+from torch import nn
+class Net(nn.Module):
+    def forward(self, x):
+        return x
+def train_epoch(model, loader):
+    for x in loader:
+        loss = model(x).sum()
+        loss.backward()
+"""
+
+
+def code(source: str, start_s: float | None = None, took_s: float = 0.0, **more: Any) -> dict[str, Any]:
+    """A code cell, with times as JupyterLab and nbclient record them."""
+    stamp = "2026-01-01T00:{:02d}:{:02d}Z"
+    times = {}
+    if start_s is not None:
+        ends = [stamp.format(*divmod(int(second), 60)) for second in (start_s, start_s + took_s)]
+        times = {"execution": {"iopub.status.busy": ends[0], "iopub.status.idle": ends[1]}}
+    return {"cell_type": "code", "id": "c", "metadata": times, "outputs": [], "source": source, **more}
+
+
+def write(path: Path, *cells: dict[str, Any], **metadata: Any) -> Path:
+    path.write_text(json.dumps({"cells": list(cells), "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    text = {"cell_type": "markdown", "metadata": {}, "source": ["# Title"]}
+    return write(
+        tmp_path / "a.ipynb", text,
+        code(_TRAINING, 0, 5), code("%matplotlib inline\nmodel = Net()\nloader = [torch.ones(3)]", 5, 1),
+        code(["model = model.to('cuda')\n"], 6, 2), code("train_epoch(model, loader)\nhistory = 1", 600, 300),
+        code("%%time\nprint(history)", 900, 10), code("!ls\nx = !ls", 1000, 20),
+    )  # fmt: skip
+
+
+def kinds(advice: Advice) -> list[str]:
+    return [each.kind for each in advice.cells]
+
+
+def test_a_training_cell_is_found_through_its_functions(notebook: Path):
+    advice = advise(read_notebook(notebook))
+    assert kinds(advice) == ["plain", "plain", "moves", "gpu", "plain", "plain"]
+    (worth,) = advice.worth
+    assert worth.reason == "loss.backward() in train_epoch"
+    assert worth.sent == ("loader", "model", "train_epoch")
+    assert worth.back == ("history", "loader", "model")
+    # from the third cell's start, 6 s, to the end of the last, 1020 s; of that the fourth took 300
+    assert (advice.plain_s, advice.cells_s) == (1014.0, 300.0)
+
+
+def test_the_copy_has_the_magics_and_everything_else_as_it_was(notebook: Path):
+    before = json.loads(notebook.read_text())
+    after = json.loads(advise(read_notebook(notebook)).rewritten())
+    assert after["cells"][4]["source"] == "%%gpu_train\ntrain_epoch(model, loader)\nhistory = 1"
+    after["cells"][4]["source"] = before["cells"][4]["source"]
+    assert after == before
+
+
+def test_a_notebook_that_was_never_run_has_no_times(tmp_path: Path):
+    path = write(tmp_path / "b.ipynb", code("import keras\nm = keras.Sequential()\nm.fit(x)"), code("y = = 1"))
+    advice = advise(read_notebook(path))
+    assert kinds(advice) == ["gpu", "unread"]
+    assert advice.plain_s is None
+
+
+def test_short_work_is_not_worth_it_and_gpu_cells_stay(tmp_path: Path):
+    path = write(
+        tmp_path / "c.ipynb", code("import torch\nm = torch.nn.Linear(1, 1)", 0, 3),
+        code("loss = m(torch.ones(1)).sum(); loss.backward()", 3, 1),
+        code("%%gpu_train --gpus 2\nloss.backward()", 4, 60),
+    )  # fmt: skip
+    advice = advise(read_notebook(path))
+    assert kinds(advice) == ["plain", "short", "already"]
+    assert advice.worth == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "work"),
+    [
+        ("from transformers import Trainer\ntrainer = Trainer(m)\ntrainer.train()", ["trainer.train()"]),
+        ("import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.train()", []),
+        ("from sklearn.svm import SVC\nSVC().fit(X, y)", []),
+        ("import xgboost as xgb\nb = xgb.train({}, d)", ["xgb.train()"]),
+        ("import cupy as cp\na = cp.ones(3)", ["cp.ones()"]),
+        ("import torch\nm = torch.load('m')\nfor x in data:\n    m(x)", ["m() in a loop"]),
+        ("def f():\n    loss.backward()", []),
+        ("x = 1\nprint(x)", []),
+    ],
+)
+def test_gpu_work(source: str, work: list[str]):
+    assert WorkFinder().read(ast.parse(source)).work == work
+
+
+def test_a_second_gpu_is_counted():
+    assert WorkFinder().read(ast.parse("import torch\nm = torch.nn.Linear(1, 1).to('cuda:1')")).gpus == 2
+
+
+def test_magics_and_commands_are_no_python():
+    assert as_python("%%time\n%matplotlib inline\nx = !ls\n%time fit(x)\nx?") == (
+        "time", "\npass\nx = None\nfit(x)\npass",
+    )  # fmt: skip
+    assert as_python("%%bash\nls") == ("bash", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not a notebook"),
+        ("[1]", "has no cells"),
+        ('{"worksheets": []}', "old format"),
+        ('{"cells": [], "metadata": {}}', "no code"),
+        ('{"cells": [{"cell_type": "code", "source": 3}, 4, null], "metadata": []}', None),
+        ('{"cells": [{"cell_type": "code", "source": "x"}], "metadata": {"kernelspec": {"language": "R"}}}', "in r"),
+        ("\ud800", "is not a notebook"),
+        (None, "no such file"),
+    ],
+)
+def test_what_is_no_notebook_is_named(tmp_path: Path, text: str | None, said: str | None):
+    path = tmp_path / "x.ipynb"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    if said is None:
+        assert advise(read_notebook(path)).worth == ()
+        return
+    with pytest.raises(OptionError, match=said):
+        read_notebook(path)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpu_release.client.facts import cached, cluster
+from jupyter_gpu_release.client.facts.cluster import ClusterFacts, ClusterGpus, short_type
+from jupyter_gpu_release.errors import GatewayUnavailableError
+from jupyter_gpu_release.protocol.rest import (
+    GatewayFacts,
+    GpuCounts,
+    GpuRow,
+    NodeRow,
+    RunRow,
+    RunsDocument,
+    StatusDocument,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100"), ("NVIDIA H100 80GB HBM3", "h100"), ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA L40S", "l40s"), ("Odd GPU", "oddgpu"),
+    ],
+)  # fmt: skip
+def test_a_type_as_one_writes_it(name: str, short: str):
+    assert short_type(name) == short
+    assert short in "".join(letter for letter in name.lower() if letter.isalnum()), "no node would have it"
+
+
+def test_who_types_never_waits_for_a_gateway_that_hangs(until: Callable[..., None], monkeypatch: pytest.MonkeyPatch):
+    """It is read by another thread, once; what it says is there when it is asked for again."""
+    goes_on, asked = threading.Event(), []
+
+    def hang() -> None:
+        asked.append(threading.current_thread())
+        assert goes_on.wait(60)
+        raise GatewayUnavailableError("gone", hint="")
+
+    monkeypatch.setattr(cached, "FRESH_S", 1e9)
+    facts = ClusterFacts(hang)
+    for _ in range(3):
+        assert facts.gpus(0.0) == ClusterGpus()
+    goes_on.set()
+    until(lambda: facts._gpus._reading is None, "the answer")
+    assert facts.gpus(0.0) == ClusterGpus()
+    assert len(asked) == 1
+    asked[0].join(60)
+    assert asked[0] is not threading.current_thread()
+
+
+def test_the_gateways_own_documents_are_understood():
+    gpu = GpuRow("0", "u", "NVIDIA H100 80GB HBM3", 80 << 30, 0, None, "free")
+    nodes = [NodeRow("a", "a", [gpu, gpu]), NodeRow("b", "b", [gpu], up=False)]
+    status = StatusDocument(1, False, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes, [], [])
+    assert cluster._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
+    row = RunRow(
+        run="r", user="ann", state="failed", gpus=2, ranks=1, name="", notebook="a/b.ipynb", cell="", queue="",
+        priority="", simulated=False, submitted_at=0.0, granted_at=None, running_at=None, gone_at=None,
+        finished_at=None, queued_s=0.0, held_s=0.0, release_ms=None, position=None, reason="", hosts=[], gpu_ids=[],
+        gpu_name="", results=[], files=[], error=None,
+    )  # fmt: skip
+    (run,) = cluster._runs_of(_as_json(RunsDocument(1, [row])))
+    assert (run.run, run.is_over, run.failed) == ("r", True, True)
+    assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
+
+
+def _as_json(document: msgspec.Struct) -> Any:
+    return json.loads(msgspec.json.encode(document))
