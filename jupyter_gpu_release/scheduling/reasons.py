@@ -63,7 +63,7 @@ def because(cause: Cause) -> str:
         case NeverFits():
             return f"others go first until a node that fits is up: {cause.lack}"
         case NotYet():
-            return f"behind {cause.ahead}" if cause.ahead else "has to wait"
+            return f"what is free is kept for {cause.ahead}, which would start later" if cause.ahead else "has to wait"
 
 
 def _no_room(cause: NoRoom) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..decisions import Cause, NeverFits, NoRoom, NotYet
 from ..nodes import Group
-from ..placement import suiting
+from ..placement import find_places, suiting
 from ..state import Job, State
 from ..workload import GPU, Run
 from .ceilings import ceilings
@@ -26,7 +26,7 @@ def veto(state: State, job: Job, ranks: int | None = None) -> Cause | None:
 
 def cause(state: State, job: Job) -> Cause:
     """The reason why a run waits at the end of a pass."""
-    return never(state, job) or veto(state, job) or _shortage(state, job)
+    return never(state, job) or veto(state, job) or _kept(state, job) or _shortage(state, job)
 
 
 def never(state: State, job: Job) -> NeverFits | None:
@@ -71,6 +71,15 @@ def _too_many(job: Job, total: int) -> str:
     if run.nodes != "any":
         needed += f" on {run.nodes} node{'s' if run.nodes > 1 else ''}"
     return f"asks for {needed}, and the nodes that are up and fit do not have them ({total / GPU:g} GPUs in all)"
+
+
+def _kept(state: State, job: Job) -> NotYet | None:
+    """The blocked run ahead that the free GPUs are kept for, where there is room."""
+    head = next((head for head, _ in state.heads if head is not job), None)
+    if head is None or any(other is job for other, _ in state.heads) or find_places(state, job, soon=False) is None:
+        return None
+    own = suiting(state, job.run)
+    return NotYet(next((other.run.run for other, groups in state.heads if any(g in own for g in groups)), ""))
 
 
 def _shortage(state: State, job: Job) -> Cause:

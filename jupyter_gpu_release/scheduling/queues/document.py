@@ -292,6 +292,8 @@ def to_policy(spec: PolicySpec) -> Policy:
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             raise OptionError(f"{what}: there is no {unknown}", hint=f"{what}: {', '.join(known)}")
+    written = spec.max_overtaking
+    factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", written) if isinstance(written, str) else None
     return Policy(
         actions=ACTIONS if spec.actions is None else spec.actions,
         queue_order=spec.queue_order,
@@ -299,6 +301,8 @@ def to_policy(spec: PolicySpec) -> Policy:
         non_restartable_over_guarantee=spec.non_restartable_over_guarantee,
         usage_half_life_s=seconds(spec.usage_half_life, "usage_half_life"),
         gpu_tiers=spec.gpu_tiers,
+        max_overtaking_s=None if factor or written is None else seconds(written, "max_overtaking"),
+        max_overtaking_factor=float(factor[1]) if factor else None,
     )
 
 

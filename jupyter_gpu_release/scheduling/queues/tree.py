@@ -52,6 +52,9 @@ class Policy:
     #: may runs that cannot be taken back use more than the guarantee of their queue
     non_restartable_over_guarantee: bool = True
     usage_half_life_s: float = 7 * 86400.0
+    #: a run that has waited so long, or so many times its expected time, goes before all that are shorter
+    max_overtaking_s: float | None = None
+    max_overtaking_factor: float | None = None
     gpu_tiers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -1,0 +1,127 @@
+"""Plugins one by one: orders, filters, scores and vetoes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.scheduling.decisions import OverGuarantee, OverMax, OverUserMax, Start, Wait
+from jupyter_gpu_release.scheduling.plugins.node_filters import FILTERS
+from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
+from jupyter_gpu_release.scheduling.reasons import because, explain
+from jupyter_gpu_release.scheduling.schedule import schedule
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot
+from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
+
+NODE = Node("n", 4 * GPU, "NVIDIA H100 80GB", 80 << 30, 16, 64 << 30, (("rack", "r1"),))
+
+
+def waits(name: str, user: str = "ann", gpus: int = 1, **more: Any) -> Run:
+    return Run(name, more.pop("queue", "q"), (Rank(),), gpus * GPU, 1, user=user, **more)
+
+
+def runs(name: str, user: str = "ann", gpus: int = 1, **more: Any) -> Run:
+    return replace(waits(name, user, gpus, **more), ranks=(Rank(RankState.RUNNING, "n"),))
+
+
+def decided(*of: Run, queues: tuple[Queue, ...] = (Queue("q"),), gpus: int = 4, **more: Any) -> dict[str, Any]:
+    nodes = (Node("n", gpus * GPU),)
+    snapshot = ClusterSnapshot(nodes, queues, of, **({"policy": Policy(actions=("allocate",))} | more))
+    return {decision.run: decision for decision in schedule(snapshot, 0.0)}
+
+
+def started(*of: Run, **more: Any) -> list[str]:
+    return [run for run, decision in decided(*of, **more).items() if isinstance(decision, Start)]
+
+
+@pytest.mark.parametrize(
+    ("needs", "lack"),
+    [
+        (Needs(gpu_type="a100"), "GPUs of type a100"),
+        (Needs(min_gpu_memory_bytes=100 << 30), "GPUs with 100 GiB of memory"),
+        (Needs(cpus=17), "17 CPUs on one node"),
+        (Needs(memory_bytes=65 << 30), "65.0 GiB of memory on one node"),
+        (Needs(labels=(("rack", "r2"),)), "the label rack=r2"),
+        (Needs("h100", 80 << 30, 16, 64 << 30, (("rack", "r1"),)), None),
+    ],
+)
+def test_filters_name_what_a_node_lacks(needs: Needs, lack: str | None) -> None:
+    found = [said for check in FILTERS if (said := check(waits("a", needs=needs), NODE))]
+    assert found == ([lack] if lack else [])
+
+
+def test_a_users_share_goes_before_age_and_counts_what_was_used_of_late() -> None:
+    first = waits("old", "ann", submitted_at=-9.0)
+    other = waits("new", "bob", submitted_at=-1.0)
+    assert started(runs("r", "ann", 3), first, other) == ["new"]
+    usage = {("q", "bob"): 7 * 86400.0 * 2 * GPU}
+    assert started(runs("r", "ann", 1), runs("s", "bob", 2), first, other, user_usage=usage) == ["old"]
+
+
+def test_the_priority_goes_before_the_users_share() -> None:
+    assert started(runs("r", "ann", 3), waits("a", "ann", priority=75), waits("b", "bob")) == ["a"]
+
+
+def test_the_run_that_waited_longer_for_its_work_goes_first() -> None:
+    long = waits("long", submitted_at=-100.0, expected_s=1000.0)
+    short = waits("short", submitted_at=-50.0, expected_s=10.0)
+    assert started(runs("r", gpus=3), long, short) == ["short"]
+
+
+@pytest.mark.parametrize("bound", [{"max_overtaking_s": 90.0}, {"max_overtaking_factor": 0.09}])
+def test_nobody_is_overtaken_beyond_the_bound(bound: dict[str, float]) -> None:
+    long = waits("long", submitted_at=-100.0, expected_s=1000.0)
+    short = waits("short", submitted_at=-0.5, expected_s=10.0)
+    policy = Policy(actions=("allocate",), **bound)  # type: ignore[arg-type]
+    assert started(runs("r", gpus=3), long, short, policy=policy) == ["long"]
+
+
+def test_the_queue_that_is_least_saturated_goes_first_and_late_use_counts() -> None:
+    queues = (Queue("a", weight=2), Queue("b"))
+    busy = (runs("ra", queue="a"), runs("rb", queue="b"))
+    both = (waits("a", queue="a"), waits("b", queue="b"))
+    assert started(*busy, *both, queues=queues, gpus=3) == ["a"]
+    assert started(*busy, *both, queues=queues, gpus=3, queue_usage={"a": 7 * 86400.0 * 2 * GPU}) == ["b"]
+
+
+def test_the_queue_of_higher_priority_gets_what_is_beyond_the_guarantees() -> None:
+    queues = (Queue("low", guaranteed=1 * GPU, weight=9), Queue("high", priority=1))
+    both = (waits("l1", queue="low"), waits("l2", queue="low"), waits("h1", queue="high"), waits("h2", queue="high"))
+    assert sorted(started(*both, queues=queues, gpus=3)) == ["h1", "h2", "l1"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "policy", "cause", "words"),
+    [
+        (Queue("q", max=1 * GPU), Policy(), OverMax("q", GPU), "queue q has its maximum of 1 GPU"),
+        (Queue("q", max_gpus_per_user=GPU), Policy(), OverUserMax("q", "ann", GPU),
+         "ann has the most that one user may have in q, 1 GPU"),
+        (Queue("q", guaranteed=GPU), Policy(non_restartable_over_guarantee=False), OverGuarantee("q", GPU),
+         "it cannot be taken back, and queue q is guaranteed 1 GPU for such runs"),
+    ],
+)  # fmt: skip
+def test_ceilings_hold_and_say_so(queue: Queue, policy: Policy, cause: object, words: str) -> None:
+    wait = decided(runs("r"), waits("a"), queues=(queue,), policy=policy)["a"]
+    assert isinstance(wait, Wait)
+    assert (wait.cause, because(wait.cause)) == (cause, words)
+
+
+def test_what_is_kept_for_somebody_is_not_said_to_be_missing() -> None:
+    policy = Policy(actions=("allocate", "backfill"), run_order=("age",))
+    found = decided(
+        runs("r", gpus=2, started_at=0.0, expected_s=60.0), waits("gang", gpus=4, submitted_at=-9.0),
+        waits("small", submitted_at=-1.0, expected_s=600.0), policy=policy,
+    )  # fmt: skip
+    assert explain(found["gang"]) == "1st in q: needs 4 GPUs, 2 of 4 are free"
+    assert explain(found["small"]) == "2nd in q: what is free is kept for gang, which would start later"
+
+
+def test_a_run_is_left_alone_for_min_runtime() -> None:
+    queues = (Queue("q", weight=0, min_runtime_s=60.0), Queue("p", guaranteed=4 * GPU))
+    policy = Policy(actions=("reclaim",))
+    young = runs("r", gpus=4, restartable=True, started_at=-59.0)
+    old = replace(young, started_at=-60.0)
+    asks = waits("a", queue="p")
+    assert [started(run, asks, queues=queues, policy=policy) for run in (young, old)] == [[], ["a"]]
