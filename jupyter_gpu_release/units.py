@@ -46,7 +46,7 @@ def format_bytes(count: float) -> str:
     return f"{value:.1f} TiB"
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """``(1, 'run') → '1 run'``, ``(2, 'run') → '2 runs'``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 

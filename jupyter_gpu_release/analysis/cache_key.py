@@ -74,7 +74,7 @@ def options_that_count(options: RunOptions, exported: Mapping[str, str]) -> list
     ]  # fmt: skip
 
 
-def normalised(tree: ast.Module) -> str:
+def normalised_code(tree: ast.Module) -> str:
     """The syntax tree as text: comments, blank lines, formatting and the kind of quotes leave no trace."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant):

@@ -14,7 +14,7 @@ from .reflection import reflection_in
 from .scopes import (
     Comprehension,
     FreeNames,
-    dotted,
+    dotted_name,
     free_of_comprehension,
     free_of_function,
     imported_names,
@@ -93,14 +93,14 @@ def note_chain(facts: CellFacts, node: ast.Attribute) -> None:
     """Remember ``a.b.c``."""
     if node.attr in analysis_reflection.ATTRIBUTES:
         facts.reflects = True
-    chain = dotted(node)
+    chain = dotted_name(node)
     if chain:
         facts.chains.add(chain)
 
 
 def look_at_call(flow: NameFlow, call: ast.Call) -> None:
     """Draw conclusions from one call."""
-    name = dotted(call.func)
+    name = dotted_name(call.func)
     facts = flow.facts
     if name in analysis_reflection.CALLS:
         facts.reflects = True

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from .scopes import dotted, stored_names
+from .scopes import dotted_name, stored_names
 
 _CONSULTING = (
     "torch.cuda.is_available", "torch.cuda.device_count", "torch.cuda.current_device", "torch.cuda.get_device",
@@ -163,7 +163,7 @@ class DeviceLedger:
 
     # ----------------------------------------------------------------------------- expressions
     def _full_name(self, node: ast.AST) -> str:
-        chain = dotted(node)
+        chain = dotted_name(node)
         root, dot, rest = chain.partition(".")
         return f"{self.resolve(root)}{dot}{rest}" if chain else ""
 
@@ -219,6 +219,6 @@ def _says_cpu(node: ast.AST) -> bool:
 def _last_value(statements: list[ast.stmt], name: str) -> ast.expr | None:
     found: ast.expr | None = None
     for statement in statements:
-        if isinstance(statement, ast.Assign) and [dotted(target) for target in statement.targets] == [name]:
+        if isinstance(statement, ast.Assign) and [dotted_name(target) for target in statement.targets] == [name]:
             found = statement.value
     return found

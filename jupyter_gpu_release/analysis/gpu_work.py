@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .scopes import dotted
+from .scopes import dotted_name
 
 #: packages whose work a GPU speeds up
 _PACKAGES = frozenset({
@@ -100,7 +100,7 @@ class WorkFinder:
                 found.gpus = max(found.gpus, _gpu_number(node.value))
 
     def _call(self, call: ast.Call, found: GpuWork, *, in_loop: bool) -> None:
-        name = dotted(call.func)
+        name = dotted_name(call.func)
         if _moves(call):
             found.moves.append(f"{name or 'it'}()")
         what = self._work_of(call, name, in_loop=in_loop)

@@ -179,7 +179,7 @@ def imported_names(node: ast.Import | ast.ImportFrom) -> set[str]:
     return {alias.asname or alias.name for alias in node.names if alias.name != "*"}
 
 
-def dotted(node: ast.AST) -> str:
+def dotted_name(node: ast.AST) -> str:
     """``a.b.c`` for such a node, else an empty string."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):

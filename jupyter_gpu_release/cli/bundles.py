@@ -15,7 +15,7 @@ from ..store.bundle import BundleReader, unpack_bundle, write_bundle
 from ..store.identity import expect_store
 from ..store.layout import RunPaths
 from ..store.run_folders import read_manifest, require_store
-from ..units import counted, format_bytes
+from ..units import format_bytes, format_count
 from .connect import open_gateway
 
 #: how long the manifest on the store may come after the gateway's word that a run is over
@@ -43,9 +43,9 @@ def export_run(arguments: argparse.Namespace) -> int:
     _await_manifest(store, run)
     head = write_bundle(store, run, target, exported_by=by, secret=found.token)
     sys.stdout.write(
-        f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {counted(len(head.files), 'file')}, "
+        f"{run} is in {target} ({format_bytes(target.stat().st_size)}, {format_count(len(head.files), 'file')}, "
     )
-    sys.stdout.write(f"{counted(len(head.blobs), 'blob')}).\n")
+    sys.stdout.write(f"{format_count(len(head.blobs), 'blob')}).\n")
     for path in head.left_out:
         sys.stdout.write(f"  · left out, as it is no plain file of a run: {path}\n")
     return 0

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..errors import GatewayUnavailableError, OptionError
 from ..protocol.admin import GcDocument
-from ..units import counted, format_bytes, parse_bytes, parse_seconds
+from ..units import format_bytes, format_count, parse_bytes, parse_seconds
 from .connect import open_gateway
 from .runs import print_json
 from .tables import output_console, write_columns
@@ -70,9 +70,9 @@ def print_collection(console: Console, document: GcDocument) -> None:
 def _sum(document: GcDocument) -> str:
     would = "would be " if document.dry_run else ""
     count = len(document.removals)
-    parts = [f"results of {counted(count, 'run')}"]
+    parts = [f"results of {format_count(count, 'run')}"]
     if document.blobs:
-        parts.append(counted(document.blobs, "unused blob"))
+        parts.append(format_count(document.blobs, "unused blob"))
     if document.orphans:
-        parts.append(f"{counted(len(document.orphans), 'folder')} of submissions that never ran")
+        parts.append(f"{format_count(len(document.orphans), 'folder')} of submissions that never ran")
     return f"{', '.join(parts)} {would}removed: {format_bytes(document.freed_bytes)} {would}freed."

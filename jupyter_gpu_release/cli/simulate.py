@@ -24,7 +24,7 @@ from ..simulation.report import Comparison, PolicyMaker, compare, print_report, 
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
 from ..simulation.trace import Trace, read_trace
-from ..units import counted
+from ..units import format_count
 from .connect import open_gateway
 from .tables import output_console, write_columns
 
@@ -61,7 +61,7 @@ def _play(scenarios: Sequence[Scenario], *, as_json: bool) -> int:
     known = [(scenario, answer) for scenario, answer in zip(scenarios, answers, strict=True) if scenario.is_judged]
     wrong = {scenario.id: found for scenario, answer in known if (found := differences(scenario, answer))}
     if known:
-        console.file.write(f"\n{len(known) - len(wrong)} of {counted(len(known), 'scenario')} end as expected\n")
+        console.file.write(f"\n{len(known) - len(wrong)} of {format_count(len(known), 'scenario')} end as expected\n")
     for name, found in wrong.items():
         console.file.write(f"{name}: {'; '.join(found)}\n")
     return 1 if wrong else 0

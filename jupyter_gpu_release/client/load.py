@@ -20,7 +20,7 @@ from ..errors import (
     StillTrainingError,
     StoreError,
 )
-from ..presentation.wording import sentence
+from ..presentation.wording import describe_wait
 from ..protocol.cell import Graph
 from ..protocol.runs import RunView, ValueInfo
 from ..protocol.states import RunState, is_run_id
@@ -39,7 +39,7 @@ _END_TOLD_S, _LOOK_S = 5.0, 0.02
 _BY_ID = "name the run's id: %gpu_runs (jupyter gpu runs) lists them"
 
 
-def here() -> ExecutionContext:
+def execution_context() -> ExecutionContext:
     """The context in which this code runs."""
     return context.current_context() or ExecutionContext(
         realm=lambda: NamespaceInfo(vars(sys.modules["__main__"]), at_home=True), find_target=find_gateway
@@ -50,7 +50,7 @@ def load_results(run: str) -> Results:
     """Find the results through the gateway, which knows their digest, else in the store (the package's ``load``)."""
     results = _find(run)
     if results.lacking:
-        text = say_lacking(results.run, results.lacking, in_run=here().in_run)
+        text = say_lacking(results.run, results.lacking, in_run=execution_context().in_run)
         warnings.warn(text, UserWarning, stacklevel=3)
     return results
 
@@ -58,7 +58,7 @@ def load_results(run: str) -> Results:
 def _find(run: str) -> Results:
     if run != "last" and not is_run_id(str(run)):
         raise NoSuchRunError(f"{run!r} is not the id of a run", hint="%gpu_runs (jupyter gpu runs) lists them")
-    around = here()
+    around = execution_context()
     if around.find_target is None:
         return _from_store(run, Path(around.store()), around)
     try:
@@ -96,7 +96,7 @@ def _from_view(view: RunView, target: Target, around: ExecutionContext) -> Resul
     outcome = view.outcome
     graph = outcome.values if outcome is not None else None
     if not RunState.of(view.state).is_terminal and (graph is None or graph.file):
-        raise _unfinished(view.run, view.state, sentence(view.waits_for) if view.waits_for is not None else "")
+        raise _unfinished(view.run, view.state, describe_wait(view.waits_for) if view.waits_for is not None else "")
     if outcome is None:
         raise NoSuchRunError(f"run {view.run} belongs to {view.user}, and so do its results")
     if graph is None:

@@ -8,7 +8,7 @@ from ..cell_api import context
 from ..errors import GatewayUnavailableError, NoSuchRunError, NothingPublishedError, StoreError
 from ..protocol.events import Publication, publication_of
 from ..protocol.states import is_run_id
-from .load import here, store_of
+from .load import execution_context, store_of
 from .publications import ReplacedError, value_of
 from .rest import GatewayClient
 
@@ -19,7 +19,7 @@ _read_so_far: dict[str, tuple[int, dict[str, Publication]]] = {}
 
 def latest_published(name: str, run: str | None) -> Any:
     """The latest value of ``name``: what this notebook has heard, else (with ``run``) what the gateway has recorded."""
-    around = here()
+    around = execution_context()
     known = around.published(name, run)
     if known is not None:
         return known[0]

@@ -36,7 +36,7 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
     Raises what the gateway refused with, or :class:`GatewayUnavailableError` for an answer that no gateway gives.
     """
     if response.status_code >= 400:
-        raise refusal(url, response, configured=configured)
+        raise refusal_error(url, response, configured=configured)
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
@@ -46,7 +46,7 @@ def read_answer(url: str, path: str, response: httpx.Response, kind: type[T], *,
         ) from error
 
 
-def refusal(url: str, response: httpx.Response, *, configured: bool) -> GpuReleaseError:
+def refusal_error(url: str, response: httpx.Response, *, configured: bool) -> GpuReleaseError:
     """The error in an answer of status 400 and above."""
     try:
         facts = msgspec.json.decode(response.content)["error"]

@@ -117,7 +117,7 @@ def in_our_words(error: BaseException) -> BaseException:
     return with_traceback_lines(error, [f"\x1b[31m{type(error).__name__}\x1b[39m: {error}".rstrip(": ")])
 
 
-def interrupted(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:
+def make_interrupt(text: str = "", lines: Sequence[str] = ()) -> KeyboardInterrupt:
     """The KeyboardInterrupt that ends an interrupted cell, without frames of ours."""
     return with_traceback_lines(KeyboardInterrupt(text), [*lines] or [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}"])
 
@@ -132,7 +132,7 @@ def failure_of(view: RunView, interrupts: int, below: str = "", *, to_catch: boo
     if outcome is None or (outcome.error is None and outcome.status != "ok"):
         return _failure_without_error(view, interrupts, under)
     if outcome.error is None:
-        return interrupted("interrupted") if interrupts > 1 else None
+        return make_interrupt("interrupted") if interrupts > 1 else None
     if outcome.status == "interrupted":
         return _interrupted(view, outcome, interrupts, under)
     if outcome.status == "timeout" and not outcome.error.code:
@@ -162,7 +162,7 @@ def _interrupted(view: RunView, outcome: Outcome, interrupts: int, under: Sequen
 def _failure_without_error(view: RunView, interrupts: int, under: Sequence[str]) -> BaseException:
     if interrupts:
         text = view.reason or "interrupted"
-        return interrupted(text, [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}", *under])
+        return make_interrupt(text, [f"\x1b[31mKeyboardInterrupt\x1b[39m: {text}", *under])
     reason = view.reason or f"the run is {view.state}"
     kinds = {"cancelled": RunCancelledError, "lost": RunLostError}
     return without_traceback(kinds.get(view.state, RunFailedError)(reason), *under)

@@ -56,7 +56,7 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
         )
         link = connection.__enter__()
     except InvalidStatus as error:
-        raise refusal(error.response, target) from error
+        raise refusal_error(error.response, target) from error
     except (OSError, TimeoutError, WebSocketException, EOFError) as error:
         raise unreachable(target.url, error, configured=target.configured) from error
     try:
@@ -72,7 +72,7 @@ def session_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + "/v1/session", "", ""))
 
 
-def refusal(response: Response, target: Target) -> GpuReleaseError:
+def refusal_error(response: Response, target: Target) -> GpuReleaseError:
     """The error that an HTTP answer to the upgrade stands for."""
     try:
         facts = msgspec.json.decode(response.body or b"")["error"]

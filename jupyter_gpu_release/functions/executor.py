@@ -37,7 +37,7 @@ from ..submission.capture import CapturedInputs, InputCapture
 from ..submission.device_history import DeviceHistory
 from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
-from ..submission.request import Cell, Submission, choice_of, exported, find_store, make_submission
+from ..submission.request import Cell, Submission, choice_of, exported_variables, find_store, make_submission
 from ..submission.selection import NameChoice, Ways
 from .arguments import Call, options_as_text
 from .future import RunFuture, word_for_function
@@ -209,7 +209,7 @@ class FunctionExecutor(ABC):
 
     def prepare(self, call: Call, options: RunOptions, *, stream: bool = False) -> Submission:
         """Find and write what the call needs; raises what cannot be sent, by name."""
-        exported(options.export)
+        exported_variables(options.export)
         prepared = self._prepare(call, options)
         session = self.session()
         cell = Cell(

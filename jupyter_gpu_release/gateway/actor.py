@@ -28,7 +28,7 @@ from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database
 from .reconcile import node_liveness
-from .reconcile.recovery import adopt, restore, restore_sessions
+from .reconcile.recovery import compare_with_cluster, read_ledger, restore_sessions
 from .reconcile.stray_leases import Reconciliation
 from .runs.events import RawEvents, RawReport
 from .service import GatewayService
@@ -124,12 +124,12 @@ class Gateway(GatewayApi):
 
     async def _start_up(self) -> None:
         started = time.monotonic()
-        remembered = restore(self._service)
+        remembered = read_ledger(self._service)
         await self._listen()
         restore_sessions(self._service, remembered)
         self._service.nodes.refresh(await self._service.ray_leases.nodes(START_S))
         self._warm_workers()
-        await adopt(self._service, remembered)
+        await compare_with_cluster(self._service, remembered)
         self._service.recovered.set()
         self._service.lifecycle.queue.open()
         log.info("ready after %.2f s: %d runs live", time.monotonic() - started, len(self._service.runs.live()))
@@ -154,8 +154,8 @@ class Gateway(GatewayApi):
     async def _look_around(self) -> None:
         """Nodes that came or went, agents that are missing, groups that nobody holds, sockets that fell silent."""
         for look in (
-            self._look_at_clients, partial(node_liveness.refresh, self._service), self._reconciliation.compare_once,
-            self._look_at_others, self._tidy,
+            self._look_at_clients, partial(node_liveness.refresh_nodes, self._service),
+            self._reconciliation.compare_once, self._look_at_others, self._tidy,
         ):  # fmt: skip
             try:
                 await look()

@@ -23,7 +23,7 @@ from ..protocol.config import Deployed, GatewayConfig
 from ..protocol.wire import encode
 from .cluster.agents import runtime_env
 from .cluster.ray_calls import first_line
-from .ray_driver import join, run_as_command
+from .ray_driver import join_cluster, run_as_command
 
 _HEAD = "node:__internal_head__"
 _ANSWER_S = 90.0
@@ -38,7 +38,7 @@ def deploy(config: GatewayConfig) -> Deployed:
     ClusterError
         The cluster cannot be reached, has another Ray or Python version, lacks the package, or the gateway fails.
     """
-    join(config)
+    join_cluster(config)
     try:
         if not config.embedded:
             _check_nodes(config)

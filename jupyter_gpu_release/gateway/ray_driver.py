@@ -44,7 +44,7 @@ def run_as_command(work: Callable[[GatewayConfig], Deployed], name: str) -> int:
     return 0 if answer.ok else 1
 
 
-def join(config: GatewayConfig) -> None:
+def join_cluster(config: GatewayConfig) -> None:
     """Connect this process to the cluster as a driver; raises ClusterError or AuthenticationError with the mend."""
     _check_reachable(config.ray_address)
     mine = f"Ray {ray.__version__}, Python {platform.python_version()}"

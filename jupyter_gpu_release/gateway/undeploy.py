@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..protocol.config import Deployed, GatewayConfig
 from .cluster.placement_groups import living_groups
-from .ray_driver import join, run_as_command
+from .ray_driver import join_cluster, run_as_command
 
 _NODE_S = 30.0
 
@@ -28,7 +28,7 @@ def undeploy(config: GatewayConfig) -> Deployed:
     ClusterError
         The cluster cannot be reached.
     """
-    join(config)
+    join_cluster(config)
     try:
         _kill(config.gateway_actor, config)  # first: it would make the others again
         for group in living_groups().values():

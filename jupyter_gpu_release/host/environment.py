@@ -112,7 +112,7 @@ def may_travel(name: str) -> bool:
 
 
 @functools.lru_cache(512)
-def stays(name: str, value: str) -> bool:
+def stays_here(name: str, value: str) -> bool:
     """Tell if such a value is a secret, or too large."""
     return _is_secret(name, value) or _size(name, value) > MOST_BYTES
 

@@ -75,7 +75,7 @@ class Interrupts:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Context in which an interrupt waits until the end: for imports, of which a broken one can do harm later."""
     with Interrupts() as interrupts:
         yield

@@ -29,7 +29,7 @@ from ..errors import (
 from ..host.environment import for_cluster
 from ..host.process_control import CLUSTER_MARKER
 from ..protocol.config import GatewayConfig
-from ..units import counted
+from ..units import format_count
 from .gpus import read_hardware, usable_gpus
 from .launch_spec import LaunchSpec, make_runtime_folder, read_plans
 from .preflight import begin_store, check_host
@@ -78,7 +78,7 @@ class StartOptions:
         if plan is None:
             return
         if (self.simulated if self.gpus is None else self.gpus) not in (None, plan.gpus):
-            yield counted(plan.gpus, kind)
+            yield format_count(plan.gpus, kind)
         yield from self._other_place(running, plan)
 
     def _other_place(self, running: Connection, served: LaunchSpec | GatewayConfig) -> Iterator[str]:

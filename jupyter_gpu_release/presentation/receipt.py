@@ -10,7 +10,7 @@ from typing import Any
 from ..protocol.runs import FileInfo, KeptLease, Outcome, RunView, ValueInfo
 from ..units import format_bytes, format_seconds
 from .verdict import judge
-from .wording import kept_words, sentence
+from .wording import describe_wait, kept_words
 
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6
@@ -62,7 +62,7 @@ class Receipt:
             style = f"color:{_COLOURS['✗']};font-weight:600"
             rows.append(f'<span style="{style}">⚠ {html.escape(warning)}</span>')
         rows += [f'<span style="opacity:.75">· {html.escape(note)}</span>' for note in self.notes]
-        return boxed("<br>".join(rows), colour)
+        return boxed_html("<br>".join(rows), colour)
 
     def bundle(self) -> dict[str, str]:
         """The display data."""
@@ -78,7 +78,7 @@ def bundle_of(text: str, page: str) -> dict[str, str]:
     return {"text/plain": text, "text/html": page, "text/latex": f"\\begin{{verbatim}}\n{text}\n\\end{{verbatim}}"}
 
 
-def boxed(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:
+def boxed_html(content: str, colour: str = "var(--jp-border-color1, #9e9e9e)") -> str:
     """Wrap HTML in the frame that status line and receipt share."""
     style = (
         f"border-left:3px solid {colour};padding:2px 8px;margin:2px 0;"
@@ -102,7 +102,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     verdicts = judge(view, outcome)
     quiet = [verdict.text for verdict in verdicts if not verdict.loud]
     if view.waits_for is not None and view.waits_for.reason:
-        quiet.append(f"the run is persisting: {sentence(view.waits_for)}")
+        quiet.append(f"the run is persisting: {describe_wait(view.waits_for)}")
     return Receipt(
         sign=sign,
         parts=tuple(part for part in parts if part),

@@ -12,7 +12,7 @@ from .receipt import Receipt, name_gpus, name_lease
 from .relay import Relay
 from .status_line import StatusLine
 from .terminal import OutputCollapser
-from .wording import clock, sentence
+from .wording import describe_wait, format_clock
 
 
 class RunDisplay:
@@ -50,7 +50,7 @@ class RunDisplay:
 
     def words(self) -> str:
         """The status line's words; before its first view nothing is known of a run that is brought back."""
-        return ("playing back" if self._folding is not None else describe(self.view)) + self._suffix
+        return ("playing back" if self._folding is not None else describe_run(self.view)) + self._suffix
 
     def say_state(self) -> None:
         """Have the line say where the run stands."""
@@ -100,13 +100,13 @@ def live_mark(run: str) -> dict[str, Any]:
     return {"jupyter_gpu_release": {"run": run, "live": True}}
 
 
-def describe(view: RunView) -> str:
+def describe_run(view: RunView) -> str:
     """The state of a run in the words of the status line."""
     lease = name_lease(view)
     if view.gone_at is not None:
         waits = view.waits_for
-        free = "free again" if view.kept is None else f"kept until {clock(view.kept.until)}"
-        return f"{lease} {free} · {'writing the results …' if waits is None else sentence(waits)}"
+        free = "free again" if view.kept is None else f"kept until {format_clock(view.kept.until)}"
+        return f"{lease} {free} · {'writing the results …' if waits is None else describe_wait(waits)}"
     reason = f" · {view.reason}" if view.reason else ""
     if view.state in ("submitted", "queued", "preempted"):
         position = f" · position {view.position}" if view.position else ""

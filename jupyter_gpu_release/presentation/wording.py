@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def kept_words(kept: KeptLease) -> str:
     """``kept for 30 s (until 14:03:10)``."""
     if kept.auto:
-        return f"kept until somebody waits, at most {span(kept.for_s)} (until {clock(kept.until)})"
+        return f"kept until somebody waits, at most {format_span(kept.for_s)} (until {format_clock(kept.until)})"
     most = ", the longest here" if kept.capped else ""
-    return f"kept for {span(kept.for_s)}{most} (until {clock(kept.until)})"
+    return f"kept for {format_span(kept.for_s)}{most} (until {format_clock(kept.until)})"
 
 
 def gpu_state(gpu: GpuRow, now_s: float) -> str:
@@ -25,15 +25,15 @@ def gpu_state(gpu: GpuRow, now_s: float) -> str:
     if gpu.warm_until is None:
         return gpu.state
     left_s = round(gpu.warm_until - now_s)
-    return f"{gpu.state}, {f'{span(left_s)} left' if left_s >= 1 else 'ending'}"
+    return f"{gpu.state}, {f'{format_span(left_s)} left' if left_s >= 1 else 'ending'}"
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """Like :func:`format_seconds`, but ``30 s`` where a time was chosen rather than measured."""
     return f"{seconds:g} s" if 1 <= seconds < 60 else format_seconds(seconds)
 
 
-def clock(at_s: float) -> str:
+def format_clock(at_s: float) -> str:
     """``14:03:10``, in local time."""
     return time.strftime("%H:%M:%S", time.localtime(at_s))
 
@@ -45,7 +45,7 @@ _KEPT = {
 }
 
 
-def sentence(wait: PersistWait) -> str:
+def describe_wait(wait: PersistWait) -> str:
     """One line: path, bytes needed, bytes free, why not yet, where they are kept, when the next try is.
 
     Examples
@@ -59,6 +59,6 @@ def sentence(wait: PersistWait) -> str:
     if not wait.reason:
         return f"writing {size} to {wait.path}"
     free = "" if wait.free_bytes is None else f", {format_bytes(wait.free_bytes)} free"
-    when = "" if wait.next_try_at is None else f", next try at {clock(wait.next_try_at)}"
+    when = "" if wait.next_try_at is None else f", next try at {format_clock(wait.next_try_at)}"
     kept = _KEPT.get(wait.kept, "")
     return f"{size} of results cannot be written to {wait.path} ({wait.reason}{free}); {kept}{when}"

@@ -179,7 +179,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PersistWait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Facts about what the results of a persisting run wait for; :func:`.sentence` puts it in words."""
+    """Facts about what the results of a persisting run wait for; :func:`.describe_wait` puts it in words."""
 
     #: file that they are written to, as the node sees it
     path: str

@@ -23,7 +23,7 @@ from .config import FILE_NAME, NOT_AUTOMATIC, GpuRelease
 from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
-from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded
+from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded_json
 from .models import (
     DOCUMENT_VERSION,
     GatewayState,
@@ -83,7 +83,7 @@ class GpuReleaseExtension(ExtensionApp):
         assert serverapp is not None
         assert serverapp.event_logger is not None
         self._wrong: list[Problem] = []
-        self._gpus: LatestMemo[Sample, list[LocalGpu]] = LatestMemo(lambda sample: encoded(views.gpu_rows(sample)))
+        self._gpus: LatestMemo[Sample, list[LocalGpu]] = LatestMemo(lambda sample: encoded_json(views.gpu_rows(sample)))
         self.culler = self._configured(GpuCuller, "idle policy", "no kernel and no lease is acted on", **_NEVER)
         settings = self._configured(GpuRelease, "gateway", "the settings of c.GpuRelease are not used")
         self._automatic = settings.automatic

@@ -46,7 +46,7 @@ class LatestMemo(Generic[K, V]):
         return self._known[1]
 
 
-def encoded(document: V) -> V:
+def encoded_json(document: V) -> V:
     """JSON of it, to be put into a larger document in its place: encoding that copies it as it is."""
     return cast(V, msgspec.Raw(msgspec.json.encode(cast(Any, document))))
 
@@ -96,7 +96,7 @@ class GatewayConnection(LoggingConfigurable):
         #: the last status of the gateway that is connected now
         self.status: StatusDocument | None = None
         #: of :attr:`status`, for the answers that show it: its JSON, and what it lets a cell ask for
-        self.shown: LatestMemo[StatusDocument | None, StatusDocument | None] = LatestMemo(encoded)
+        self.shown: LatestMemo[StatusDocument | None, StatusDocument | None] = LatestMemo(encoded_json)
         self.choices: LatestMemo[StatusDocument | None, Choices] = LatestMemo(choices_of)
         #: the last status of any gateway, for what must not be forgotten while it is silent
         self.remembered: StatusDocument | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import OptionError
-from ..units import counted
+from ..units import format_count
 
 _COLUMNS = ("submit_s", "duration_s", "gpus")
 _HINT = "columns: submit_s,duration_s,gpus and, if known, user,queue,priority,gpu_type (times in seconds)"
@@ -61,7 +61,7 @@ class Trace:
         for bad in self.left_out:
             reasons.setdefault(bad.reason, []).append(bad.row)
         parts = [f"{reason} ({_rows(rows)})" for reason, rows in reasons.items()]
-        return f"{counted(len(self.left_out), 'row')} of {self.name} left out: {'; '.join(parts)}"
+        return f"{format_count(len(self.left_out), 'row')} of {self.name} left out: {'; '.join(parts)}"
 
 
 def _rows(rows: list[int]) -> str:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..analysis.scopes import dotted
+from ..analysis.scopes import dotted_name
 from ..serialization.process_state.local_modules import attribute_name
 
 #: cells that may hold such an assignment
@@ -35,7 +35,7 @@ _OF_THE_PROCESS = frozenset(
 
 def assigned_attributes(tree: ast.AST) -> set[str]:
     """Chains such as ``np.float`` to which code assigns outside of its functions."""
-    return {chain for target in _targets(tree) if isinstance(target, ast.Attribute) and (chain := dotted(target))}
+    return {chain for target in _targets(tree) if isinstance(target, ast.Attribute) and (chain := dotted_name(target))}
 
 
 def _targets(node: ast.AST) -> Iterator[ast.AST]:

@@ -212,13 +212,13 @@ def _payload(cell: Cell, prepared: CapturedInputs, inputs: Graph, sources: Seque
         reevaluate=prepared.reevaluate, unsent=sorted(prepared.unsent.keys() - prepared.held.keys()),
         held=prepared.held_bytes,
         workdir=workdir.path, workdir_stamp=workdir.stamp, workdir_asked=workdir.asked, sys_path=prepared.sys_path,
-        modules=prepared.modules, env={**prepared.env, **exported(options.export), **options.env},
+        modules=prepared.modules, env={**prepared.env, **exported_variables(options.export), **options.env},
         unset=[name for name in prepared.unset if name not in options.env], terminal=cell.in_terminal,
         front_end=find_front_end(place.request), ambient=prepared.ambient, function=cell.function,
     )  # fmt: skip
 
 
-def exported(keys: tuple[str, ...]) -> dict[str, str]:
+def exported_variables(keys: tuple[str, ...]) -> dict[str, str]:
     """The kernel's own values of ``--export`` variables; raises :class:`OptionError` for one that is not set.
 
     The token for the gateway stays here: with it the cell, its libraries and whoever reads the run's files could act

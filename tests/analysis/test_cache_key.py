@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from jupyter_gpu_release.analysis.cache_key import RULES, normalised, options_that_count, why_not
+from jupyter_gpu_release.analysis.cache_key import RULES, normalised_code, options_that_count, why_not
 from jupyter_gpu_release.analysis.cell_facts import parse_cell
 from jupyter_gpu_release.analysis.dataflow import analyse
 from jupyter_gpu_release.options.definitions import OPTIONS, split_line
@@ -15,7 +15,7 @@ from jupyter_gpu_release.options.run_options import RunOptions, build_options
 
 
 def form(source: str) -> str:
-    return normalised(ast.parse(source))
+    return normalised_code(ast.parse(source))
 
 
 def test_formatting_does_not_matter_code_does() -> None:

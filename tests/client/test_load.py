@@ -30,7 +30,7 @@ def test_by_the_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sta
     around = ExecutionContext(
         realm=lambda: NamespaceInfo({}, at_home=True), find_target=None, store=lambda: str(tmp_path)
     )
-    monkeypatch.setattr(client_load, "here", lambda: around)
+    monkeypatch.setattr(client_load, "execution_context", lambda: around)
     monkeypatch.setattr(client_load, "_END_TOLD_S", 0.01)
     with pytest.raises(StillTrainingError, match=says):
         client_load.load_results(RUN)
@@ -46,7 +46,7 @@ def test_the_end_of_a_run_may_be_in_its_manifest_a_moment_later(
     around = ExecutionContext(
         realm=lambda: NamespaceInfo({}, at_home=True), find_target=None, store=lambda: str(tmp_path)
     )
-    monkeypatch.setattr(client_load, "here", lambda: around)
+    monkeypatch.setattr(client_load, "execution_context", lambda: around)
 
     def end(_: float) -> None:
         write_manifest(paths, {"run": RUN, "state": "succeeded"}, durable=False)
@@ -79,7 +79,7 @@ def test_a_run_folder_that_is_not_what_it_says_is_refused(
         store=lambda: str(tmp_path),
         loaded=lambda *_: None,
     )
-    monkeypatch.setattr(client_load, "here", lambda: around)
+    monkeypatch.setattr(client_load, "execution_context", lambda: around)
     target = Target("http://127.0.0.1:9", "", False, str(tmp_path))
 
     def load_both() -> Iterator[Callable[[], Results]]:

@@ -246,12 +246,12 @@ class BrokerBed:
             cluster="one", simulated=True, **self.settings,
         )  # fmt: skip
         service = GatewayService(config)
-        remembered = recovery.restore(service)
+        remembered = recovery.read_ledger(service)
         recovery.restore_sessions(service, remembered)
         service.nodes.refresh(self.ray.nodes())
         for node in service.nodes.alive():
             node.agent, node.adopted = self.agents[node.node], True
-        await recovery.adopt(service, remembered)
+        await recovery.compare_with_cluster(service, remembered)
         service.recovered.set()
         service.lifecycle.queue.open()
         before = asyncio.all_tasks()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_release.presentation.wording import clock, gpu_state, kept_words
+from jupyter_gpu_release.presentation.wording import format_clock, gpu_state, kept_words
 from jupyter_gpu_release.protocol.rest import GpuRow
 from jupyter_gpu_release.protocol.runs import ErrorInfo, GpuUse, KeptLease, Outcome
 from jupyter_gpu_release.scheduling.warm_leases import is_worth_keeping
@@ -31,7 +31,7 @@ def test_after_which_ends_gpus_are_kept(outcome: Outcome, worth: bool) -> None:
 
 
 def test_in_words() -> None:
-    at = clock(1000.0)
+    at = format_clock(1000.0)
     assert kept_words(KeptLease(1000.0, 30.0)) == f"kept for 30 s (until {at})"
     assert kept_words(KeptLease(1000.0, 600.0, capped=True)) == f"kept for 10 min, the longest here (until {at})"
     assert kept_words(KeptLease(1000.0, 300.0, auto=True)) == f"kept until somebody waits, at most 5 min (until {at})"

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpu_release.errors import StoreError
 from jupyter_gpu_release.store.event_log import read_events
-from jupyter_gpu_release.store.gc.sweep import references
+from jupyter_gpu_release.store.gc.sweep import referenced_blobs
 from jupyter_gpu_release.store.graph_file import open_graph
 from jupyter_gpu_release.store.run_contents import measure_folder
 from jupyter_gpu_release.store.run_folders import create_run_folder, read_manifest
@@ -34,4 +34,4 @@ def test_pipes_are_refused(tmp_path: Path) -> None:
         read_manifest(paths)
     with pytest.raises(StoreError, match="no plain file"):
         list(read_events(paths.events))
-    assert references([measure_folder(paths.folder)]) == set()  # a collection goes on
+    assert referenced_blobs([measure_folder(paths.folder)]) == set()  # a collection goes on

@@ -11,7 +11,7 @@ from typing import Any
 from ...analysis.advice import SHORT_S, Advice, CellAdvice, advise
 from ...analysis.notebook_file import read_notebook
 from ...errors import OptionError
-from ...units import counted, format_seconds
+from ...units import format_count, format_seconds
 from ..tables import output_console, write_columns
 
 _MOST_NAMES = 6
@@ -50,7 +50,7 @@ def _print(advice: Advice, written: str | None) -> None:
         write_columns(console, ["cell", "took", "advice", "why, and what travels"], rows, {"GPU cell": "green"})
     console.print(_sum(advice), markup=False)
     if written:
-        console.print(f"{written} is a copy with {counted(len(advice.worth), 'GPU cell')}.", markup=False)
+        console.print(f"{written} is a copy with {format_count(len(advice.worth), 'GPU cell')}.", markup=False)
     elif advice.worth:
         console.print(
             f"  → jupyter gpu advise {advice.notebook.path} --write FILE makes a copy with them", markup=False
@@ -82,12 +82,10 @@ def _names(names: tuple[str, ...]) -> str:
 
 def _sum(advice: Advice) -> str:
     count, total = len(advice.worth), len(advice.cells)
-    found = f"{count} of {counted(total, 'cell')} {'is' if count == 1 else 'are'} worth a GPU cell."
+    found = f"{count} of {format_count(total, 'cell')} {'is' if count == 1 else 'are'} worth a GPU cell."
     if already := sum(each.kind == "already" for each in advice.cells):
         others = f"{count} of the others" if count else "none of the others"
-        found = (
-            f"{counted(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train, {others} would gain by it."
-        )
+        found = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train, {others} would gain by it."
     if advice.plain_s is None or advice.cells_s is None:
         how = "The notebook has no times to compare GPU hours by (jupyter execute --inplace NOTEBOOK records them)."
         return f"{found} {how}" if count or already else found

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy.engine import Engine
 
 from ..._version import __version__
-from ...presentation.wording import sentence
+from ...presentation.wording import describe_wait
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
     DOCUMENT_VERSION,
@@ -136,7 +136,7 @@ _NOTHING = Summary()
 
 def waits_of(view: RunView) -> str:
     """The reason why a run's results are not durable yet, in words; empty when they are."""
-    return sentence(view.waits_for) if view.waits_for is not None else ""
+    return describe_wait(view.waits_for) if view.waits_for is not None else ""
 
 
 def queued_s(view: RunView, now_s: float) -> float:

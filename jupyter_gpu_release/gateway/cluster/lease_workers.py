@@ -84,7 +84,7 @@ async def warm_worker(node: str, runtime: str = "") -> None:
         await accelerator_ids.options(scheduling_strategy=strategy).remote("", runtime, node)
 
 
-async def nudge(nodes: list[str], answers: asyncio.Future[Any]) -> None:
+async def nudge_workers(nodes: list[str], answers: asyncio.Future[Any]) -> None:
     """Help tasks on ``nodes`` to the workers that are there, until ``answers`` is done or it has been tried enough."""
     for pause_s in _NUDGES_S:
         if (await asyncio.wait({answers}, timeout=pause_s))[0]:

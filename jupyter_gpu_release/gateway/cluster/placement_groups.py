@@ -24,7 +24,7 @@ from ...scheduling.snapshot import Slot
 from ..db import database
 from ..db.writer import LedgerWriter
 from .lease import Lease, LeaseTable
-from .lease_workers import accelerator_ids, nudge
+from .lease_workers import accelerator_ids, nudge_workers
 from .nodes import NodeTable
 from .ray_calls import RayCalls
 
@@ -82,7 +82,7 @@ class RayLeases:
         answers.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits or not
         deadline = time.monotonic() + _NO_WORKER_S
         try:
-            await nudge([slot.node for slot in lease.slots], answers)
+            await nudge_workers([slot.node for slot in lease.slots], answers)
             while not (await asyncio.wait({answers}, timeout=_UNSCHEDULED_S))[0]:
                 group = lease.group
                 if group is not None and not await self._is_placed(group):

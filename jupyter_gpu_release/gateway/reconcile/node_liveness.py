@@ -128,7 +128,7 @@ async def _tell_leaders(service: GatewayService, node: Node) -> None:
             await tell_leader(service.nodes, lease, record.run, node.node)
 
 
-async def refresh(service: GatewayService) -> None:
+async def refresh_nodes(service: GatewayService) -> None:
     """Ask Ray for its nodes and each agent whether it lives; create agents that are missing."""
     died = service.nodes.refresh(await service.ray_leases.nodes())
     for node in died:

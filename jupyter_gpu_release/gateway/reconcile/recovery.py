@@ -55,7 +55,7 @@ class RecoveredState:
     fresh: bool = False
 
 
-def restore(service: GatewayService) -> RecoveredState:
+def read_ledger(service: GatewayService) -> RecoveredState:
     """Read the ledger: tokens, live runs, sessions, leases. No word to Ray yet."""
     config = service.config
     secret = read_secret(Path(config.token_file))
@@ -90,7 +90,7 @@ def _close_sessions(service: GatewayService, sessions: list[StoredSession]) -> N
         service.ledger.write(partial(database.put_session, session=ended))
 
 
-async def adopt(service: GatewayService, remembered: RecoveredState) -> None:
+async def compare_with_cluster(service: GatewayService, remembered: RecoveredState) -> None:
     """Compare with Ray and the agents: go on with what runs, queue what waits, give up what is gone."""
     await service.agents.ensure_agents()
     groups = await service.ray_leases.groups(START_S)

@@ -37,7 +37,7 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
             "there is nothing to run", hint="write %gpu_train model.fit(X, y), or %%gpu_train above a cell"
         )
     code = parts.rest if body is None else body
-    options = notebook.options(expanded(parts.written, notebook.shell.user_ns))
+    options = notebook.options(expand_variables(parts.written, notebook.shell.user_ns))
     if not any(line.strip() and not line.strip().startswith("#") for line in code.splitlines()):
         sys.stderr.write("nothing to run in this cell: no GPU was taken\n")
         return
@@ -53,7 +53,7 @@ def run_cell(notebook: Notebook, line: str, body: str | None) -> None:
         train(notebook, cell)
 
 
-def expanded(written: Written, names: Mapping[str, Any]) -> Written:
+def expand_variables(written: Written, names: Mapping[str, Any]) -> Written:
     """Put notebook variables into option values, as IPython does: ``--gpus {n}`` or ``--gpus $n``."""
     return {name: [_expand(name, value, names) for value in values] for name, values in written.items()}
 

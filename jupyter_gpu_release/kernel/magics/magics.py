@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from ..._version import DOCUMENTATION
 from ...errors import GpuReleaseError
 from ...options.definitions import OPTIONS
-from ..interrupts import held
+from ..interrupts import hold_interrupts
 
 if TYPE_CHECKING:
     from ...client.discovery import Target
@@ -26,7 +26,7 @@ def _in_our_words(magic: _Magic) -> _Magic:
     @wraps(magic)
     def call(*args: Any, **keywords: Any) -> Any:
         try:
-            with held():
+            with hold_interrupts():
                 _import_all()
             return magic(*args, **keywords)
         except GpuReleaseError as error:
@@ -59,7 +59,7 @@ class GpuMagics(Magics):
     def notebook(self) -> Notebook:
         """This kernel's side; made (and its modules imported) when it is first needed."""
         if self._notebook is None:
-            with held():
+            with hold_interrupts():
                 from ..notebook import Notebook
 
             self._notebook = Notebook(self.shell)

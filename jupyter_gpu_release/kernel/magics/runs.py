@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from IPython.display import display
 
 from ...client.results import is_usable
-from ...client.tracebacks import failure_of, interrupted
+from ...client.tracebacks import failure_of, make_interrupt
 from ...errors import ConflictError, GatewayUnavailableError, GpuReleaseError, NoSuchRunError, OptionError
 from ...options.definitions import refuse_words
 from ...presentation.plain_text import traceback_of
@@ -55,7 +55,7 @@ def attach_to(notebook: Notebook, run: str) -> None:
         if not is_usable(view):
             text = _left(view, is_own=own is not None)
             following.display.close_line(text)
-            raise interrupted(text)
+            raise make_interrupt(text)
         if own is not None and not own.is_bound:  # its names are bound by the one that awaits them
             own.is_done.wait()
             notebook.background.bind_done()

@@ -78,7 +78,7 @@ def _locals_of_other_threads() -> Iterator[Any]:
             at = at.f_back
 
 
-def sentences(names: Iterable[str]) -> list[str]:
+def left_behind_sentences(names: Iterable[str]) -> list[str]:
     """Sentences for the receipt."""
     return [
         f"`{name}` is another object now; something that the notebook's names do not lead to (a thread, a generator, "

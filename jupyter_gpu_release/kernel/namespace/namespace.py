@@ -29,7 +29,7 @@ from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from .bind import NamespaceUpdate
-from .left_behind import left_behind, sentences
+from .left_behind import left_behind, left_behind_sentences
 from .post_mortem import value_of
 
 _AUTOMATIC = NameChoice()
@@ -302,7 +302,7 @@ def _left_behind(arrival: NamespaceUpdate, sent: SentObjects) -> list[str]:
         names = left_behind(arrival.olds, lambda old: [*arrival.holders(old), *sent.holders(old)])
     except Exception:  # noqa: BLE001 - it looks at all objects of the process; the names are bound, a note may be missing
         return []
-    return sentences(name for name in names if not is_attribute_name(name))
+    return left_behind_sentences(name for name in names if not is_attribute_name(name))
 
 
 def _bound_by(tree: ast.Module, facts: CellFacts, choice: NameChoice) -> list[str]:

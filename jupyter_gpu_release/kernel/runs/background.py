@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...client.results import is_usable
-from ...client.tracebacks import in_our_words, interrupted
+from ...client.tracebacks import in_our_words, make_interrupt
 from ...errors import GpuReleaseError, NoSuchRunError, OptionError
-from ...presentation.run_display import describe
+from ...presentation.run_display import describe_run
 from ...presentation.status_line import StatusLine
 from ...protocol.runs import RunView
 from ...submission.placeholders import AwaitedRun, Pending, PendingNames
@@ -264,11 +264,11 @@ class BackgroundRuns:
         try:
             if not run.is_done.wait(_QUIET_S):
                 while not run.is_done.wait(_TICK_S):
-                    line.show_text(f"{why} · {describe(run.view)}")
+                    line.show_text(f"{why} · {describe_run(run.view)}")
         except KeyboardInterrupt:
             text = f"interrupted; run {run.run} goes on"
             line.end(text)
-            raise interrupted(text) from None
+            raise make_interrupt(text) from None
         self.bind_done()
         line.end(f"run {run.run} {run.ended}")
 

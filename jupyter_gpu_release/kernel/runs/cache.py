@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
-from ...analysis.cache_key import KEY_VERSION, normalised, options_that_count, why_not
+from ...analysis.cache_key import KEY_VERSION, normalised_code, options_that_count, why_not
 from ...analysis.cell_facts import parse_cell
 from ...analysis.dataflow import analyse
 from ...cell_api.tracked_files import FileDigests
@@ -26,7 +26,7 @@ from ...serialization.hashing.canonical import UnkeyableError
 from ...serialization.hashing.value_hash import GraphKey
 from ...submission.capture import CapturedInputs
 from ...submission.location import find_workdir
-from ...submission.request import Cell, exported
+from ...submission.request import Cell, exported_variables
 from ..namespace.values import open_values
 from ..output.cell_output import CellOutput
 from ..output.replay import show_recorded
@@ -97,10 +97,10 @@ def cache_key(notebook: KernelContext, cell: Cell, prepared: CapturedInputs) -> 
     except UnkeyableError as error:
         raise NoKeyError(f"an input has no stable digest: {error}") from error
     parts = [
-        KEY_VERSION, platform.python_version(), normalised(tree), graph.digest, settings,
+        KEY_VERSION, platform.python_version(), normalised_code(tree), graph.digest, settings,
         sorted((path, digest_of_bytes(source)) for path, source in prepared.modules.items()),
         prepared.sys_path, sorted(prepared.reevaluate.items()), find_workdir(cell.options.workdir).path,
-        cell.in_terminal, options_that_count(cell.options, exported(cell.options.export)),
+        cell.in_terminal, options_that_count(cell.options, exported_variables(cell.options.export)),
     ]  # fmt: skip
     key = str(blake3(msgspec.msgpack.encode(parts)).hexdigest())
     return CacheKey(key, _packages(prepared, graph), graph, prepared)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...analysis import sources
 from ...client.results import is_usable
-from ...client.tracebacks import interrupted, syntax_error
+from ...client.tracebacks import make_interrupt, syntax_error
 from ...errors import GpuReleaseError
 from ...options.run_options import RunOptions
-from ...presentation.wording import sentence
+from ...presentation.wording import describe_wait
 from ...protocol.events import Event
 from ...protocol.runs import RunView
 from ...submission.capture import CapturedInputs
 from ...submission.placeholders import NeedsRunError
-from ...submission.request import Cell, Submission, choice_of, exported, make_submission
+from ...submission.request import Cell, Submission, choice_of, exported_variables, make_submission
 from ...units import parse_bytes
 from ..context import KernelContext
 from ..interrupts import Interrupts
@@ -53,7 +53,7 @@ def prepare(notebook: CellContext, cell: Cell) -> CapturedInputs:
 
     Raises the cell's own syntax error as IPython shows it, and what cannot be sent, by name.
     """
-    exported(cell.options.export)
+    exported_variables(cell.options.export)
     try:
         prepared = _collect(notebook, cell)
     except SyntaxError as error:
@@ -105,7 +105,7 @@ def train(notebook: CellContext, cell: Cell) -> None:
         if cell.options.in_background:
             if interrupts.count:
                 submission.withdraw()
-                raise interrupted("interrupted before anything was sent")
+                raise make_interrupt("interrupted before anything was sent")
             notebook.background.begin(session, submission, interrupts)
             return
         run = _Run(notebook, session, submission, interrupts)
@@ -136,7 +136,7 @@ class _Run:
         """Send, follow, bind; returns the exception that the cell shall raise."""
         if self._interrupts.count:
             self._submission.withdraw()
-            return interrupted("interrupted before anything was sent")
+            return make_interrupt("interrupted before anything was sent")
         feed = self._session.submit(self._submission.request, while_unsent=self._submission.keep_inputs)
         held = HeldBack(self._notebook, self._session, self._submission) if self._submission.prepared.held else None
         following = self._following_of(feed, held)
@@ -174,10 +174,11 @@ class _Run:
         if view.gone_at is None:
             text = f"interrupted without contact to the gateway; run {view.run} may still go on"
         else:
-            waits = f" ({sentence(view.waits_for)})" if view.waits_for is not None and view.waits_for.reason else ""
+            wait = view.waits_for
+            waits = f" ({describe_wait(wait)})" if wait is not None and wait.reason else ""
             text = f"interrupted while the results were being written{waits}; they are kept with run {view.run}"
         following.display.close_line(text)
-        return interrupted(text)
+        return make_interrupt(text)
 
     def _end(self, following: RunFollower, view: RunView) -> BaseException | None:
         coming = ResultBinder(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ...host.environment import SET_BY_IMPORTS, OwnVariables, may_travel, own_variables, stays
+from ...host.environment import SET_BY_IMPORTS, OwnVariables, may_travel, own_variables, stays_here
 from .log_settings import Staying
 
 _VARIABLE = "variable "
@@ -38,7 +38,7 @@ def initial(_module: Any) -> dict[str, Any]:
 def read(_module: Any) -> dict[str, Any]:
     """The variables as they are now."""
     return {
-        f"{_VARIABLE}{name}": Staying(value) if stays(name, value) else value
+        f"{_VARIABLE}{name}": Staying(value) if stays_here(name, value) else value
         for name, value in os.environ.items()
         if may_travel(name)
     }

@@ -57,7 +57,7 @@ def store_time_s(store: Path) -> float:
         ) from error
 
 
-def references(footprints: Iterable[Footprint]) -> set[str]:
+def referenced_blobs(footprints: Iterable[Footprint]) -> set[str]:
     """The blobs that anything refers to.
 
     Raises :class:`StoreError` when a graph cannot be read that may be whole (of a newer version, or the filesystem is
@@ -94,7 +94,7 @@ def sweep_blobs(store: Path, footprints: list[Footprint], before_s: float, *, dr
     swept = SweepResult()
     blobs = BlobStore(store / "blobs")
     try:
-        known = references(footprints)
+        known = referenced_blobs(footprints)
         garbage = [blob for blob in blobs.list_blobs() if blob.digest not in known and blob.touched_s < before_s]
         if garbage and not dry_run:
             known |= _second_look(store, footprints)
@@ -120,7 +120,7 @@ def _second_look(store: Path, footprints: list[Footprint]) -> set[str]:
             if (path, changed_ns) not in seen:
                 later.append(Footprint(folder))
                 measure_graph(later[-1], path)
-    return references(later)
+    return referenced_blobs(later)
 
 
 def _bring_back(blobs: BlobStore, known: set[str]) -> None:

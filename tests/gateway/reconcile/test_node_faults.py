@@ -19,7 +19,7 @@ from jupyter_gpu_release.gateway.dispatch import gangs
 from jupyter_gpu_release.gateway.reconcile import node_liveness, recovery
 from jupyter_gpu_release.gateway.runs.record import Persisting, RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.presentation.run_display import describe
+from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.protocol.runs import ResourceAsk
 from jupyter_gpu_release.protocol.states import RunState
 
@@ -34,7 +34,7 @@ async def _look(service: GatewayService, condition: Callable[[], object]) -> Non
     """As the gateway every few seconds."""
     async with asyncio.timeout(30):
         while not condition():
-            await node_liveness.refresh(service)
+            await node_liveness.refresh_nodes(service)
             service.lifecycle.queue.serve()
             await asyncio.sleep(0.01)
 
@@ -46,7 +46,7 @@ async def test_a_hiccup_of_the_network_is_told_and_costs_no_run(bed: BrokerBed) 
         record = await bed.running(service, 4)
         bed.agents["b"].silent = True
         await _look(service, lambda: record.view.reason)
-        assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe(record.view)
+        assert "host-b does not answer: the cell is lost if it does not within 3600 s" in describe_run(record.view)
         waits = await bed.submitted(service, 2)
         assert (
             waits.view.reason == "next in the queue: the node host-b does not answer, or its agent is being restarted"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.client.results import is_usable
-from jupyter_gpu_release.presentation.run_display import describe
+from jupyter_gpu_release.presentation.run_display import describe_run
 from jupyter_gpu_release.protocol.cell import Graph
 from jupyter_gpu_release.protocol.runs import Outcome, RunView
 
@@ -51,4 +51,4 @@ def test_a_cell_returns_when_its_names_are_usable_and_its_lease_is_gone(seen: Ru
     ],
 )  # fmt: skip
 def test_states_in_words(seen: RunView, words: str):
-    assert describe(seen) == words
+    assert describe_run(seen) == words
