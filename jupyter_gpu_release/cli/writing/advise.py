@@ -85,7 +85,8 @@ def _sum(advice: Advice) -> str:
     found = f"{count} of {format_count(total, 'cell')} {'is' if count == 1 else 'are'} worth a GPU cell."
     if already := sum(each.kind == "already" for each in advice.cells):
         others = f"{count} of the others" if count else "none of the others"
-        found = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train, {others} would gain by it."
+        have = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train"
+        found = f"{have}, {others} would gain by it."
     if advice.plain_s is None or advice.cells_s is None:
         how = "The notebook has no times to compare GPU hours by (jupyter execute --inplace NOTEBOOK records them)."
         return f"{found} {how}" if count or already else found
