@@ -123,7 +123,7 @@ class StatusHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """GET status."""
+        """GET status: answered from what is known, nobody is asked for it."""
         self.answer(await self.app.status(self.username, may_act=await self.may_act()))
 
 
@@ -133,7 +133,7 @@ class HealthHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """GET health."""
+        """GET health: which loops of the extension run, and seconds since the last look."""
         self.answer(self.app.health())
 
 
@@ -143,7 +143,15 @@ class RunsHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """GET runs."""
+        """GET runs: ``limit`` of them (1 to 1000; 100), with ``mine=1`` those of who asks.
+
+        Raises
+        ------
+        RequestError
+            ``limit`` is no such number.
+        ForbiddenError, GatewayUnavailableError
+            There is no token for who asks, or the gateway does not answer.
+        """
         text = self.get_query_argument("limit", "100")
         if not text.isdecimal() or not 0 < int(text) <= _MOST_RUNS:
             raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
@@ -157,7 +165,13 @@ class CancelHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def post(self, run: str) -> None:
-        """POST runs/<id>/cancel."""
+        """POST runs/<id>/cancel: answered with the run as it is then, which may go on for a moment.
+
+        Raises
+        ------
+        NoSuchRunError, ForbiddenError, GatewayUnavailableError
+            There is no such run, it is another user's, or the gateway does not answer.
+        """
         row = await self.gateway.ask(lambda client: client.cancel(run))
         self.app.note_action("cancel", f"run {run}", self.username)
         self.answer(row)
@@ -169,7 +183,13 @@ class LeaseReleaseHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def post(self, lease: str) -> None:
-        """POST leases/<id>/release."""
+        """POST leases/<id>/release: answered when its GPUs are free.
+
+        Raises
+        ------
+        NoSuchRunError, ForbiddenError, ConflictError
+            There is no such lease, it is another user's, or it is not warm.
+        """
         answer = await self.gateway.ask(lambda client: client.release_lease(lease))
         self.app.note_action("release", f"lease {lease}", self.username)
         self.answer(answer)
@@ -187,7 +207,15 @@ class LeaseExtendHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def post(self, lease: str) -> None:
-        """POST leases/<id>/extend."""
+        """POST leases/<id>/extend: for ``keep_s`` seconds from now (at most a day).
+
+        Raises
+        ------
+        RequestError
+            ``keep_s`` is out of range.
+        NoSuchRunError, ForbiddenError, ConflictError
+            There is no such lease, it is another user's, or it is not warm.
+        """
         wanted = self.body(ExtendRequest, ExtendRequest())
         _check_span(wanted.keep_s)
         answer = await self.gateway.ask(lambda client: client.extend_lease(lease, wanted.keep_s))
@@ -202,7 +230,7 @@ class KernelsHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """GET kernels."""
+        """GET kernels: bytes of GPU memory, seconds of idleness, and the policy's next action for each."""
         self.answer(self.app.kernels())
 
 
@@ -218,7 +246,15 @@ class KernelReleaseHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def post(self, kernel: str) -> None:
-        """POST kernels/<id>/release."""
+        """POST kernels/<id>/release: answered with the bytes that were freed.
+
+        Raises
+        ------
+        NoSuchRunError
+            This server has no such kernel.
+        ConflictError
+            A cell runs in it, it is no Python kernel, or it does not answer.
+        """
         wanted = self.body(ReleaseRequest, ReleaseRequest())
         self.answer(await self.app.release(kernel, wanted.names, self.username))
 
@@ -235,7 +271,15 @@ class KernelKeepHandler(GpuHandler):
     @web.authenticated
     @authorized
     async def post(self, kernel: str) -> None:
-        """POST kernels/<id>/keep."""
+        """POST kernels/<id>/keep: for ``keep_s`` seconds from now (at most a day).
+
+        Raises
+        ------
+        RequestError
+            ``keep_s`` is out of range.
+        NoSuchRunError, ConflictError
+            This server has no such kernel, or does not watch it yet.
+        """
         wanted = self.body(KeepRequest, KeepRequest())
         if wanted.keep_s is not None:
             _check_span(wanted.keep_s)
