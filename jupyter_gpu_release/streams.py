@@ -33,7 +33,7 @@ _NAMES = {
         "set_optimizer"
     ),
     ".serialization.process_state.library_settings": "PackedSetting",
-    ".serialization.process_state.working_folder": "WorkingFolder",
+    ".serialization.process_state.environment": "WorkingFolder",
     ".serialization.sharing.numbered_parts": "PartOf",
     ".serialization.sharing.array_memory": "Layout Place",
     ".functions.api": "GpuFunction make_gpu_function",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.cell_facts import CellFacts
+from ..analysis.device_choices import DeviceHistory
 from ..client.discovery import is_alive
 from ..client.feed import ConnectionBack, ConnectionLost, FeedItem
 from ..client.rest import GatewayClient
@@ -34,7 +35,6 @@ from ..serialization import codec
 from ..serialization.process_state import library_settings
 from ..serialization.rebuild import NamespaceInfo
 from ..submission.capture import CapturedInputs, InputCapture
-from ..submission.device_history import DeviceHistory
 from ..submission.location import CellLocation
 from ..submission.placeholders import NeedsRunError
 from ..submission.request import Cell, Submission, choice_of, exported_variables, find_store, make_submission

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from ..analysis.device_choices import DeviceHistory
 from ..analysis.sources import OF_FILE, SOURCES_LIMIT_BYTES
 from ..client.autostart import start_local_cluster
 from ..client.config import GpuRelease, find_target, load_settings
@@ -25,7 +26,6 @@ from ..protocol.cell import CellSource
 from ..protocol.events import Event
 from ..serialization.rebuild import NamespaceInfo
 from ..submission.capture import CapturedInputs, InputCapture
-from ..submission.device_history import DeviceHistory
 from ..submission.location import CellLocation
 from .executor import FunctionExecutor, Show
 

@@ -12,7 +12,7 @@ from ..client.facts.cluster import ClusterFacts
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
 from .completion.completer import MagicCompleter
 from .interrupts import LateInterrupts
-from .magics.magics import GpuMagics
+from .magics.magics import GpuMagics, with_body
 from .output.figures import forget_figures, show_figures
 
 _loaded: dict[int, GpuMagics] = {}
@@ -26,7 +26,7 @@ def load(shell: Any) -> None:
         return
     magics = GpuMagics(shell)
     shell.register_magics(magics)
-    shell.input_transformer_manager.cleanup_transforms.insert(0, _with_body)
+    shell.input_transformer_manager.cleanup_transforms.insert(0, with_body)
     _loaded[id(shell)] = magics
     end_tracebacks_at_users_line(shell)
     show_figures(shell)
@@ -46,19 +46,13 @@ def unload(shell: Any) -> None:
         for name in ours:
             table[kind].pop(name, None)
     with contextlib.suppress(ValueError):  # the user has set the list anew
-        shell.input_transformer_manager.cleanup_transforms.remove(_with_body)
+        shell.input_transformer_manager.cleanup_transforms.remove(with_body)
     forget_figures(shell)
     _late.pop(id(shell)).end()
     _completers.pop(id(shell)).end()
     magics.close()
     show_whole_tracebacks()
     set_context(None)
-
-
-def _with_body(lines: list[str]) -> list[str]:
-    """IPython refuses a cell that is a magic's line and nothing else; without that line it would be an empty cell."""
-    text = "".join(lines).strip()
-    return [f"{text}\n", "\n"] if text.startswith("%%gpu_train") and "\n" not in text else lines
 
 
 def context_of(magics: GpuMagics) -> ExecutionContext:

@@ -26,7 +26,7 @@ from . import preload as node_preload
 from .rank.process import run_rank
 from .rank.shell import RankShell, build_shell
 from .rank.warmup import warm_up
-from .supervisor.prefork import supervise
+from .supervisor.supervisor import supervise
 
 
 class ServerConfig(msgspec.Struct, frozen=True):

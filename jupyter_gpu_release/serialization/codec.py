@@ -58,6 +58,8 @@ _LONGEST_NUMBERED = 2 << 20
 _MOST_RESTARTS = 5
 #: fact: the order of sets
 _SETS = "sets"
+#: the beginning of an empty set in a pickle: EMPTY_SET, MEMOIZE, MARK; rarely of something else
+_SET_IN_STREAM = b"\x8f\x94("
 
 #: asked for a global that a function reads: names and values to send because of it
 Follow = Callable[[str], dict[str, Any]]
@@ -253,7 +255,7 @@ class _Writer:
         """Of all sets, in long streams of those that are values of names."""
         if self._file.tell() > _LONGEST_NUMBERED:
             written = [value for name, value in values.items() if name not in self._dump.failed]
-        elif set_order.may_have_sets(self._file.getvalue()):
+        elif _SET_IN_STREAM in self._file.getvalue():
             written = [thing for _, thing in memo.values()]
         else:
             return {}
@@ -450,7 +452,8 @@ def _load(
             raise _load_error(reading.name, second, at_home=realm.at_home) from error
     finally:
         reading.early.restore_names()
-    set_order.restore_order(loaded.facts.pop(_SETS, ()))
+    if recipes := loaded.facts.pop(_SETS, ()):
+        set_order.restore_order(recipes)
     rebuilder.remember_arrivals(lambda value: value_digest(value, realm))
     loaded.codes = rebuilder.codes
     loaded.state = {name: loaded.values.pop(name) for name in list(loaded.values) if is_attribute_name(name)}

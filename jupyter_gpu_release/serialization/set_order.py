@@ -29,18 +29,11 @@ _ENTRY_BYTES = 16
 _DELETED = -1
 _BY_IDENTITY: Any = object.__hash__
 _EMPTY_BYTES = sys.getsizeof(set())
-#: how an empty set of a pickle begins: EMPTY_SET, MEMOIZE, MARK
-_IN_STREAM = b"\x8f\x94("
 #: elements of sets that are looked at, in all (a few microseconds each); further ones come in pickle's order
 MOST = 10_000
 
 #: (set, elements to add by their numbers in the loaded set, a filler's place p as -1 - p; how many at once)
 Recipe = tuple[Any, bytes, int]
-
-
-def may_have_sets(stream: bytes) -> bool:
-    """Tell if a pickle has sets; rarely True for others."""
-    return _IN_STREAM in stream
 
 
 def is_kept_by_pickle(thing: set[Any] | frozenset[Any]) -> bool:

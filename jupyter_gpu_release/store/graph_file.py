@@ -132,11 +132,11 @@ def write_graph(
     StoreError
         There is no file then. Blobs that were written stay for the next attempt, or for ``gc``.
     """
-    store = blobs or _store_of(path, pace)
     views = [memoryview(part).cast("B") for part in (stream, *buffers)]
     names = [""] * len(views)
+    large = [number for number, view in enumerate(views) if len(view) >= BLOB_BYTES]
+    store = (blobs or _store_of(path, pace)) if large else None
     if store is not None:
-        large = [number for number, view in enumerate(views) if len(view) >= BLOB_BYTES]
         for number, name in zip(large, store.put_buffers([views[n] for n in large], durable=durable), strict=True):
             names[number] = name
     layout = _Layout(stream, list(zip(views, names, strict=True)))

@@ -184,7 +184,8 @@ class InputCapture:
             facts=lambda codes, _: {"imports": loaded_submodules(selection.module_names(), facts.chains, codes)},
         )
         self._refuse_failures(dump.failed, selection, labels or {})
-        refuse_torn(dump.buffers)
+        if dump.buffers:
+            refuse_torn(dump.buffers)
         check_gather(choice.gather, facts, selection.sent, dump.codes)
         prepared = self._prepared(facts, choice, selection, dump)
         prepared.ambient = ambient

@@ -18,7 +18,7 @@ from ..host.secrets import looks_secret
 from ..serialization import codec, device_marks
 from ..serialization.load_order import global_reads
 from ..serialization.process_state.local_modules import is_attribute_name, split_attribute_name, state_of
-from ..serialization.sharing.array_memory import writing_order
+from ..serialization.sharing.array_memory import in_writing_order
 from ..units import format_bytes
 from .placeholders import NeedsRunError, Pending
 
@@ -145,7 +145,8 @@ class Selection:
         #: said before the run is queued
         self.warnings: list[str] = []
         self._reflection = Reflection()
-        self._reflect(facts.reflection, facts.bound)
+        if facts.reflection != Reflection():
+            self._reflect(facts.reflection, facts.bound)
         #: names that go along if they can, since any may be looked up
         self.implicit: set[str] = set()
         #: those of them that have no room, and can be fetched → bytes at least
@@ -175,8 +176,7 @@ class Selection:
             found |= self._with_device_choice(name)
         for name in sorted(names & self._namespace.keys()):
             found |= self._with_device_choice(name)
-        # what a view looks at comes before the view
-        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
+        return in_writing_order(found)
 
     def add(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send these, too, whatever the namespace holds."""
@@ -249,7 +249,7 @@ class Selection:
             elif self._may_go(name):
                 self.implicit.add(name)
                 found |= self._with_device_choice(name)
-        return dict(sorted(found.items(), key=lambda item: writing_order(item[1])))
+        return in_writing_order(found)
 
     def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
         """The values that were set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and

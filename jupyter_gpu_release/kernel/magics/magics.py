@@ -209,3 +209,9 @@ def _manual() -> str:
 
 
 GpuMagics.gpu_train.__doc__ = _manual()
+
+
+def with_body(lines: list[str]) -> list[str]:
+    """IPython refuses a cell that is a magic's line and nothing else; without that line it would be an empty cell."""
+    text = "".join(lines).strip()
+    return [f"{text}\n", "\n"] if text.startswith("%%gpu_train") and "\n" not in text else lines

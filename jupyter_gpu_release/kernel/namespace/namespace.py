@@ -12,19 +12,19 @@ from typing import Any
 
 from ...analysis.cell_facts import CellFacts, is_last_output, is_machinery, parse_cell, postpones_annotations
 from ...analysis.dataflow import analyse
+from ...analysis.device_choices import DeviceHistory
 from ...client.results import say_lacking
 from ...protocol.cell import FailedFrames, LastOutput
 from ...protocol.runs import Outcome, ValueInfo
 from ...serialization import codec
 from ...serialization.hashing.value_hash import GraphKey, graph_key
 from ...serialization.process_state import library_settings, random_states
+from ...serialization.process_state.environment import WorkingFolder
 from ...serialization.process_state.local_modules import is_attribute_name, split_attribute_name
-from ...serialization.process_state.working_folder import WorkingFolder
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.sharing.numbered_parts import PartOf, number_parts
 from ...serialization.sharing.references import Key, parts_of
 from ...submission.capture import CapturedInputs, InputCapture
-from ...submission.device_history import DeviceHistory
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder

@@ -26,7 +26,7 @@ from ...serialization.process_state import random_states
 from ...serialization.process_state.local_modules import is_attribute_name
 from ...serialization.rebuild import NamespaceInfo
 from ...serialization.reducers.torch_distributed import unwrap_replica
-from ...serialization.sharing.array_memory import writing_order
+from ...serialization.sharing.array_memory import in_writing_order
 from ...serialization.sharing.numbered_parts import LargeInput
 from ...serialization.sharing.references import HeldParts, Key, KnownInputs, Live
 from ...store.mapped.mapping import GraphMap
@@ -273,11 +273,13 @@ class RankValues:
 
         # before the values, whose packages may ask for it when they are imported (KERAS_BACKEND)
         first = self._changed_settings(notes)
-        dump = codec.dump(_views_last(values), self._realm, facts=further, first=first, known=known, failed=failed)
+        if len(values) > 1:
+            values = in_writing_order(values)
+        dump = codec.dump(values, self._realm, facts=further, first=first, known=known, failed=failed)
         notes += self._left_out(failed, troubles)
         notes += dump.notes("came back")
         results = [
-            ValueInfo(name, _type_name(unwrap_replica(values[name])), dump.sizes[name])
+            ValueInfo(name, _type_name(values[name]), dump.sizes[name])
             for name in names
             if name in dump.sizes and not _is_import(values[name]) and not is_attribute_name(name)
         ]
@@ -470,9 +472,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _type_name(value: Any) -> str:
-    return type(value).__name__
-
-
-def _views_last(values: dict[str, Any]) -> dict[str, Any]:
-    """Sort values: what a view looks at is written before the view, so that it is not copied."""
-    return dict(sorted(values.items(), key=lambda item: writing_order(item[1])))
+    """The type of what travels, which of a replica is the module in it."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else type(unwrap_replica(value)).__name__

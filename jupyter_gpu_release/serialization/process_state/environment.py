@@ -1,13 +1,15 @@
-"""Environment variables of this process: what it was started with, and what was set since."""
+"""Environment of a process: its variables at the start and since, and its working folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...host.environment import SET_BY_IMPORTS, OwnVariables, may_travel, own_variables, stays_here
+from ...streams import named
 from .log_settings import Staying
 
 _VARIABLE = "variable "
@@ -56,3 +58,40 @@ def write(_module: Any, name: str, value: str | None) -> None:
 def may_change_results(name: str) -> bool:
     """Tell if a variable can change what a cell computes."""
     return name.removeprefix(_VARIABLE) not in SET_BY_IMPORTS
+
+
+@named
+@dataclass(frozen=True)
+class WorkingFolder:
+    """A folder of a process, which the notebook's kernel follows where a cell changes it.
+
+    ``inode`` tells whether another machine sees the same one there, or just one of the same path."""
+
+    path: str
+    inode: int
+
+    @classmethod
+    def current(cls) -> WorkingFolder:
+        """The folder of this process; without a path if it was deleted."""
+        try:
+            return cls(os.getcwd(), os.stat(".").st_ino)
+        except OSError:
+            return cls("", 0)
+
+    def change_to(self) -> bool:
+        """Make it this process' folder; False: it is not to be had here."""
+        try:
+            if os.stat(self.path).st_ino != self.inode:
+                return False
+            os.chdir(self.path)
+        except OSError:
+            return False
+        return True
+
+    def is_in(self, folder: str) -> bool:
+        """Tell if it is ``folder`` or below it."""
+        return bool(folder) and f"{self.path}/".startswith(f"{os.path.realpath(folder)}/")
+
+    def say_not_followed(self, why: str) -> str:
+        """A sentence for the receipt."""
+        return f"the notebook stays in its folder, the cell went to `{self.path}`: {why}"

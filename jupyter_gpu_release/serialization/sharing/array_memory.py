@@ -7,7 +7,7 @@ import itertools
 import math
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ... import streams
@@ -276,7 +276,12 @@ def _bytes_of(live: Any) -> tuple[int, Any]:
     return root.__array_interface__["data"][0], memory
 
 
-def writing_order(value: Any) -> int:
+def in_writing_order(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort values: what a view looks at is written before the view, so that it is not copied."""
+    return dict(sorted(values.items(), key=lambda item: _rank(item[1])))
+
+
+def _rank(value: Any) -> int:
     """Arrays before all that may look at their memory; parts of a larger memory last."""
     return 2 if _is_partial_view(value) else int(type(value).__module__ != "numpy")
 
