@@ -15,29 +15,30 @@ from nbclient import NotebookClient
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_ten_functions_on_four_gpus(environment: dict[str, str], tmp_path: Path):
+def _printed(example: str, environment: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "launch_ten.py")],
-        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
+        [sys.executable, str(EXAMPLES / example)],
+        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^rate 0\.\d{4}: \d+\.\d% are right$", done.stdout, re.MULTILINE)) == 10
-    best = re.search(r"^best of 10: rate 0\.\d{4} with (\d+\.\d)%, 2410 weights$", done.stdout, re.MULTILINE)
-    assert best is not None, done.stdout
+    return done.stdout
+
+
+def test_ten_functions_on_four_gpus(environment: dict[str, str], tmp_path: Path):
+    printed = _printed("launch_ten.py", environment, tmp_path)
+    assert len(re.findall(r"^rate 0\.\d{4}: \d+\.\d% are right$", printed, re.MULTILINE)) == 10
+    best = re.search(r"^best of 10: rate 0\.\d{4} with (\d+\.\d)%, 2410 weights$", printed, re.MULTILINE)
+    assert best is not None, printed
     assert float(best[1]) > 90
-    assert "its last line there: epoch 15: loss " in done.stdout
+    assert "its last line there: epoch 15: loss " in printed
 
 
 def test_thirty_calls_in_a_few_processes(environment: dict[str, str], tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "map_folds.py")],
-        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^weight decay \S+, fold \d: \d+\.\d%$", done.stdout, re.MULTILINE)) == 30
-    assert "<map of accuracy: 30 of 30 done> in 4 processes" in done.stdout
-    best = re.search(r"^best of 6: weight decay \S+ with (\d+\.\d)%$", done.stdout, re.MULTILINE)
-    assert best is not None, done.stdout
+    printed = _printed("map_folds.py", environment, tmp_path)
+    assert len(re.findall(r"^weight decay \S+, fold \d: \d+\.\d%$", printed, re.MULTILINE)) == 30
+    assert "<map of accuracy: 30 of 30 done> in 4 processes" in printed
+    best = re.search(r"^best of 6: weight decay \S+ with (\d+\.\d)%$", printed, re.MULTILINE)
+    assert best is not None, printed
     assert float(best[1]) > 90
 
 
