@@ -22,7 +22,7 @@ from ..errors import ClusterError
 from ..protocol.config import Deployed, GatewayConfig
 from ..protocol.wire import encode
 from .cluster.agents import runtime_env
-from .cluster.ray_calls import first_line
+from .cluster.ray_calls import last_line
 from .ray_driver import join_cluster, run_as_command
 
 _HEAD = "node:__internal_head__"
@@ -62,7 +62,7 @@ def _check_nodes(config: GatewayConfig) -> None:
         try:
             found = ray.get(probe.options(scheduling_strategy=strategy, **runtime_env(config)).remote(), timeout=60)
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"node {where} of the Ray cluster runs no task: {first_line(error)}") from error
+            raise ClusterError(f"node {where} of the Ray cluster runs no task: {last_line(error)}") from error
         check_versions(where, found, ours)
 
 
@@ -139,7 +139,7 @@ def _wait_for(gateway: Any) -> Deployed:
         try:
             answer = msgspec.json.decode(ray.get(gateway.describe.remote(), timeout=_CREATE_S), type=Deployed)
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"the gateway does not start: {first_line(error)}", hint="see Ray's logs") from error
+            raise ClusterError(f"the gateway does not start: {last_line(error)}", hint="see Ray's logs") from error
         if answer.ok:
             if answer.version != __version__:
                 raise ClusterError(

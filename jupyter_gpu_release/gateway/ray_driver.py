@@ -13,7 +13,7 @@ import ray
 
 from ..errors import AuthenticationError, ClusterError, GpuReleaseError
 from ..protocol.config import Deployed, GatewayConfig
-from .cluster.ray_calls import first_line
+from .cluster.ray_calls import last_line
 
 __all__ = ["Deployed", "GatewayConfig", "read_config"]
 
@@ -52,7 +52,7 @@ def join_cluster(config: GatewayConfig) -> None:
         ray.init(address=config.ray_address, namespace=config.ray_namespace, log_to_driver=False, logging_level="ERROR")
     except ray.exceptions.AuthenticationError as error:
         raise AuthenticationError(
-            f"the Ray cluster {config.ray_address} refuses our token: {first_line(error)}",
+            f"the Ray cluster {config.ray_address} refuses our token: {last_line(error)}",
             hint="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the cluster's token file",
         ) from error
     except (RuntimeError, ConnectionError, ValueError, ray.exceptions.RayError) as error:
@@ -64,7 +64,7 @@ def join_cluster(config: GatewayConfig) -> None:
             ) from error
         # Ray says the same for a wrong token and for a port that is no GCS; its reason is on stderr only
         raise ClusterError(
-            f"something listens at {config.ray_address}, but it does not let us in as Ray: {first_line(error)}",
+            f"something listens at {config.ray_address}, but it does not let us in as Ray: {last_line(error)}",
             hint="check the token (RAY_AUTH_TOKEN_PATH names its file), and that this is the GCS address (host:port)",
         ) from error
 

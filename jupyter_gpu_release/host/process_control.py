@@ -15,8 +15,6 @@ from pathlib import Path
 
 import psutil
 
-from .processes import stat_fields
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -175,6 +173,18 @@ def command_of(pid: int) -> bytes:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
+
+
+def stat_fields(path: str) -> list[bytes]:
+    """The fields behind the name in a file like ``/proc/<pid>/stat``; raises OSError."""
+    # no file object: this may be done for each process of the machine, every two seconds
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    # the name in parentheses may hold blanks and parentheses itself; proc(5) numbers the fields from 1
+    return text[text.rindex(b")") + 2 :].split(maxsplit=20)
 
 
 def state_of(pid: int) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .process_control import stat_fields
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 #: the one namespace in which process ids are the driver's own (linux/proc_ns.h: PROC_PID_INIT_INO)
 _FIRST_NAMESPACE = "pid:[4026531836]"
@@ -88,18 +90,6 @@ def read_stat(path: str, pid: int) -> Process | None:
         return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]) / _TICKS_PER_S)
     except (OSError, ValueError, IndexError):
         return None
-
-
-def stat_fields(path: str) -> list[bytes]:
-    """The fields behind the name in a file like ``/proc/<pid>/stat``; raises OSError."""
-    # no file object: this may be done for each process of the machine, every two seconds
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        text = os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)
-    # the name in parentheses may hold blanks and parentheses itself; proc(5) numbers the fields from 1
-    return text[text.rindex(b")") + 2 :].split(maxsplit=20)
 
 
 def cpu_s_of(pids: Iterable[int]) -> float:

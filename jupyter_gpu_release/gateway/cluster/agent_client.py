@@ -14,7 +14,7 @@ from ...protocol.lineage import Environment
 from ...protocol.node import GpuInfo, JoinOrder, NodeAgentApi, NodeInfo, NodeRun, StartOrder
 from ...protocol.runs import Outcome
 from ...protocol.wire import pack, unpack
-from .ray_calls import first_line
+from .ray_calls import awaited, last_line
 
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
@@ -59,11 +59,11 @@ class AgentCall(Generic[_Answer]):
         """
         limit_s = CALL_S if timeout_s is None else timeout_s
         try:
-            answer: _Answer = await asyncio.wait_for(_awaited(self._reference), limit_s)
+            answer: _Answer = await asyncio.wait_for(awaited(self._reference), limit_s)
         except TimeoutError as error:
             raise ClusterError(f"the agent of node {self._node[:8]} did not answer within {limit_s:g} s") from error
         except ray.exceptions.RayError as error:
-            problem = f"the agent of node {self._node[:8]} failed: {first_line(error)}"
+            problem = f"the agent of node {self._node[:8]} failed: {last_line(error)}"
             self._tell(error, problem)
             raise ClusterError(problem) from error
         return answer
@@ -73,10 +73,6 @@ class AgentCall(Generic[_Answer]):
             self._listener.on_agent_died(self._node)
         if isinstance(error, ray.exceptions.RayActorError):
             self._listener.on_agent_unreachable(self._node, self._life, problem)
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference
 
 
 class AgentClient:

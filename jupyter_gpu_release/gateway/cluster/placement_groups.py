@@ -26,7 +26,7 @@ from ..db.writer import LedgerWriter
 from .lease import Lease, LeaseTable
 from .lease_workers import accelerator_ids, nudge_workers
 from .nodes import NodeTable
-from .ray_calls import RayCalls
+from .ray_calls import RayCalls, awaited, last_line
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class RayLeases:
             asked = await self._calls.answer(asyncio.shield(lease.making))
             lease.gpu_ids = tuple([tuple(ids) for ids in await self._told(lease, asked)])
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"Ray does not grant the GPUs: {_last_line(error)}") from error
+            raise ClusterError(f"Ray does not grant the GPUs: {last_line(error)}") from error
         lease.making = None
         lease.state = LeaseState.BUSY
 
@@ -78,7 +78,7 @@ class RayLeases:
         """The answers of the bundles' tasks. A group that Ray cannot place is removed, which fails its tasks; one that
         waits for a worker is not, for some time.
         """
-        answers = asyncio.gather(*(_awaited(task) for task in asked))
+        answers = asyncio.gather(*(awaited(task) for task in asked))
         answers.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits or not
         deadline = time.monotonic() + _NO_WORKER_S
         try:
@@ -198,15 +198,6 @@ def _make(lease: Lease, runtime: str) -> list[Any]:
         ).remote(lease.run, runtime, slot.node)
         for index, slot in enumerate(lease.slots)
     ]
-
-
-async def _awaited(reference: Any) -> Any:
-    return await reference
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
 
 
 def group_name(run: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import ray
 
 from ...errors import ClusterError
 
 
-def first_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """The last line with text of Ray's long messages, which is the one that says what happened."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
@@ -27,6 +27,11 @@ START_S = 60.0
 _THREADS = 8
 #: what Ray's calls raise when the control store is away or refuses
 FAULTS = (ray.exceptions.RayError, RuntimeError, ValueError, OSError)
+
+
+async def awaited(reference: Any) -> Any:
+    """The answer of a remote call: Ray's references can be awaited, and ``asyncio`` wants a coroutine."""
+    return await reference
 
 
 class RayCalls:
@@ -55,7 +60,7 @@ class RayCalls:
         except TimeoutError as error:
             raise ClusterError(f"Ray did not answer within {limit_s:g} s") from error
         except FAULTS as error:
-            raise ClusterError(f"Ray failed: {first_line(error)}") from error
+            raise ClusterError(f"Ray failed: {last_line(error)}") from error
 
     def close(self) -> None:
         """End the threads that have nothing to do."""

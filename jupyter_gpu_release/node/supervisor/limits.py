@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ...host import process_control
-from ...host.processes import stat_fields
+from ...host.process_control import stat_fields
 from ...protocol.runs import Outcome
 from ...units import format_bytes, format_seconds
 from ..ipc.frames import died_outcome
