@@ -20,8 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..serialization.process_state.import_watch import ImportWatch
-from ..serialization.process_state.local_modules import loaded_below, split_attribute_name
+from ..serialization.process_state.local_modules import ImportWatch, loaded_below, split_attribute_name
 
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 2000

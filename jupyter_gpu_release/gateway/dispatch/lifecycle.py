@@ -283,10 +283,14 @@ class Lifecycle:
 
     async def _end_lease(self, record: RunRecord, stage: Releasing) -> None:
         """Give the run's GPUs back (or straight to the next run, or keep them warm), then show its outcome."""
-        await self.warm.until_granted(record)
+        keeps = record.request.keep_s > 0
+        if keeps:
+            await self.warm.until_granted(record)
         lease, stage.lease = stage.lease, None
         silent = await gangs.members_left(self.nodes, lease, record.run) if lease is not None else frozenset[str]()
-        kept = self.warm.keep_lease(record, lease, self.queue.leaves) if lease is not None and not silent else None
+        kept = None
+        if keeps and lease is not None and not silent:
+            kept = self.warm.keep_lease(record, lease, self.queue.leaves)
         handed = lease is not None and not kept and not silent and await self._hand_over(lease)
         freed = True
         if lease is not None and not kept and not handed:

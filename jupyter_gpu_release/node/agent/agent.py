@@ -186,7 +186,7 @@ class NodeAgent(NodeAgentApi):
         )
         self._pending = PendingResults(self._config, self._node)
         self._reader = GpuReader(Nvml())
-        self._meter = UseMeter(self._reader)
+        self._meter = None if self._config.simulated else UseMeter(self._reader)
         self._runs: dict[str, RunOnNode | AdoptedRun] = {}
         self._ungranted: dict[str, RunOnNode] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,9 +199,7 @@ class NodeAgent(NodeAgentApi):
         marks.mkdir(mode=0o700, exist_ok=True)
         self._where = NodeLocation(address=ray.util.get_node_ip_address(), marks=str(marks))
         self._remote_ranks = RemoteRankListener(self._where.address, self._gang_of)
-        self._forwarders = RankForwarders(
-            self._servers, self._where.address, None if self._config.simulated else self._meter
-        )
+        self._forwarders = RankForwarders(self._servers, self._where.address, self._meter)
         watch_raylet(self._on_raylet_gone)
         self._adopt()
         self._grant_listener = GrantListener(self._config.runtime, self._node, self._on_told)

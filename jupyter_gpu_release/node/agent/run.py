@@ -39,7 +39,7 @@ class RunOnNode:
         self,
         order: StartOrder,
         servers: ForkServers,
-        meter: UseMeter,
+        meter: UseMeter | None,
         pending: PendingResults,
         tell: Callable[[NodeMessage], None],
         where: NodeLocation = NodeLocation(),  # noqa: B008 - frozen
@@ -139,7 +139,8 @@ class RunOnNode:
         if outcome is None or self._is_withdrawn:
             return False
         self._has_outcome = True
-        await self._meter.wait_until_clear(self.order)
+        if self._meter is not None:
+            await self._meter.wait_until_clear(self.order)
         await self._released(outcome)
         return True
 
@@ -181,7 +182,8 @@ class RunOnNode:
     def on_running(self, at_s: float) -> None:
         """The cell begins."""
         if self.phase == "starting":
-            self._meter.begin_sampling(self.order)
+            if self._meter is not None:
+                self._meter.begin_sampling(self.order)
             self._phase("running", at_s)
 
     def on_ended(self, at_s: float) -> None:
@@ -210,7 +212,7 @@ class RunOnNode:
 
     # ------------------------------------------------------------------------------------ the end
     async def _released(self, outcome: Outcome) -> None:
-        use = await self._meter.end_sampling(self.order)
+        use = await self._meter.end_sampling(self.order) if self._meter is not None else None
         if use is not None:
             outcome = msgspec.structs.replace(outcome, gpu_use=use)
         if outcome.released_s is None:

@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...serialization.pickler import value_digest
-from ...serialization.process_state.import_watch import ImportWatch
-from ...serialization.process_state.local_modules import MOST_BYTES, set_attributes_of, split_attribute_name, state_of
+from ...serialization.process_state.local_modules import (
+    MOST_BYTES,
+    ImportWatch,
+    set_attributes_of,
+    split_attribute_name,
+    state_of,
+)
 from ...serialization.rebuild import NamespaceInfo
 
 
