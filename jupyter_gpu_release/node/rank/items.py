@@ -50,6 +50,8 @@ class ItemExchange:
         self._lines_of = lines_of
         self._asked = 0
         self._writing: threading.Thread | None = None
+        #: the item whose value it writes
+        self._written = 0
         self._until_s = 0.0
 
     def item_numbers(self) -> Iterator[int]:
@@ -59,7 +61,8 @@ class ItemExchange:
         while (item := self._answer(request)) is not None:
             request = self._ask(item)
             yield item
-        self._until_written()
+        if not self._until_written():
+            self._report_silence(self._written, "it")
 
     def send_value(self, item: int, value: Any) -> None:
         """Send home the value that the call with this item returned."""
@@ -122,10 +125,9 @@ class ItemExchange:
 
     def _write(self, item: int, graph: Graph, size: int) -> None:
         if not self._until_written():
-            text = f"the store did not take what an item before it returned within {_WRITE_S:.0f} s: it does not answer"
-            hint = "`jupyter gpu doctor` looks at the store"
-            self._send(ItemOutcome(item, error=ErrorInfo("StoreError", text, code="store", hint=hint)))
+            self._report_silence(item, "what an item before it returned")
             return
+        self._written = item
         self._until_s = time.monotonic() + _WRITE_S + size / _SLOW_BYTES_PER_S
         self._writing = threading.Thread(target=self._write_now, args=(item, graph), name="jgr-item", daemon=True)
         self._writing.start()
@@ -139,6 +141,11 @@ class ItemExchange:
             self._send(ItemOutcome(item, error=ErrorInfo("StoreError", error.message, code="store", hint=error.hint)))
         else:
             self._send(ItemOutcome(item, Graph(file=path.name, digest=digest)))
+
+    def _report_silence(self, item: int, what: str) -> None:
+        text = f"the store did not take {what} within {_WRITE_S:.0f} s: it does not answer"
+        hint = "`jupyter gpu doctor` looks at the store"
+        self._send(ItemOutcome(item, error=ErrorInfo("StoreError", text, code="store", hint=hint)))
 
     def _until_written(self) -> bool:
         if self._writing is not None:
