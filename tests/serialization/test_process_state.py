@@ -16,12 +16,13 @@ import numpy.random
 import pytest
 
 from jupyter_gpu_release.serialization.process_state import library_settings, random_states
+from jupyter_gpu_release.serialization.process_state.local_modules import ImportWatch
 
 
 @pytest.fixture(autouse=True)
 def _nothing_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings that other tests have brought may still wait for imports."""
-    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
+    finders = [each for each in sys.meta_path if not isinstance(each, ImportWatch)]
     monkeypatch.setattr(sys, "meta_path", finders)
 
 
@@ -86,7 +87,7 @@ def test_settings_of_a_library_that_is_not_loaded_wait_for_its_import(
     monkeypatch.syspath_prepend(tmp_path)
     library = library_settings.Library("plotted", vars, lambda _: {"size": 1}, setattr)
     monkeypatch.setitem(library_settings._BY_MODULE, "plotted", library)
-    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
+    finders = [each for each in sys.meta_path if not isinstance(each, ImportWatch)]
     arrived = library_settings.ArrivedSettings()
     arrived.set_arrived({"plotted": {"size": 7}})
     assert arrived.all_settings()["plotted"] == {"size": 7}
@@ -102,7 +103,7 @@ def test_levels_of_a_librarys_loggers_hold_although_it_sets_them_when_it_is_impo
 ) -> None:
     (tmp_path / "chatty.py").write_text("import logging\nlogging.getLogger('chatty.train').setLevel(logging.INFO)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    finders = [each for each in sys.meta_path if not isinstance(each, library_settings._ImportWatch)]
+    finders = [each for each in sys.meta_path if not isinstance(each, ImportWatch)]
     arrived = library_settings.ArrivedSettings()
     arrived.set_arrived({"logging": {"logger chatty.train": (logging.ERROR, False, True, ())}})
     assert logging.getLogger("chatty.train").level == logging.ERROR
@@ -189,3 +190,21 @@ def test_variables_count_in_keys_of_cells_and_logging_does_not(monkeypatch: pyte
     assert "os" not in library_settings.capture_settings()  # those go with the cell's options
     assert "logger of this test" in library_settings.capture_settings()["logging"]
     logging.getLogger("of this test").setLevel(logging.NOTSET)
+
+
+def test_two_watches_hear_of_one_import_and_leave_no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "outer_one.py").write_text("import inner_one\n")
+    (tmp_path / "inner_one.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    together: list[list[str]] = []
+    each: list[list[str]] = []
+    wanted = {"outer_one", "inner_one"}.__contains__
+    watches = [ImportWatch(wanted, together.append), ImportWatch(wanted, each.append, at_once=True)]
+    for watch in watches:
+        watch.start_watching()
+    outer = importlib.import_module("outer_one")
+    for watch in watches:
+        watch.stop_watching()
+    assert together == [["inner_one", "outer_one"]]
+    assert each == [["inner_one"], ["outer_one"]]
+    assert type(outer.__loader__) is SourceFileLoader

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.abc
 import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from types import ModuleType
 from typing import Any
 
 import psutil
 
 from ... import streams
 from . import environment, log_settings
+from .local_modules import ImportWatch
 
 #: library → setting → value, as it travels
 Settings = dict[str, dict[str, Any]]
@@ -451,6 +449,7 @@ class ArrivedSettings:
         self.waiting: Settings = {}
         #: package → levels of its loggers, which it sets itself when it is imported
         self._again: Settings = {}
+        self._imports = ImportWatch(self.waits_for, self._on_imports, at_once=True)
 
     def set_arrived(self, settings: Settings) -> None:
         """Set ``settings``; what this version of a library does not know is left out."""
@@ -474,9 +473,10 @@ class ArrivedSettings:
         self._watch()
 
     def _watch(self) -> None:
-        others = [finder for finder in sys.meta_path if not isinstance(finder, _ImportWatch)]
-        if self._is_waiting or len(others) < len(sys.meta_path):
-            sys.meta_path[:] = [_ImportWatch(self), *others] if self._is_waiting else others
+        if self._is_waiting:
+            self._imports.start_watching()
+        else:
+            self._imports.stop_watching()
 
     @property
     def _is_waiting(self) -> bool:
@@ -486,44 +486,15 @@ class ArrivedSettings:
         """Tell if something is to be set when this one is imported."""
         return module in self.waiting or module in self._again
 
+    def _on_imports(self, modules: Iterable[str]) -> None:
+        for module in modules:
+            self.on_import(module)
+
     def on_import(self, module: str) -> None:
         """Called when a library for which settings wait has been imported."""
         _write(module, self.waiting.pop(module, {}))
         _write("logging", self._again.pop(module, {}))
         self._watch()
-
-
-class _ImportWatch(importlib.abc.MetaPathFinder):
-    def __init__(self, arrived: ArrivedSettings) -> None:
-        self._arrived = arrived
-
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        if not self._arrived.waits_for(fullname):
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader, lambda: self._arrived.on_import(fullname))
-                return spec
-        return None
-
-
-class _Loader(importlib.abc.Loader):
-    """Loads as ``inner`` does, which then stands in its place, and says so."""
-
-    def __init__(self, inner: Any, done: Callable[[], None]) -> None:
-        self._inner, self._done = inner, done
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._inner.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._inner
-        module.__loader__ = self._inner
-        self._inner.exec_module(module)
-        self._done()
 
 
 def _libraries() -> list[Library]:

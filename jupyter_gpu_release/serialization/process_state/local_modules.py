@@ -10,7 +10,7 @@ import importlib.abc
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 #: of all attributes together
@@ -93,11 +93,16 @@ def _fill(old: Any, new: Any) -> bool:
 class ImportWatch(importlib.abc.MetaPathFinder):
     """Says when modules have been imported for the first time in this process.
 
-    ``wanted``: which modules, by name. ``done`` gets their names once the outermost of such imports has ended."""
+    ``wanted``: which modules, by name. ``done`` gets their names once the outermost of such imports has ended, or
+    (``at_once``) of each as soon as it is loaded.
+    """
 
-    def __init__(self, wanted: Callable[[str], bool], done: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self, wanted: Callable[[str], bool], done: Callable[[list[str]], None], *, at_once: bool = False
+    ) -> None:
         self._wanted = wanted
         self._done = done
+        self._at_once = at_once
         self._depth = 0
         self._imported: list[str] = []
 
@@ -115,11 +120,15 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
         """Called by Python for each module that it is about to load."""
-        spec = PathFinder.find_spec(fullname, path, target) if self._wanted(fullname) else None
-        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+        if not self._wanted(fullname):
             return None
-        spec.loader = _Watched(spec.loader, self)
-        return spec
+        finders = [*sys.meta_path]  # another thread may change it
+        for finder in finders[finders.index(self) + 1 :] if self in finders else finders:  # those before it were asked
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and hasattr(spec.loader, "exec_module"):
+                spec.loader = _Watched(spec.loader, self)
+                return spec
+        return None
 
     def execute(self, module: types.ModuleType, loader: Any) -> None:
         """Load a module that is wanted."""
@@ -129,7 +138,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             self._imported.append(module.__name__)
         finally:
             self._depth -= 1
-            if not self._depth and self._imported:
+            if self._imported and (self._at_once or not self._depth):
                 imported, self._imported = self._imported, []
                 self._done(imported)
 

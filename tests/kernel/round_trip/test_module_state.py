@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from round_trip import Notebook, RankServer
 
+from jupyter_gpu_release.serialization.process_state.local_modules import ImportWatch
 from jupyter_gpu_release.submission.modules import AwayModules
 
 _SOURCE = """
@@ -167,6 +168,11 @@ def test_what_a_cell_deletes_in_a_module_that_only_it_imports_stays_deleted(nb: 
     assert (hasattr(beside, "rate"), beside.model, hasattr(beside, "new")) == (False, 4, False)
 
 
+def _is_of_modules(finder: object) -> bool:
+    """Tell if a finder watches the notebook's modules, not libraries with settings."""
+    return isinstance(finder, ImportWatch) and not finder._at_once
+
+
 def test_files_of_a_package_are_looked_at_once_and_only_where_something_was_set() -> None:
     looked: list[str] = []
     away = AwayModules(lambda top: looked.append(top) or 1)
@@ -178,7 +184,7 @@ def test_files_of_a_package_are_looked_at_once_and_only_where_something_was_set(
     try:
         assert away.among(["jgr_pack"]) == (modules, {"jgr_pack.m2:b": 2}, ["jgr_pack.m1:a", "jgr_pack.m3:c"])
     finally:
-        sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != "ImportWatch"]
+        sys.meta_path[:] = [each for each in sys.meta_path if not _is_of_modules(each)]
     assert looked == ["jgr_pack"] * 2
 
 
@@ -196,4 +202,4 @@ def test_what_cannot_come_back_from_a_module_that_only_the_cell_imports_is_said(
     assert trip.notes == ["`beside.lock`: cannot pickle '_thread.lock' object (not returned)"]
     nb.cell("import beside")
     assert (sys.modules["beside"].rate, sys.modules["beside"].lock) == (2, None)
-    assert not [each for each in sys.meta_path if type(each).__name__ == "ImportWatch"]
+    assert not [each for each in sys.meta_path if _is_of_modules(each)]
