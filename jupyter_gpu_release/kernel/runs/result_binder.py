@@ -73,16 +73,19 @@ class ResultBinder:
         trouble: GpuReleaseError | None = None
         names = self._notebook.names
         names.values_of_last = {}
+        has_failed = _has_failed(view, interrupts)
         try:
             came_back = self._bind(view, notes)
         except GpuReleaseError as problem:
             trouble = problem
-            if failure_of(view, interrupts) is not None:  # else this is the error that is shown
+            if has_failed:  # else this is the error that is shown
                 notes.append(f"the names are not bound: {problem}")
         values, names.values_of_last = names.values_of_last, {}
-        notes += self._remarks(values, trouble is not None or failure_of(view, interrupts) is not None)
+        notes += self._remarks(values, trouble is not None or has_failed)
         receipt = make_receipt(view, came_back=came_back, notes=notes)
-        failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
+        failure = None
+        if has_failed:
+            failure = failure_of(view, interrupts, "\n".join(filter(None, (self._hint(view), receipt.text))))
         failed = names.pop_failed_frames()  # of the first rank
         if failure is not None and view.outcome is not None and view.outcome.failed_rank:
             failed = frames_of(view.outcome, view.outcome.failed_rank, names.realm)
@@ -126,3 +129,9 @@ class ResultBinder:
         if outcome.notes:
             self._notebook.detached.add_notes(outcome.notes)
         return bound
+
+
+def _has_failed(view: RunView, interrupts: int) -> bool:
+    """Tell if :func:`.failure_of` has an exception for the run."""
+    outcome = view.outcome
+    return outcome is None or outcome.status != "ok" or outcome.error is not None or interrupts > 1

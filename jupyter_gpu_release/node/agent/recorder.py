@@ -34,7 +34,8 @@ class Recorder:
         self._paths = paths
         self._tell = tell
         self._threads = threads
-        self._log = EventWriter(paths.events)
+        #: a run without output has none
+        self._log: EventWriter | None = None
         self._pending: list[Event] = []
         #: told, but not given to the log yet, since the store hangs; and their size
         self._unwritten: list[Event] = []
@@ -106,7 +107,7 @@ class Recorder:
     async def close_log(self) -> None:
         """Make the log durable and close it; what comes later opens it again. A store that hangs is left to it."""
         async with self._writing:
-            if self._under_way is None and self._log.is_open:
+            if self._under_way is None and self._log is not None and self._log.is_open:
                 with contextlib.suppress(StoreError, OSError):
                     await self._threads.run(self._log.close)
 
@@ -128,19 +129,20 @@ class Recorder:
 
     def events_after(self, after: int) -> list[Event]:
         """Recorded events above ``after``, and those that the store has refused so far."""
-        kept = self._log.unwritten_events()
+        kept = self._log.unwritten_events() if self._log is not None else []
         recorded = list(read_events(self._paths.events, after))
         last = recorded[-1].n if recorded else after
         return [*recorded, *(event for event in kept if event.n > last)]
 
     def _write(self, batch: list[Event], was_cut: bool) -> None:
+        log = self._log = self._log or EventWriter(self._paths.events)
         try:
-            self._log.write(batch)
+            log.write(batch)
             self.problem = ""
         except StoreError as error:
             self.problem = f"output is not recorded: {error.message}"
         if was_cut:
-            self._log.drop_events()
+            log.drop_events()
 
 
 _Record = TypeVar("_Record")
