@@ -123,7 +123,7 @@ class LostContactWatch:
         threading.Thread(target=self._watch, args=[session], name="gpu-contact", daemon=True).start()
 
     def _watch(self, session: GatewaySession) -> None:
-        while not session.connected and self._open:
+        while self._is_needed(session):
             if not is_alive(session.target):
                 for launched in list(self._open.values()):
                     launched.give_up(
@@ -132,10 +132,13 @@ class LostContactWatch:
                             hint="launch it again: that starts the cluster anew",
                         )
                     )
-                break
             time.sleep(_LOOK_EVERY_S)
+
+    def _is_needed(self, session: GatewaySession) -> bool:
+        """Look and note it in one step: contact that is lost in between would find a watch that has just ended."""
         with self._lock:
-            self._watches = False
+            self._watches = not session.connected and bool(self._open)
+            return self._watches
 
 
 #: a gateway that has not answered a submission after this will not

@@ -70,3 +70,32 @@ def test_it_is_said_to_who_looks_and_to_who_waits(
 
 async def _await(run: RunFuture[None]) -> None:
     await run
+
+
+def test_contact_that_is_lost_while_a_watch_ends_is_watched_again(
+    monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(executor, "is_alive", lambda _target: False)
+    watch = executor.LostContactWatch()
+    losing = threading.Thread(target=lambda: watch.on_contact_lost(cast(GatewaySession, session)))
+
+    class Session:
+        """Connected for one look, in which contact is lost again."""
+
+        target = None
+
+        @property
+        def connected(self) -> bool:
+            if losing.ident is not None:
+                return False
+            losing.start()
+            losing.join(0.2)  # it must not get through before the look is noted
+            return True
+
+    session = Session()
+    run: RunFuture[None] = RunFuture(cast(FunctionExecutor, None), RunView(RUN, "ann", "running"), "fit", print, str)
+    watch.watch_run(run)
+    watch.on_contact_lost(cast(GatewaySession, session))
+    until(run.done, "the run of a cluster that ended is given up")
+    with pytest.raises(RunLostError, match="this machine's own cluster ended"):
+        run.result(0)
