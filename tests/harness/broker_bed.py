@@ -18,6 +18,7 @@ import ray
 from jupyter_gpu_release.client.home import write_secret
 from jupyter_gpu_release.gateway.auth.permissions import Caller
 from jupyter_gpu_release.gateway.cluster import placement_groups
+from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile import recovery
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.gateway.service import GatewayService
@@ -285,6 +286,16 @@ class BrokerBed:
         record = await service.submit(ANN, asked)
         await service.committed(record)
         return record
+
+    async def in_ledger(self, service: GatewayService, record: RunRecord) -> None:
+        """Wait until the ledger has a run as it is now."""
+
+        def newest() -> int:
+            with service.engine.connect() as connection:
+                stored = database.find_run(connection, record.run)
+            return -1 if stored is None else stored.view.seq
+
+        await until(lambda: newest() >= record.view.seq)
 
     def say(self, service: GatewayService, record: RunRecord, phase: str) -> None:
         """What the run's node reports."""

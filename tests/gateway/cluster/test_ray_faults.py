@@ -29,7 +29,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         record = await bed.submitted(first, 2)
         await until(lambda: record.state is RunState.STARTING and record.lease is not None and record.lease.gpu_ids)
         run = record.run
-        await asyncio.sleep(0.3)  # the ledger has it
+        await bed.in_ledger(first, record)
     bed.agents["a"].faults.clear()
     bed.ray.faults["available_resources_per_node"] = ray.exceptions.RaySystemError("slow to report")
     bed.ray.asked.clear()
@@ -39,7 +39,7 @@ async def test_two_restarts_keep_the_lease_of_a_run_that_lives(bed: BrokerBed) -
         bed.ray.faults.clear()
         await until(lambda: run in bed.agents["a"].phases)
         bed.say(second, record, "running")
-        await asyncio.sleep(0.3)
+        await bed.in_ledger(second, record)
     async with bed.life() as third:
         record = third.runs.get(run)
         assert record.state is RunState.RUNNING
@@ -87,7 +87,7 @@ async def test_a_run_that_holds_no_lease_after_a_restart_is_ended(bed: BrokerBed
     """Whatever became of the lease: its GPUs could be given to somebody else."""
     async with bed.life() as first:
         record = await bed.running(first)
-        await asyncio.sleep(0.3)
+        await bed.in_ledger(first, record)
     bed.ray.groups.clear()
     async with bed.life() as second:
         await until(lambda: second.runs.get(record.run).state is RunState.LOST)

@@ -65,14 +65,14 @@ async def test_a_gateway_that_restarts_in_a_hiccup_waits_for_the_node(
 ) -> None:
     """A new agent on it does not know the run any more."""
     async with bed.life() as first:
-        run = (await bed.running(first, 4)).run
-        await asyncio.sleep(0.3)  # the ledger has it
+        record = await bed.running(first, 4)
+        await bed.in_ledger(first, record)
     monkeypatch.setattr(agent_client, "CALL_S", 0.05)
     monkeypatch.setattr(recovery, "_AGENT_PATIENCE_S", 0.1)
     agent = bed.agents["b"]
     agent.silent = True
     async with bed.life() as second:
-        record = second.runs.get(run)
+        record = second.runs.get(record.run)
         assert record.state is RunState.RUNNING
         await _look(second, lambda: "does not answer" in record.view.reason)
         agent.silent = False
@@ -263,7 +263,7 @@ async def test_a_gateway_that_comes_back_knows_how_far_a_run_was(bed: BrokerBed)
         for phase in ("ended", "released"):
             bed.say(first, record, phase)
         await until(lambda: record.state is RunState.PERSISTING)
-        await asyncio.sleep(0.3)  # the ledger has it
+        await bed.in_ledger(first, record)
     bed.next_agent("b")
     async with bed.life() as second:
         again = second.runs.get(record.run)
