@@ -99,7 +99,7 @@ def make_receipt(view: RunView, *, came_back: Sequence[ValueInfo] | None = None,
     results = outcome.results if came_back is None else came_back
     parts = [word, _gpus(view), *_times(view), _left(outcome)]
     parts += [_names(results, outcome), _files(outcome.files), f"run {view.run}"]
-    verdicts = judge(view, outcome)
+    verdicts = judge(view, outcome) if view.gpus and not view.simulated else []
     quiet = [verdict.text for verdict in verdicts if not verdict.loud]
     if view.waits_for is not None and view.waits_for.reason:
         quiet.append(f"the run is persisting: {describe_wait(view.waits_for)}")

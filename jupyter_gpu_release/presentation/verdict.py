@@ -1,4 +1,4 @@
-"""Remarks of a receipt on the use of the GPU: pure judgement on measured numbers, none for simulated GPUs."""
+"""Remarks of a receipt on the use of the GPU: pure judgement on measured numbers, for runs that have a real one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ class Verdict:
 
 def judge(view: RunView, outcome: Outcome) -> list[Verdict]:
     """Remarks on the GPU's use, the loud ones first; empty when all is well or nothing is known."""
-    if view.gpus == 0 or view.simulated:
-        return []
     use = outcome.gpu_use or GpuUse()
     verdicts = []
     if use.left_bytes:

@@ -176,7 +176,7 @@ class Selection:
             found |= self._with_device_choice(name)
         for name in sorted(names & self._namespace.keys()):
             found |= self._with_device_choice(name)
-        return in_writing_order(found)
+        return in_writing_order(found) if len(found) > 1 else found
 
     def add(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send these, too, whatever the namespace holds."""
@@ -249,7 +249,7 @@ class Selection:
             elif self._may_go(name):
                 self.implicit.add(name)
                 found |= self._with_device_choice(name)
-        return in_writing_order(found)
+        return in_writing_order(found) if len(found) > 1 else found
 
     def state(self, modules: Iterable[str], patches: Mapping[str, Any], away: Mapping[str, Any]) -> dict[str, Any]:
         """The values that were set in these modules, which lie beside the notebook, by cells elsewhere (``away``), and

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from jupyter_gpu_release.presentation.receipt import make_receipt
 from jupyter_gpu_release.presentation.verdict import judge
 from jupyter_gpu_release.protocol.runs import GpuUse, Outcome, RunView
 
 GIB = 1 << 30
 
 
-def remarks(*, ran_s: float = 60.0, simulated: bool = False, gpus: int = 1, reason: str = "", **use: float | None):
-    view = RunView(run="r", user="u", state="succeeded", gpus=gpus, simulated=simulated)
+def remarks(*, ran_s: float = 60.0, reason: str = "", **use: float | None):
+    view = RunView(run="r", user="u", state="succeeded", gpus=1)
     outcome = Outcome(
         status="ok", started_s=100.0, ended_s=100.0 + ran_s, gpu_use=GpuUse(**use), untouched_reason=reason
     )
@@ -71,5 +73,8 @@ def test_well_used_gets_no_remark():
 
 
 def test_no_verdict_on_simulated_gpus_or_none():
-    assert remarks(simulated=True, peak_utilization=0.0, reason="x") == []
-    assert remarks(gpus=0, reason="x") == []
+    outcome = Outcome(status="ok", gpu_use=GpuUse(peak_utilization=0.0), untouched_reason="x")
+    view = RunView(run="r", user="u", state="succeeded", gpus=1, outcome=outcome)
+    assert make_receipt(view).warnings == ("the GPU was never touched (peak 0 %: x)",)
+    for facts in ({"simulated": True}, {"gpus": 0}):
+        assert make_receipt(msgspec.structs.replace(view, **facts)).warnings == ()
