@@ -13,7 +13,7 @@ from jupyter_gpu_release.client.home import HomePaths
 from jupyter_gpu_release.local_cluster.start import start_embedded
 
 #: files with a function that runs between submission and receipt, in any process
-_MOST_FILES = 160
+_MOST_FILES = 129
 #: what looks around every few seconds falls into one run or another, and not into each
 _RUNS = 6
 _PROCESSES = {
