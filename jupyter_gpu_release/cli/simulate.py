@@ -17,9 +17,8 @@ from ..errors import OptionError
 from ..simulation.baselines import BASELINES
 from ..simulation.charts import write_report
 from ..simulation.cluster import ClusterSpec, read_cluster
-from ..simulation.configured import Configured
+from ..simulation.configured import Configured, read_queues
 from ..simulation.ledger import cluster_of, held_over_used, measured, trace_of
-from ..simulation.queued import Queued, read_queues
 from ..simulation.report import Comparison, PolicyMaker, compare, print_report, with_measured
 from ..simulation.scenario import Scenario, differences, read_scenarios, run_scenario
 from ..simulation.sessions import SessionStats, compare_keeps, generate, read_stats
@@ -116,7 +115,7 @@ def _policies(arguments: argparse.Namespace) -> dict[str, PolicyMaker]:
     unknown = next((name for name in named if name not in _POLICIES), None)
     if unknown is not None:
         raise OptionError(f"--policy {unknown}: no such policy", hint=f"policies: {', '.join(_POLICIES)}")
-    files = {str(path): partial(Queued, file=read_queues(Path(path))) for path in arguments.queues}
+    files = {str(path): partial(Configured, file=read_queues(Path(path))) for path in arguments.queues}
     found = {name: _POLICIES[name] for name in named or _POLICIES}
     if not files or "configured" not in found:
         return found

@@ -65,6 +65,7 @@ class Campaign:
     user: str
     shape: Hashable
     last_submit_s: float
+    number: int = 0
     ended: int = 0
     ended_s: float = 0.0
     running: int = 0
@@ -95,13 +96,15 @@ class Estimates:
         self._users: dict[tuple[str, Hashable], _History] = {}
         self._campaigns: dict[tuple[str, Hashable, str], Campaign] = {}
         self._version = 0
+        self._count = 0
 
     def submitted(self, user: str, shape: Hashable, now_s: float, task: str = "") -> Campaign:
         """The campaign that a new run belongs to; ``task`` names its cell or function where that is known."""
         key = (user, shape, task)
         campaign = self._campaigns.get(key)
         if campaign is None or (not task and now_s - campaign.last_submit_s > _CAMPAIGN_GAP_S):
-            campaign = self._campaigns[key] = Campaign(user, shape, now_s)
+            self._count += 1
+            campaign = self._campaigns[key] = Campaign(user, shape, now_s, self._count)
         campaign.last_submit_s = now_s
         return campaign
 

@@ -1,81 +1,94 @@
-"""Our order in the replay: by waiting time over expected work, with a reservation for the first that does not fit."""
+"""The scheduler itself in the replay: with the queues of a file, or with the one queue that there is without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
-from ..scheduling.estimates import Campaign, Estimates
-from ..scheduling.work_order import OrderSettings, Ranked, WaitingRun, WorkOrder
-from .cluster import FreeGpus, is_of_type
+from ..errors import OptionError
+from ..scheduling.decisions import Start
+from ..scheduling.forecast import LearnedForecast, OrderSettings
+from ..scheduling.queues.document import QueuesFile, parse_queues
+from ..scheduling.schedule import decide_on
+from ..scheduling.state import ClusterSnapshot, State
+from ..scheduling.workload import GPU, Needs, Node, Rank, Run
+from .cluster import FreeGpus
 from .replay import SimulatedPolicy
 from .trace import Job
 
-#: remaining times are taken as so many times what is expected: whoever may slip in does so more often
-_PESSIMISM = 4.0
+
+def read_queues(path: Path) -> QueuesFile:
+    """Read a queues file; raises :class:`OptionError` that names the line."""
+    try:
+        return parse_queues(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise OptionError(f"--queues {path}: {reason}", hint="give a queues file that can be read") from error
 
 
 class Configured(SimulatedPolicy):
-    """Our rule: it knows no durations, only what it has learned from jobs that have ended."""
+    """Queues, shares, priorities and backfill as configured. GPUs of one type are one pool; nothing is preempted."""
 
-    def __init__(self, free: FreeGpus, settings: OrderSettings | None = None) -> None:
+    def __init__(self, free: FreeGpus, file: QueuesFile | None = None, settings: OrderSettings | None = None) -> None:
         super().__init__(free)
-        self.estimates = Estimates()
-        self._order = WorkOrder(self.estimates, free.total, settings)
-        self._jobs: dict[int, Job] = {}
-        self._running: dict[int, tuple[WaitingRun, Campaign, float]] = {}
+        self._file = file = file or QueuesFile()
+        self._forecast = LearnedForecast(free.total, settings)
+        nodes = tuple(Node(_name(gpu_type), gpus * GPU, gpu_type) for gpu_type, gpus in free.pools())
+        self._types = {_name(gpu_type): gpu_type for gpu_type, _ in free.pools()}
+        queues = tuple(file.tree.queues.values())
+        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self._forecast)
+        self._jobs: dict[str, Job] = {}
 
     def submit(self, job: Job, now_s: float) -> None:
-        """Queue it with those that it is expected to be like."""
-        self._jobs[job.index] = job
-        campaign = self.estimates.submitted(job.user, (job.gpus, job.gpu_type), now_s, job.task)
-        self._order.submit(job.index, campaign, job.gpus, now_s)
+        """Queue it where the file wants it: in its own queue, else in its user's."""
+        queue = self._queue(job)
+        campaign = self._forecast.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
+        run = Run(
+            run=str(job.index),
+            queue=queue,
+            ranks=(Rank(),),
+            gpus_per_rank=job.gpus * GPU,
+            min_ranks=1,
+            priority=self._file.priority_for(queue, job.priority or "normal"),
+            user=job.user,
+            submitted_at=now_s,
+            campaign=campaign,
+            needs=Needs(gpu_type=job.gpu_type),
+        )
+        self._jobs[run.run] = job
+        self._state.submit(run)
+
+    def _queue(self, job: Job) -> str:
+        named = job.queue if job.queue in self._file.tree.leaves() else None
+        try:
+            return self._file.queue_for(job.user, named)
+        except OptionError as error:
+            raise OptionError(f"row {job.row} of the trace: {error.message}", hint=error.hint) from error
 
     def end(self, job: Job, now_s: float) -> None:
-        """Learn how long it took."""
-        run, campaign, started_s = self._running.pop(job.index)
-        del self._jobs[job.index]
-        self._order.end(run, campaign, started_s, now_s)
+        """Take it out, and learn how long it took."""
+        del self._jobs[str(job.index)]
+        self._state.end(str(job.index))
+        self._forecast.ended(str(job.index), now_s)
 
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
-        """Start in order; behind the first that does not fit only whoever is not expected to delay it."""
-        while self.free.total and (ranked := self._next(now_s)) is not None:
-            if not begin(self._jobs[ranked.run.run]):
-                raise RuntimeError(f"job {ranked.run.run} does not fit where it was found to fit")
-            self._order.start(ranked, now_s)
-            self._running[ranked.run.run] = (ranked.run, ranked.campaign, now_s)
+        """Carry out passes; another one where an overdue run has started, because the next may be overdue as well."""
+        again = True
+        while again and self.free.total:
+            overdue = self._forecast.overdue(now_s)
+            starts = [decision for decision in decide_on(self._state, now_s) if isinstance(decision, Start)]
+            for start in starts:
+                self._carry_out(start, now_s, begin)
+            again = any(start.run in overdue for start in starts)
 
-    def _next(self, now_s: float) -> Ranked | None:
-        order = iter(self._order.ranked(now_s))
-        first = next(order, None)
-        if first is None or self._fits(first):
-            return first
-        behind = [ranked for ranked in order if self._fits(ranked)]
-        return next(self._harmless(first, behind, now_s), None) if behind else None
+    def _carry_out(self, start: Start, now_s: float, begin: Callable[[Job], bool]) -> None:
+        job = self._jobs[start.run]
+        if not begin(replace(job, gpu_type=self._types[start.ranks[0][1]])):
+            raise RuntimeError(f"job {job.index} does not fit where it was placed")
+        self._state.start(start.run, start.ranks, now_s)
+        self._forecast.started(start.run, now_s)
 
-    def _fits(self, ranked: Ranked) -> bool:
-        return ranked.run.gpus <= self.free.count(self._jobs[ranked.run.run].gpu_type)
 
-    def _harmless(self, head: Ranked, behind: list[Ranked], now_s: float) -> Iterator[Ranked]:
-        """Those who use other GPUs, are expected to end before the head can start, or fit in beside it."""
-        wanted = self._jobs[head.run.run]
-        head_s, spare = self._reservation(wanted, now_s)
-        for ranked in behind:
-            gpu_type = self._jobs[ranked.run.run].gpu_type
-            touches = not gpu_type or is_of_type(wanted.gpu_type, gpu_type)
-            ends_s = now_s + self._order.expected_s(ranked, now_s)
-            if not touches or ends_s <= head_s or ranked.run.gpus <= spare:
-                yield ranked
-
-    def _reservation(self, head: Job, now_s: float) -> tuple[float, int]:
-        """The time when the head is expected to start, and how many GPUs it then leaves."""
-        free = self.free.count(head.gpu_type)
-        remaining_s = self.estimates.remaining_s
-        ends = sorted(
-            (_PESSIMISM * remaining_s(campaign, started_s, now_s), index)
-            for index, (_, campaign, started_s) in self._running.items()
-        )
-        for left_s, index in ends:
-            free += self.free.held(index, head.gpu_type)
-            if free >= head.gpus:
-                return now_s + left_s, free - head.gpus
-        raise RuntimeError(f"job {head.index} fits no empty cluster")  # left out before the replay
+def _name(gpu_type: str) -> str:
+    return gpu_type or "gpus"

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.scheduling.estimates import Estimates, median_error
-from jupyter_gpu_release.scheduling.work_order import WorkOrder
+from jupyter_gpu_release.scheduling.forecast import LearnedForecast
+from jupyter_gpu_release.scheduling.workload import GPU, Rank, Run
 from jupyter_gpu_release.simulation.baselines import Fifo
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
 from jupyter_gpu_release.simulation.configured import Configured
@@ -84,20 +85,36 @@ def test_an_estimate_says_how_far_it_may_be_off_and_never_exceeds_the_timeout() 
     assert median_error([(10, 20), (30, 10), (7, 7)]) == 2
 
 
+def waiting(run: str, gpus: int, submitted_at: float) -> Run:
+    return Run(run, "default", (Rank(),), gpus * GPU, 1, submitted_at=submitted_at)
+
+
 def test_a_gang_that_was_overtaken_for_too_long_goes_before_everybody() -> None:
-    estimates = Estimates()
-    order = WorkOrder(estimates, gpus=100)
-    gangs = estimates.submitted("ann", 50, 0)
-    small = estimates.submitted("bob", 1, 0)
-    order.submit(0, gangs, 50, 0)
-    now_s, hour_s = 0.0, 3600.0
-    assert not any(ranked.is_overdue for ranked in order.ranked(now_s))
-    for run in range(1, 9):
-        waiting = order.submit(run, small, 100, now_s)
-        ranked = next(found for found in order.ranked(now_s) if found.run.run == run)
-        order.start(ranked, now_s)
-        now_s += hour_s
-        order.end(waiting, small, now_s - hour_s, now_s)
-    assert order.overtaken_s(order.ranked(now_s)[0].run, now_s) == pytest.approx(8 * hour_s)
-    order.submit(9, small, 1, now_s)
-    assert [(ranked.run.run, ranked.is_overdue) for ranked in order.ranked(now_s)] == [(0, True), (9, False)]
+    forecast, hour_s = LearnedForecast(gpus=100), 3600.0
+    forecast.submitted("gang", "ann", 50, "", 0)
+    for hour in range(8):
+        assert forecast.overdue(hour * hour_s) == (frozenset({"gang"}) if hour else frozenset())
+        forecast.submitted(f"small{hour}", "bob", 100, "", hour * hour_s)
+        forecast.started(f"small{hour}", hour * hour_s)
+        forecast.ended(f"small{hour}", (hour + 1) * hour_s)
+    assert forecast.overtaken_s("gang", 8 * hour_s) == pytest.approx(8 * hour_s)
+    forecast.submitted("small", "bob", 1, "", 8 * hour_s)
+    gang, small = waiting("gang", 50, 0), waiting("small", 1, 8 * hour_s)
+    assert forecast.rank(gang, 8 * hour_s) == (0, 0)
+    assert forecast.rank(gang, 8 * hour_s) < forecast.rank(small, 8 * hour_s)
+
+
+def test_small_work_goes_first_until_large_work_has_waited_longer() -> None:
+    forecast = LearnedForecast(gpus=100)
+    for number in range(40):
+        for user, duration_s in (("ann", 60.0), ("bob", 60_000.0)):
+            run = f"{user}{number}"
+            forecast.submitted(run, user, 1, "", 0)
+            forecast.started(run, 0)
+            forecast.ended(run, duration_s)
+    forecast.submitted("long", "bob", 1, "", 100_000)
+    forecast.submitted("short", "ann", 1, "", 200_000)
+    long, short = waiting("long", 1, 100_000), waiting("short", 1, 200_000)
+    assert forecast.rank(short, 200_000) < forecast.rank(long, 200_000)
+    forecast.submitted("late", "ann", 1, "", 1e9)
+    assert forecast.rank(long, 1e9) < forecast.rank(waiting("late", 1, 1e9), 1e9)

@@ -1,0 +1,204 @@
+"""The order of waiting runs by waiting time over expected work, and the bound on how long anybody is overtaken.
+
+Pure. Runs of one campaign are expected to be alike, so that among them age decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from .estimates import Campaign, Estimates
+from .state import Forecast
+from .workload import Run
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """Numbers of the rule; docs/simulator.md says how they were chosen."""
+
+    #: runs are told apart by their expected work only below the point where smaller runs make up this part of all work
+    share_told_apart: float = 0.35
+    #: 1: half the work counts as much as twice the wait; less: less
+    sharpness: float = 0.8
+    #: a GPU of many counts for more, because a gang keeps others out while its GPUs come together
+    gang_exponent: float = 1.25
+    #: waiting time that everybody is given at the start: the order follows the work at first, and age little by little
+    head_start_s: float = 86_400.0
+    #: part of the pool from which on a run is a gang
+    gang_share: float = 0.018
+    gang_bonus: float = 1.2
+    #: how much of the time that a run waited without being overtaken may be added by others that overtake it
+    overtaking: float = 0.5
+    gang_overtaking: float = 0.15
+    #: and this much in any case
+    overtaking_floor_s: float = 7200.0
+    gang_overtaking_floor_s: float = 1800.0
+
+
+#: running runs are taken to go on so many times longer than expected
+_LONG_SIDE = 4.0
+#: ended runs whose work tells what is small, and after how many more it is looked at again
+_WORKS, _EVERY = 1000, 20
+
+
+@dataclass(slots=True)
+class _Known:
+    """A run that waits or runs."""
+
+    ordinal: int
+    submit_s: float
+    gpus: int
+    campaign: Campaign
+    started_s: float | None = None
+
+
+class _Sums:
+    """Sums over all that came later (Fenwick's tree, growing)."""
+
+    def __init__(self) -> None:
+        self._tree = [0.0]
+        self._total = 0.0
+
+    def append(self) -> None:
+        place = len(self._tree)
+        self._tree.append(self._before(place - 1) - self._before(place - (place & -place)))
+
+    def add(self, ordinal: int, value: float) -> None:
+        self._total += value
+        place = ordinal + 1
+        while place < len(self._tree):
+            self._tree[place] += value
+            place += place & -place
+
+    def _before(self, place: int) -> float:
+        found = 0.0
+        while place:
+            found += self._tree[place]
+            place -= place & -place
+        return found
+
+    def after(self, ordinal: int) -> float:
+        """Sum over all ordinals above this one."""
+        return self._total - self._before(ordinal + 1)
+
+
+class LearnedForecast(Forecast):
+    """Expectations learned from runs that have ended; told of every submission, start and end."""
+
+    def __init__(self, gpus: int, settings: OrderSettings | None = None) -> None:
+        self._gpus = gpus
+        self._settings = settings or OrderSettings()
+        self._estimates = Estimates()
+        self._runs: dict[str, _Known] = {}
+        #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
+        self._by_size: dict[int, deque[tuple[int, str]]] = {}
+        self._works: deque[float] = deque(maxlen=_WORKS)
+        self._small_work = 1e12
+        self._since = 0
+        self._submitted = 0
+        #: GPU-seconds of ended runs; GPUs, and GPUs × start, of running ones
+        self._used, self._held, self._held_since = _Sums(), _Sums(), _Sums()
+        #: runs that are overdue at a moment
+        self._overdue: tuple[float, frozenset[str]] | None = None
+
+    # --- told by whoever keeps it
+
+    def submitted(self, run: str, user: str, gpus: int, gpu_type: str, now_s: float, task: str = "") -> str:
+        """Note a run, and return the name of its campaign; ``task``: its cell or function."""
+        campaign = self._estimates.submitted(user, (gpus, gpu_type), now_s, task)
+        self._runs[run] = _Known(self._submitted, now_s, gpus, campaign)
+        self._by_size.setdefault(gpus, deque()).append((self._submitted, run))
+        self._submitted += 1
+        for sums in (self._used, self._held, self._held_since):
+            sums.append()
+        self._overdue = None
+        return str(campaign.number)
+
+    def started(self, run: str, now_s: float) -> None:
+        """Note a start."""
+        known = self._runs[run]
+        known.started_s = now_s
+        self._estimates.started(known.campaign, now_s)
+        self._held.add(known.ordinal, known.gpus)
+        self._held_since.add(known.ordinal, known.gpus * now_s)
+        self._overdue = None
+
+    def ended(self, run: str, now_s: float) -> None:
+        """Learn from a run that has ended; one that never started is forgotten."""
+        known = self._runs.pop(run)
+        self._overdue = None
+        if known.started_s is None:
+            return
+        duration_s = now_s - known.started_s
+        work = known.gpus * duration_s
+        self._held.add(known.ordinal, -known.gpus)
+        self._held_since.add(known.ordinal, -known.gpus * known.started_s)
+        self._used.add(known.ordinal, work)
+        self._estimates.ended(known.campaign, known.started_s, duration_s)
+        self._works.append(work)
+        self._since += 1
+        if self._since >= _EVERY:
+            self._since, self._small_work = 0, self._told_apart_below()
+
+    def _told_apart_below(self) -> float:
+        left = self._settings.share_told_apart * sum(self._works)
+        for work in sorted(self._works):
+            left -= work
+            if left < 0:
+                return max(work, 1.0)
+        return 1e12
+
+    # --- asked by a pass
+
+    def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
+        """Overdue runs first, by age; then by waiting time over expected work."""
+        if run.run in self.overdue(now_s):
+            return (0.0, run.submitted_at)
+        s, known = self._settings, self._runs[run.run]
+        expected_s = self._estimates.expected_s(known.campaign, now_s)
+        work = min(expected_s * known.gpus**s.gang_exponent, self._small_work) / self._small_work
+        key = (now_s - known.submit_s + s.head_start_s) / max(work, 1e-12) ** s.sharpness
+        return (1.0, -key * s.gang_bonus if self._is_gang(known.gpus) else -key)
+
+    def _is_gang(self, gpus: int) -> bool:
+        return gpus >= self._settings.gang_share * self._gpus
+
+    def expected_s(self, run: Run, now_s: float) -> float | None:
+        """Time that a waiting run is expected to take, at most its limit."""
+        expected_s = self._estimates.expected_s(self._runs[run.run].campaign, now_s)
+        return expected_s if run.limit_s is None else min(expected_s, run.limit_s)
+
+    def remaining_s(self, run: Run, started_at: float, now_s: float) -> float | None:
+        """Time until a running run is expected to have ended, on the long side: so more may slip in before."""
+        left_s = _LONG_SIDE * self._estimates.remaining_s(self._runs[run.run].campaign, started_at, now_s)
+        return left_s if run.limit_s is None else min(left_s, max(0.0, started_at + run.limit_s - now_s))
+
+    def overdue(self, now_s: float) -> frozenset[str]:
+        """Of the oldest waiting run of each size, those that were overtaken for too long."""
+        if self._overdue is None or self._overdue[0] != now_s:
+            oldest = [run for runs in self._by_size.values() if (run := self._oldest(runs)) is not None]
+            self._overdue = now_s, frozenset(run for run in oldest if self._is_overdue(run, now_s))
+        return self._overdue[1]
+
+    def _oldest(self, runs: deque[tuple[int, str]]) -> str | None:
+        while runs:
+            ordinal, run = runs[0]
+            known = self._runs.get(run)
+            if known is not None and known.ordinal == ordinal and known.started_s is None:
+                return run
+            runs.popleft()
+        return None
+
+    def _is_overdue(self, run: str, now_s: float) -> bool:
+        s, known, overtaken_s = self._settings, self._runs[run], self.overtaken_s(run, now_s)
+        is_gang = self._is_gang(known.gpus)
+        part = s.gang_overtaking if is_gang else s.overtaking
+        floor_s = s.gang_overtaking_floor_s if is_gang else s.overtaking_floor_s
+        return overtaken_s > floor_s + part * (now_s - known.submit_s - overtaken_s)
+
+    def overtaken_s(self, run: str, now_s: float) -> float:
+        """Time that all GPUs together have spent on runs submitted later."""
+        after = self._runs[run].ordinal
+        running = self._held.after(after) * now_s - self._held_since.after(after)
+        return (self._used.after(after) + running) / self._gpus
