@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_release.scheduling.decisions import OverGuarantee, OverMax, OverUserMax, Start, Wait
+from jupyter_gpu_release.scheduling.plugins import run_order
 from jupyter_gpu_release.scheduling.plugins.node_filters import FILTERS
 from jupyter_gpu_release.scheduling.queues.tree import Policy, Queue
 from jupyter_gpu_release.scheduling.reasons import because, explain
 from jupyter_gpu_release.scheduling.schedule import schedule
-from jupyter_gpu_release.scheduling.state import ClusterSnapshot
+from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
 from jupyter_gpu_release.scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
 
 NODE = Node("n", 4 * GPU, "NVIDIA H100 80GB", 80 << 30, 16, 64 << 30, (("rack", "r1"),))
@@ -125,3 +126,21 @@ def test_a_run_is_left_alone_for_min_runtime() -> None:
     old = replace(young, started_at=-60.0)
     asks = waits("a", queue="p")
     assert [started(run, asks, queues=queues, policy=policy) for run in (young, old)] == [[], ["a"]]
+
+
+def _order(held_by_ann: int) -> list[str]:
+    """Runs of ann (older) and bob that wait for GPUs of which ann has so many of 12."""
+    node = Node("n", 12 * GPU)
+    busy = Run("busy", "q", (Rank(RankState.RUNNING, "n"),), held_by_ann * GPU, 1, user="ann")
+    waiting = [
+        Run(name, "q", (Rank(),), 12 * GPU, 1, user=name, submitted_at=at) for at, name in enumerate(("ann", "bob"))
+    ]
+    policy = Policy(run_order=("user_share", "age"))
+    state = State(ClusterSnapshot((node,), (Queue("q"),), (busy, *waiting), policy))
+    key = run_order.keys(state, 10.0)
+    return [job.run.run for job in sorted(state.waiting(), key=key)]
+
+
+def test_only_a_user_with_more_than_two_thirds_of_the_gpus_goes_behind_the_others() -> None:
+    assert _order(8) == ["ann", "bob"]
+    assert _order(9) == ["bob", "ann"]

@@ -9,6 +9,7 @@ from ..state import Job, State
 #: the key of a run at this moment; lower goes first
 Key = Callable[[Job], tuple[float, ...]]
 Order = Callable[[State, float], Key]
+_LARGE_SHARE = 2 / 3
 
 
 def priority(state: State, now_s: float) -> Key:
@@ -17,8 +18,12 @@ def priority(state: State, now_s: float) -> Key:
 
 
 def user_share(state: State, now_s: float) -> Key:
-    """The user who has less of the queue, now and of late."""
-    return lambda job: (state.users_share(job.run.queue, job.run.user),)
+    """Users who have more than two thirds of all GPUs, now and of late, go behind the others.
+
+    It is coarse on purpose: an order by shares would leave nothing to the orders after it, and they keep waits short.
+    """
+    most = _LARGE_SHARE * state.nodes.total
+    return lambda job: (float(state.users_share(job.run.queue, job.run.user) > most),)
 
 
 def wait_over_expected_work(state: State, now_s: float) -> Key:
