@@ -19,9 +19,10 @@ METRICS = {
     "gang": ("all_ranks_first_statement", "last_statement_to_lease_gone", "launch_busy", "actor_busy"),
     "simulate": (
         "philly_400_vs_fifo", "philly_400_longest_vs_fifo", "philly_400_gangs_vs_fifo", "philly_400_p99_vs_fifo",
-        "philly_400_replay", "msitp04_600_vs_fifo", "msitp04_600_longest_vs_fifo", "msitp04_600_gangs_vs_fifo",
-        "msitp04_600_p99_vs_fifo", "msitp04_600_replay", "jobs_100k_replay", "notebook_held_over_used",
-        "notebook_added_wait", "notebook_reserved_over_used", "notebook_reserved_added_wait",
+        "philly_400_replay", "philly_400_estimate_off_by", "msitp04_600_vs_fifo", "msitp04_600_longest_vs_fifo",
+        "msitp04_600_gangs_vs_fifo", "msitp04_600_p99_vs_fifo", "msitp04_600_replay", "msitp04_600_estimate_off_by",
+        "jobs_100k_replay", "notebook_held_over_used", "notebook_added_wait", "notebook_reserved_over_used",
+        "notebook_reserved_added_wait",
     ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": ("bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .estimates import Campaign, Estimates
+from .estimates import Campaign, Estimates, median_error
 from .state import Forecast
 from .workload import Run
 
@@ -51,6 +51,8 @@ class _Known:
     gpus: int
     campaign: Campaign
     started_s: float | None = None
+    #: as it was when the run started
+    expected_s: float = 0.0
 
 
 class _Sums:
@@ -94,6 +96,8 @@ class LearnedForecast(Forecast):
         #: waiting runs by size, the oldest first; those that wait no longer are dropped when they come to the front
         self._by_size: dict[int, deque[tuple[int, str]]] = {}
         self._works: deque[float] = deque(maxlen=_WORKS)
+        #: expected and true durations
+        self._judged: deque[tuple[float, float]] = deque(maxlen=_WORKS)
         self._small_work = 1e12
         self._since = 0
         self._submitted = 0
@@ -119,6 +123,7 @@ class LearnedForecast(Forecast):
         """Note a start."""
         known = self._runs[run]
         known.started_s = now_s
+        known.expected_s = self._estimates.expected_s(known.campaign, now_s)
         self._estimates.started(known.campaign, now_s)
         self._held.add(known.ordinal, known.gpus)
         self._held_since.add(known.ordinal, known.gpus * now_s)
@@ -137,6 +142,7 @@ class LearnedForecast(Forecast):
         self._used.add(known.ordinal, work)
         self._estimates.ended(known.campaign, known.started_s, duration_s)
         self._works.append(work)
+        self._judged.append((known.expected_s, duration_s))
         self._since += 1
         if self._since >= _EVERY:
             self._since, self._small_work = 0, self._told_apart_below()
@@ -148,6 +154,10 @@ class LearnedForecast(Forecast):
             if left < 0:
                 return max(work, 1.0)
         return 1e12
+
+    def median_factor(self) -> float:
+        """Median factor between what the last runs were expected to take, when they started, and what they took."""
+        return median_error(self._judged)
 
     # --- asked by a pass
 

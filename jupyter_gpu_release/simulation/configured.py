@@ -33,17 +33,17 @@ class Configured(SimulatedPolicy):
     def __init__(self, free: FreeGpus, file: QueuesFile | None = None, settings: OrderSettings | None = None) -> None:
         super().__init__(free)
         self._file = file = file or QueuesFile()
-        self._forecast = LearnedForecast(free.total, settings)
+        self.forecast = LearnedForecast(free.total, settings)
         nodes = tuple(Node(_name(gpu_type), gpus * GPU, gpu_type) for gpu_type, gpus in free.pools())
         self._types = {_name(gpu_type): gpu_type for gpu_type, _ in free.pools()}
         queues = tuple(file.tree.queues.values())
-        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self._forecast)
+        self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.forecast)
         self._jobs: dict[str, Job] = {}
 
     def submit(self, job: Job, now_s: float) -> None:
         """Queue it where the file wants it: in its own queue, else in its user's."""
         queue = self._queue(job)
-        campaign = self._forecast.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
+        campaign = self.forecast.submitted(str(job.index), job.user, job.gpus, job.gpu_type, now_s, job.task)
         run = Run(
             run=str(job.index),
             queue=queue,
@@ -70,13 +70,13 @@ class Configured(SimulatedPolicy):
         """Take it out, and learn how long it took."""
         del self._jobs[str(job.index)]
         self._state.end(str(job.index))
-        self._forecast.ended(str(job.index), now_s)
+        self.forecast.ended(str(job.index), now_s)
 
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well."""
         again = True
         while again and self.free.total:
-            overdue = self._forecast.overdue(now_s)
+            overdue = self.forecast.overdue(now_s)
             starts = [decision for decision in decide_on(self._state, now_s) if isinstance(decision, Start)]
             for start in starts:
                 self._carry_out(start, now_s, begin)
@@ -87,7 +87,7 @@ class Configured(SimulatedPolicy):
         if not begin(replace(job, gpu_type=self._types[start.ranks[0][1]])):
             raise RuntimeError(f"job {job.index} does not fit where it was placed")
         self._state.start(start.run, start.ranks, now_s)
-        self._forecast.started(start.run, now_s)
+        self.forecast.started(start.run, now_s)
 
 
 def _name(gpu_type: str) -> str:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jupyter_gpu_release.cli import simulate
 from jupyter_gpu_release.cli.main import main
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
@@ -88,3 +91,50 @@ def test_each_queues_file_is_a_column(trace: list[str], tmp_path: Path, capsys: 
     assert set(json.loads(capsys.readouterr().out)["policies"]) == {"configured", "fifo"}
     assert main([*trace, "--queues", str(files[1]), *one]) == 0
     assert set(json.loads(capsys.readouterr().out)["policies"]) == {"fifo", *map(str, files)}
+
+
+class _Gateway:
+    """A gateway with one run that is over."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def __enter__(self) -> _Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def runs(self, limit: int) -> Any:
+        return SimpleNamespace(runs=self._rows[:limit])
+
+    def status(self) -> Any:
+        return SimpleNamespace(nodes=[SimpleNamespace(gpus=[SimpleNamespace(name="A100")] * 4)])
+
+
+def test_the_ledgers_runs_are_replayed_beside_what_happened(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {
+        "user": "ann",
+        "queue": "",
+        "priority": "normal",
+        "gpu_name": "A100",
+        "notebook": "",
+        "cell": "",
+        "name": "",
+    }
+    late = SimpleNamespace(submitted_at=5, granted_at=95, running_at=96, gone_at=105, release_ms=500.0, gpus=1, **facts)
+    early = SimpleNamespace(submitted_at=0, granted_at=1, running_at=2, gone_at=90, release_ms=None, gpus=2, **facts)
+    monkeypatch.setattr(simulate, "open_gateway", lambda timeout_s: _Gateway([late, early]))
+    assert main(["simulate", "--from-ledger", "--policy", "fifo", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["trace"], document["gpus"]) == ("ledger", 4)
+    assert document["policies"]["measured"]["mean_wait_s"] == 45.5
+    assert document["policies"]["measured"]["held_over_used"] == round((10 + 2 * 89) / (8.5 + 2 * 88), 4)
+    assert document["policies"]["fifo"]["mean_wait_s"] == 0
+
+
+def test_a_trace_and_the_ledger_cannot_be_replayed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "trace.csv", "--from-ledger"]) != 0
+    assert "a trace and --from-ledger" in capsys.readouterr().err

@@ -118,3 +118,13 @@ def test_small_work_goes_first_until_large_work_has_waited_longer() -> None:
     assert forecast.rank(short, 200_000) < forecast.rank(long, 200_000)
     forecast.submitted("late", "ann", 1, "", 1e9)
     assert forecast.rank(long, 1e9) < forecast.rank(waiting("late", 1, 1e9), 1e9)
+
+
+def test_a_forecast_knows_how_far_it_was_off() -> None:
+    forecast = LearnedForecast(gpus=4)
+    for number in range(3):
+        forecast.submitted(f"run{number}", "ann", 1, "", 0)
+        forecast.started(f"run{number}", 0)
+    for number in range(3):
+        forecast.ended(f"run{number}", 7200)
+    assert forecast.median_factor() == pytest.approx(2), "an hour is expected of the very first run"
