@@ -235,9 +235,9 @@ class AsyncGatewayClient:
         status = read_answer(self.target.url, path, response, StatusDocument, configured=self.target.configured)
         return status, _waited_s(response.headers.get("Server-Timing", ""))
 
-    async def runs(self, limit: int = 100, *, mine: bool = False) -> RunsDocument:
-        """The newest runs first, the caller's own (``mine``) or all."""
-        parameters = {"limit": limit} | ({"mine": "true"} if mine else {})
+    async def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
+        """The newest runs first, the caller's own (``mine``) or all; ``brief``: without what came out of them."""
+        parameters = {"limit": limit} | ({"mine": "true"} if mine else {}) | ({"brief": "true"} if brief else {})
         return await self._ask("GET", "/v1/runs", RunsDocument, parameters=parameters)
 
     async def cancel(self, run: str, *, kill: bool = False) -> RunRow:

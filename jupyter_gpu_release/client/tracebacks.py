@@ -27,6 +27,12 @@ def with_traceback_lines(error: E, lines: Sequence[str]) -> E:
     return error
 
 
+def lines_of(error: BaseException) -> list[str]:
+    """The lines that IPython would show for ``error``, where it has a rendering of ours; else its class and text."""
+    render = getattr(error, _RENDER, None)
+    return list(render()) if render is not None else [f"{type(error).__name__}: {error}"]
+
+
 def without_traceback(error: GpuReleaseError, *below: str) -> GpuReleaseError:
     """Our own errors show what is wrong and what mends it, no frames of ours; ``below`` are further lines."""
     lines = [f"\x1b[31m{type(error).__name__}\x1b[39m: {error.message}"]

@@ -10,15 +10,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
 from ..errors import AuthenticationError, ForbiddenError, GatewayUnavailableError, GpuReleaseError, from_code
-from ..protocol.session import ClientMessage, Detach, GatewayMessage, Heartbeat, Signal, Supply
+from ..protocol.session import ClientMessage, Detach, Events, GatewayMessage, Heartbeat, Signal, Supply, Update
 from ..protocol.wire import decode, encode
 from .discovery import not_a_gateway, unreachable
 
@@ -67,9 +67,43 @@ def open_link(target: Target, timeout_s: float) -> Iterator[ClientConnection]:
 
 def session_url(url: str) -> str:
     """``http://host:port`` → ``ws://host:port/v1/session``."""
+    return _socket_url(url, "/v1/session")
+
+
+def _socket_url(url: str, path: str, query: str = "") -> str:
     parts = urlsplit(url)
     scheme = "wss" if parts.scheme == "https" else "ws"
-    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + "/v1/session", "", ""))
+    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + path, query, ""))
+
+
+async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> AsyncGenerator[Events | Update, None]:
+    """A run's output above event ``after`` and its views, as they come; ends when the run is over.
+
+    For programs with an event loop that only look on. Raises as :func:`open_link` does, also when the connection is
+    lost on the way.
+    """
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
+
+    connecting = connect(
+        _socket_url(target.url, f"/v1/runs/{quote(run, safe='')}/events", f"after={after}"),
+        additional_headers={"Authorization": f"Bearer {target.token}"},
+        compression=None,
+        proxy=None if target.is_loopback else True,
+        open_timeout=timeout_s,
+        close_timeout=1,
+        max_size=MAX_FRAME_BYTES,
+    )
+    try:
+        async with connecting as link:
+            async for data in link:
+                yield msgspec.json.decode(data, type=Events | Update)
+    except InvalidStatus as error:
+        raise refusal(error.response, target) from error
+    except (OSError, TimeoutError, ConnectionClosedError, WebSocketException, EOFError) as error:
+        raise unreachable(target.url, error, configured=target.configured) from error
+    except msgspec.MsgspecError as error:
+        raise GatewayUnavailableError(f"the gateway sent what is no message: {error}", hint=_DOCTOR) from error
 
 
 def refusal_error(response: Response, target: Target) -> GpuReleaseError:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -20,11 +20,13 @@ import msgspec
 from traitlets.config import LoggingConfigurable
 
 from ..client.config import unless_set
-from ..client.discovery import Target, find_gateway
+from ..client.discovery import Target, find_gateway, is_alive
 from ..client.home import read_secret
 from ..client.rest import AsyncGatewayClient
+from ..client.websocket import follow_run
 from ..errors import GatewayUnavailableError, GpuReleaseError
 from ..protocol.rest import StatusDocument
+from ..protocol.session import Events, Update
 from .config import GpuRelease
 from .models import Choices, GatewayState, choices_of
 
@@ -125,6 +127,20 @@ class GatewayConnection(LoggingConfigurable):
         except GatewayUnavailableError:
             self._hurry.set()
             raise
+
+    async def follow(self, run: str, after: int) -> AsyncGenerator[Events | Update, None]:
+        """A run's output above event ``after`` and its views, until it is over; raises as :meth:`ask` does."""
+        client = await self._connected()
+        if client is None:
+            raise GatewayUnavailableError(_NO_GATEWAY, hint=_NO_GATEWAY_MEND)
+        async with contextlib.aclosing(follow_run(client.target, run, after, _TIMEOUT_S)) as messages:
+            async for message in messages:
+                yield message
+
+    def is_there(self) -> bool:
+        """Tell if there is a gateway to ask: one is named, or this machine's own cluster runs."""
+        target = _find(self._settings, self._token_file)
+        return target is not None and is_alive(target)
 
     @property
     def store(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ..options.definitions import OPTIONS
@@ -96,6 +98,40 @@ class KernelsDocument(msgspec.Struct, frozen=True):
     gpus: list[LocalGpu]
     kernels: list[KernelRow]
     problems: list[Problem] = msgspec.field(default_factory=list)
+
+
+class CellRun(msgspec.Struct, frozen=True):
+    """The newest run of a cell. ``ended_at``: when its output was whole (unix seconds); None: it goes on."""
+
+    cell: str
+    run: str
+    state: str
+    submitted_at: float
+    ended_at: float | None
+
+
+class CellRuns(msgspec.Struct, frozen=True):
+    """``GET cells``: the newest run of each cell of a notebook. ``now``: this server's clock."""
+
+    schema_version: int
+    now: float
+    cells: list[CellRun]
+
+
+class OutputMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of ``WS runs/<id>/output``. ``changes``: ``{"op": "add", "output"}``, ``{"op": "set", "index",
+    "output"}``, ``{"op": "clear"}``; a stream's text that is added goes on in the stream of that name before it.
+    """
+
+    changes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    #: more will come
+    live: bool = False
+    #: the run is that of who asks
+    mine: bool = False
+    #: why nothing comes for now
+    problem: str = ""
+    #: why nothing will come
+    gone: str = ""
 
 
 class PolicyFacts(msgspec.Struct, frozen=True):

@@ -1,18 +1,20 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { cellPlugin } from './plugins/cells';
+import { healPlugin } from './plugins/heal';
 import { notificationPlugin } from './plugins/notifications';
 import { panelPlugin } from './plugins/panel';
 import { runningPlugin } from './plugins/running';
 import { statusBarPlugin } from './plugins/statusbar';
 
-export { IGpus } from './tokens';
+export { IGpus, IHealer } from './tokens';
 
 const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panelPlugin,
   statusBarPlugin,
   runningPlugin,
   notificationPlugin,
-  cellPlugin
+  cellPlugin,
+  healPlugin
 ];
 
 export default plugins;

@@ -1,4 +1,5 @@
 import { Token } from '@lumino/coreutils';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { ISignal } from '@lumino/signaling';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IApi } from './model/api';
@@ -23,6 +24,17 @@ export interface IGpus {
 export const IGpus = new Token<IGpus>(
   'jupyter-gpu-release:IGpus',
   'GPUs of the cluster and of this server: who holds what, who waits, and the actions on them.'
+);
+
+/** Brings the output of runs back into their cells. */
+export interface IHealer {
+  /** Show the run in its cell of this notebook; false: there is no such cell. */
+  show(panel: NotebookPanel, cell: string, run: string): boolean;
+}
+
+export const IHealer = new Token<IHealer>(
+  'jupyter-gpu-release:IHealer',
+  'Brings the output of runs back into their cells, without a kernel.'
 );
 
 /** Ids of the commands. */

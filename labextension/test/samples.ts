@@ -2,6 +2,7 @@ import { IApi } from '../src/model/api';
 import {
   IActiveRow,
   IGpuRow,
+  ICellRun,
   IKernelRow,
   IKernelsDocument,
   IRunRow,
@@ -124,6 +125,11 @@ export class FakeApi implements IApi {
   async runs(): Promise<IRunsDocument> {
     this.calls.push('runs');
     return { schema_version: 1, runs: this.rows };
+  }
+
+  async cellRuns(): Promise<ICellRun[]> {
+    this.calls.push('cells');
+    return [];
   }
 
   async kernels(): Promise<IKernelsDocument> {

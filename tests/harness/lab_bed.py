@@ -34,6 +34,7 @@ c.ServerApp.open_browser = False
 c.ServerApp.allow_root = True
 c.ServerApp.port = {port}
 c.ServerApp.port_retries = 0
+c.YDocExtension.disable_rtc = not {collaborates}
 """
 
 
@@ -67,6 +68,7 @@ def running_lab(
     environment: Mapping[str, str] | None = None,
     config: str = "",
     settings: Mapping[str, object] | None = None,
+    collaborates: bool = False,
 ) -> Iterator[Lab]:
     """A server below ``folder`` until the block ends.
 
@@ -77,7 +79,7 @@ def running_lab(
     token, port = secrets.token_hex(16), free_port()
     file = folder / "config" / "jupyter_server_config.py"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(_CONFIG.format(token=token, root=str(root), port=port) + config)
+    file.write_text(_CONFIG.format(token=token, root=str(root), port=port, collaborates=collaborates) + config)
     # or the first page asks
     _set(folder / "settings", "@jupyterlab/apputils-extension/notification", {"fetchNews": "false"})
     _set(folder / "settings", "jupyter-gpu-release/plugin", settings or {})

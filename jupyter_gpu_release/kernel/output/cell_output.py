@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ...client.tracebacks import lines_of
 from ...presentation.output_sink import OutputSink
 
 
@@ -51,7 +52,7 @@ class CellOutput(OutputSink):
 
     def show_error(self, error: BaseException) -> None:
         """Show an exception that nobody raises any more."""
-        self.write("stderr", "\n".join([*_lines(error), ""]))
+        self.write("stderr", "\n".join([*lines_of(error), ""]))
 
     def show_traceback(self, ename: str, evalue: str, lines: list[str]) -> None:
         """Show an error that does not end the cell."""
@@ -123,7 +124,7 @@ class PinnedOutput(CellOutput):
         if self._kernel is None:
             super().show_error(error)
         else:
-            self.show_traceback(type(error).__name__, str(error), _lines(error))
+            self.show_traceback(type(error).__name__, str(error), lines_of(error))
 
     def _send(self, kind: str, content: dict[str, Any], topic: str) -> None:
         kernel = self._kernel
@@ -156,8 +157,3 @@ class SilentOutput(CellOutput):
 
     def write_payload(self, payload: dict[str, Any]) -> None:
         """Nothing."""
-
-
-def _lines(error: BaseException) -> list[str]:
-    render = getattr(error, "_render_traceback_", None)
-    return list(render()) if render is not None else [f"{type(error).__name__}: {error}"]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.extension.handler import ExtensionHandlerMixin
 from jupyter_server.utils import ensure_async
 from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ...errors import GpuReleaseError, RequestError
+from ..models import DOCUMENT_VERSION, CellRuns, OutputMessage
+from ..outputs.following import follow
+from .views import is_at, newest_of_cells
 
 if TYPE_CHECKING:
     from ..gateway import GatewayConnection
@@ -51,8 +59,8 @@ class Application(Protocol):
         """Record what a person did."""
 
 
-class GpuHandler(ExtensionHandlerMixin, APIHandler):
-    """Base of the extension's handlers. Each verb of a subclass is authenticated and authorised by decorators."""
+class GpuRoute(ExtensionHandlerMixin, JupyterHandler):
+    """Things that all routes share, requests and sockets."""
 
     auth_resource = AUTH_RESOURCE
 
@@ -71,28 +79,11 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
         """The line that speaks for who asks; raises :class:`ForbiddenError` when there is none."""
         return self.app.identities.line_of(self.username)
 
-    async def may_act(self) -> bool:
-        """Tell if the authoriser lets who asks change something here."""
-        said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
-        return bool(await ensure_async(said))
-
     def answer(self, document: Any) -> None:
         """Finish with a record as JSON."""
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(document))
-
-    def body(self, kind: type[T], default: T) -> T:
-        """The request's body as a record; raises :class:`RequestError` for anything else."""
-        content = self.request.body
-        if not content:
-            return default
-        if len(content) > _BODY_LIMIT_BYTES:
-            raise RequestError(f"the body is larger than {_BODY_LIMIT_BYTES} bytes")
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except msgspec.MsgspecError as error:
-            raise RequestError(f"the body is not what this route takes: {error}", hint="see docs/openapi") from error
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Our own errors as ``{"error": {"code", "message", "mend"}, "message"}``; others as Jupyter writes them."""
@@ -110,6 +101,27 @@ class GpuHandler(ExtensionHandlerMixin, APIHandler):
             self.log.debug("refused %s: %s", self.request.path, value.message)
         else:
             super().log_exception(kind, value, traceback)
+
+
+class GpuHandler(GpuRoute, APIHandler):
+    """Base of the extension's handlers. Each verb of a subclass is authenticated and authorised by decorators."""
+
+    async def may_act(self) -> bool:
+        """Tell if the authoriser lets who asks change something here."""
+        said = self.authorizer.is_authorized(self, self.current_user, "write", AUTH_RESOURCE)
+        return bool(await ensure_async(said))
+
+    def body(self, kind: type[T], default: T) -> T:
+        """The request's body as a record; raises :class:`RequestError` for anything else."""
+        content = self.request.body
+        if not content:
+            return default
+        if len(content) > _BODY_LIMIT_BYTES:
+            raise RequestError(f"the body is larger than {_BODY_LIMIT_BYTES} bytes")
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError as error:
+            raise RequestError(f"the body is not what this route takes: {error}", hint="see docs/openapi") from error
 
 
 BASE = "/jupyter-gpu-release/api"
@@ -157,6 +169,67 @@ class RunsHandler(GpuHandler):
             raise RequestError(f"limit={text[:20]!r} is not a number from 1 to {_MOST_RUNS}")
         mine = self.get_query_argument("mine", "") in ("1", "true")
         self.answer(await self.gateway.ask(lambda client: client.runs(int(text), mine=mine)))
+
+
+class CellsHandler(GpuHandler):
+    """The newest run of each cell of a notebook: what a page that opens it has to bring up to date."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """GET cells?notebook=PATH (as the contents API names it)."""
+        notebook = self.get_query_argument("notebook", "")
+        if not notebook:
+            raise RequestError("no notebook is named", hint="ask for cells?notebook=PATH")
+        root = str(getattr(self.contents_manager, "root_dir", ""))
+        line = self.gateway
+        if line.is_there():
+            document = await line.ask(lambda client: client.runs(_MOST_RUNS, mine=True, brief=True))
+            rows = newest_of_cells(document.runs, lambda path: is_at(path, notebook, root))
+        else:
+            rows = []
+        self.answer(CellRuns(DOCUMENT_VERSION, time.time(), rows))
+
+
+class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """Changes of the outputs of a run's cell, until the run is over; one that is refused or unknown is ``gone``."""
+
+    _sending: asyncio.Task[None] | None = None
+
+    @ws_authenticated
+    async def get(self, run: str) -> None:
+        """WS runs/<id>/output."""
+        said = self.authorizer.is_authorized(self, self.current_user, "read", AUTH_RESOURCE)
+        if not await ensure_async(said):
+            raise web.HTTPError(403)
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":
+            raise RequestError("this route is a WebSocket")
+        await super().get(run)
+
+    def open(self, run: str) -> None:
+        """Begin to send."""
+        super().open(run)
+        self._sending = asyncio.create_task(self._send(run), name=f"output of {run} for a page")
+
+    def on_message(self, message: str | bytes) -> None:
+        """Nothing: the page only listens."""
+
+    def on_close(self) -> None:
+        """End with the page."""
+        super().on_close()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send(self, run: str) -> None:
+        with suppress(WebSocketClosedError):
+            try:
+                line = await self.app.identities.seen_by(self.username)
+                async with aclosing(follow(line, run)) as messages:
+                    async for message in messages:
+                        await self.write_message(msgspec.json.encode(message).decode())
+            except GpuReleaseError as error:
+                await self.write_message(msgspec.json.encode(OutputMessage(gone=error.message)).decode())
+        self.close()
 
 
 class CancelHandler(GpuHandler):
@@ -293,10 +366,12 @@ def _check_span(keep_s: float) -> None:
 
 _ID = r"([\w-]+)"
 #: path pattern (below the server's base URL) and handler
-HANDLERS: list[tuple[str, type[APIHandler]]] = [
+HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/status", StatusHandler),
     (rf"{BASE}/health", HealthHandler),
     (rf"{BASE}/runs", RunsHandler),
+    (rf"{BASE}/cells", CellsHandler),
+    (rf"{BASE}/runs/{_ID}/output", OutputSocket),
     (rf"{BASE}/runs/{_ID}/cancel", CancelHandler),
     (rf"{BASE}/leases/{_ID}/release", LeaseReleaseHandler),
     (rf"{BASE}/leases/{_ID}/extend", LeaseExtendHandler),

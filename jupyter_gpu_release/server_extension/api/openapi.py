@@ -13,7 +13,7 @@ import msgspec
 
 from ...openapi import ERROR_FACTS, Operation, document
 from ...protocol.rest import RunRow, RunsDocument, WarmRow
-from ..models import Health, KeepReply, KernelsDocument, Released, ServerStatus
+from ..models import CellRuns, Health, KeepReply, KernelsDocument, OutputMessage, Released, ServerStatus
 from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest
 
 FILE = Path(__file__).parent / "openapi.json"
@@ -26,6 +26,9 @@ OPERATIONS = (
     Operation("GET", BASE + "/status", "Who holds what, who waits, what is missing", ServerStatus),
     Operation("GET", BASE + "/health", "Answer that the extension itself works", Health),
     Operation("GET", BASE + "/runs", "Runs, newest first (?limit=1…1000&mine=1: your own alone)", RunsDocument),
+    Operation("GET", BASE + "/cells", "The newest run of each cell of a notebook (?notebook=PATH)", CellRuns),
+    Operation("GET", BASE + "/runs/{id}/output", "WebSocket: changes of its cell's outputs, then the receipt",
+              OutputMessage),
     Operation("POST", BASE + "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
     Operation("POST", BASE + "/leases/{id}/release", "End a warm lease", WarmRow),
     Operation("POST", BASE + "/leases/{id}/extend", "Keep a warm lease for longer", WarmRow, ExtendRequest,

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Iterable
 
 from ...host.gpus import Gpu
+from ...protocol.rest import RunRow
 from ..culling.monitor import Monitor
 from ..culling.policy import Observation, at_work
-from ..models import KernelGpu, KernelRow, LocalGpu, MigInstance
+from ..models import CellRun, KernelGpu, KernelRow, LocalGpu, MigInstance
 from ..monitoring.attribution import GpuHolding, Owner
 from ..monitoring.kernels import Watch
 from ..monitoring.sampling import Sample
+
+
+def newest_of_cells(runs: Iterable[RunRow], is_here: Callable[[str], bool]) -> list[CellRun]:
+    """The newest run of each cell of the notebook; ``runs``: the newest first."""
+    found: dict[str, CellRun] = {}
+    for row in runs:
+        if row.cell and row.cell not in found and is_here(row.notebook):
+            ended_at = row.gone_at if row.gone_at is not None else row.finished_at
+            found[row.cell] = CellRun(row.cell, row.run, row.state, row.submitted_at, ended_at)
+    return list(found.values())
+
+
+def is_at(path: str, notebook: str, root: str) -> bool:
+    """Tell if the notebook that a kernel was started for is the one that the contents API calls ``notebook``."""
+    wanted = notebook.strip("/")
+    if not path or not wanted:
+        return False
+    return os.path.normpath(path) in (wanted, os.path.normpath(os.path.join(os.path.expanduser(root), wanted)))
 
 
 def gpu_rows(sample: Sample) -> list[LocalGpu]:

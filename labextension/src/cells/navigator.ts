@@ -6,6 +6,7 @@ import {
   NotebookPanel
 } from '@jupyterlab/notebook';
 import type { INavigator } from '../model/actions';
+import type { IHealer } from '../tokens';
 import { serverPath } from './paths';
 
 /** Opens notebooks at their cells. */
@@ -13,7 +14,8 @@ export class Navigator implements INavigator {
   constructor(
     private _documents: IDocumentManager,
     private _tracker: INotebookTracker,
-    private _activate: (id: string) => void
+    private _activate: (id: string) => void,
+    private _healer: IHealer | null
   ) {}
 
   /** Show the notebook, and its cell where there is one with that id. */
@@ -24,13 +26,17 @@ export class Navigator implements INavigator {
     }
   }
 
-  /** Below the run's cell, bring the run back with `%gpu_attach`. */
+  /** Below the run's cell, bring the run back with `%gpu_attach`; in the cell itself while the kernel has no time. */
   async attach(notebook: string, cell: string, run: string): Promise<void> {
     const panel = await this._panel(notebook);
     if (!panel) {
       return;
     }
     await showCell(panel, cell);
+    const status = panel.sessionContext.session?.kernel?.status;
+    if (status !== 'idle' && this._healer?.show(panel, cell, run)) {
+      return; // a cell would wait behind the very run
+    }
     NotebookActions.insertBelow(panel.content);
     panel.content.activeCell?.model.sharedModel.setSource(`%gpu_attach ${run}`);
     await NotebookActions.run(panel.content, panel.sessionContext);

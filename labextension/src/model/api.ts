@@ -1,6 +1,11 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { IKernelsDocument, IRunsDocument, IServerStatus } from './types';
+import type {
+  ICellRun,
+  IKernelsDocument,
+  IRunsDocument,
+  IServerStatus
+} from './types';
 
 const BASE = 'jupyter-gpu-release/api';
 
@@ -20,6 +25,8 @@ export interface IApi {
   status(): Promise<IServerStatus>;
   runs(limit: number): Promise<IRunsDocument>;
   kernels(): Promise<IKernelsDocument>;
+  /** The newest run of each cell of a notebook. */
+  cellRuns(notebook: string): Promise<ICellRun[]>;
   cancelRun(run: string): Promise<void>;
   releaseLease(lease: string): Promise<void>;
   /** Answers until when it is kept (Unix seconds): the gateway has a maximum. */
@@ -47,6 +54,11 @@ export class Api implements IApi {
 
   kernels(): Promise<IKernelsDocument> {
     return this._ask<IKernelsDocument>('kernels');
+  }
+
+  async cellRuns(notebook: string): Promise<ICellRun[]> {
+    const path = `cells?notebook=${encodeURIComponent(notebook)}`;
+    return (await this._ask<{ cells: ICellRun[] }>(path)).cells;
   }
 
   async cancelRun(run: string): Promise<void> {

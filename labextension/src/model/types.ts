@@ -244,3 +244,13 @@ export function waits(state: RunState): boolean {
 export function isTerminal(state: RunState): boolean {
   return TERMINAL.includes(state);
 }
+
+/** The newest run of a cell; see `CellRun` of the server. */
+export interface ICellRun {
+  cell: string;
+  run: string;
+  state: string;
+  submitted_at: number;
+  /** when its output was whole; null: it goes on */
+  ended_at: number | null;
+}

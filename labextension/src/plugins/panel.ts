@@ -18,7 +18,7 @@ import { GpuModel } from '../model/model';
 import { Navigator } from '../cells/navigator';
 import { GpuPanel, PANEL_ID } from '../panel';
 import { DEFAULTS, GROUPINGS, readPreferences, SORTINGS } from '../preferences';
-import { CommandIDs, IGpus } from '../tokens';
+import { CommandIDs, IGpus, IHealer } from '../tokens';
 
 const ID = 'jupyter-gpu-release:plugin';
 const RANK = 250;
@@ -48,7 +48,8 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     ICommandPalette,
     ILayoutRestorer,
     IDocumentManager,
-    INotebookTracker
+    INotebookTracker,
+    IHealer
   ],
   activate: (
     app: JupyterFrontEnd,
@@ -57,7 +58,8 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null,
     documents: IDocumentManager | null,
-    tracker: INotebookTracker | null
+    tracker: INotebookTracker | null,
+    healer: IHealer | null
   ): IGpus => {
     const trans = (translator ?? nullTranslator).load('jupyter_gpu_release');
     const { serviceManager, shell } = app;
@@ -65,7 +67,12 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     const model = new GpuModel(api);
     const navigator =
       documents && tracker
-        ? new Navigator(documents, tracker, id => shell.activateById(id))
+        ? new Navigator(
+            documents,
+            tracker,
+            id => shell.activateById(id),
+            healer
+          )
         : null;
     const runner = new ActionRunner(model, api, trans, navigator);
     const feed = new EventFeed(model, serviceManager.events.stream);

@@ -1,0 +1,1 @@
+"""Outputs of runs as notebook documents hold them, for cells whose kernel does not send them any more."""

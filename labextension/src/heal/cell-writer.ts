@@ -1,0 +1,123 @@
+import type { ICodeCellModel } from '@jupyterlab/cells';
+import type { Output } from './marks';
+import type { Change } from './output-stream';
+
+/** The lines of a run in a cell's outputs, from `base` on; what stands above is not the run's. */
+export class CellWriter {
+  constructor(
+    private _model: ICodeCellModel,
+    private _base: number,
+    /** other pages have the document open, too */
+    private _isShared: () => boolean
+  ) {}
+
+  /** Whether somebody else has changed the outputs (cleared them, ran the cell). */
+  get isDisturbed(): boolean {
+    const { _model: model } = this;
+    return (
+      model.isDisposed ||
+      (this._length !== null && model.outputs.length !== this._length)
+    );
+  }
+
+  /** Take away what was written of the run before. */
+  begin(): void {
+    this._rewrite(this._outputs().slice(0, this._base));
+    this._length = this._model.outputs.length;
+  }
+
+  apply(changes: readonly Change[]): void {
+    const { outputs } = this._model;
+    for (const change of changes) {
+      if (change.op === 'clear') {
+        this._base = 0;
+        outputs.clear();
+      } else if (change.op === 'add') {
+        outputs.add(change.output);
+      } else {
+        this._set(this._base + change.index, change.output);
+      }
+    }
+    this._length = outputs.length;
+  }
+
+  private _set(index: number, output: Output): void {
+    const { outputs } = this._model;
+    if (index >= outputs.length) {
+      return;
+    }
+    if (index === outputs.length - 1 || !this._isShared()) {
+      outputs.set(index, output);
+      return;
+    }
+    // JupyterLab puts what changes in the middle at the end of other pages' outputs
+    const all = this._outputs();
+    all[index] = output;
+    this._rewrite(all);
+  }
+
+  private _rewrite(all: readonly Output[]): void {
+    if (this._isShared()) {
+      this._model.sharedModel.setOutputs([...all]);
+      return;
+    }
+    const { outputs } = this._model;
+    outputs.clear();
+    all.forEach(output => outputs.add(output));
+  }
+
+  private _outputs(): Output[] {
+    return this._model.outputs.toJSON();
+  }
+
+  private _length: number | null = null;
+}
+
+/** One line of a cell that holds other outputs, too: only the line is brought up to date. */
+export class LineWriter {
+  constructor(
+    private _model: ICodeCellModel,
+    private _run: string
+  ) {}
+
+  get isDisturbed(): boolean {
+    return this._model.isDisposed;
+  }
+
+  begin(): void {
+    this._told = [];
+  }
+
+  apply(changes: readonly Change[]): void {
+    for (const change of changes) {
+      if (change.op === 'clear') {
+        this._told = [];
+      } else if (change.op === 'set') {
+        this._told[change.index] = change.output;
+      } else if (
+        change.output.output_type !== 'stream' ||
+        this._told[this._told.length - 1]?.output_type !== 'stream' ||
+        this._told[this._told.length - 1].name !== change.output.name
+      ) {
+        this._told.push(change.output);
+      }
+    }
+    const line = this._told.filter(isOurs).pop();
+    const { outputs } = this._model;
+    const index = outputs
+      .toJSON()
+      .findIndex(output => isOurs(output, this._run));
+    if (line && index >= 0) {
+      outputs.set(index, line);
+    }
+  }
+
+  private _told: Output[] = [];
+}
+
+function isOurs(output: Output, run?: unknown): boolean {
+  const metadata = output.metadata as
+    { jupyter_gpu_release?: { run?: string } } | undefined;
+  const own = metadata?.jupyter_gpu_release?.run;
+  return typeof run === 'string' ? own === run : own !== undefined;
+}

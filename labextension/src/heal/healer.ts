@@ -1,0 +1,267 @@
+import type { CodeCell, ICodeCellModel } from '@jupyterlab/cells';
+import { PageConfig } from '@jupyterlab/coreutils';
+import { NotebookActions, NotebookPanel } from '@jupyterlab/notebook';
+import type { ServerConnection } from '@jupyterlab/services';
+import { hasMagic } from '../cells/magic';
+import type { IApi } from '../model/api';
+import { CellWriter, LineWriter } from './cell-writer';
+import { isOneRun, liveMarks, mentions } from './marks';
+import { IOutputMessage, OutputStream } from './output-stream';
+import { Peers } from './peers';
+
+const SETTLED_MS = 1500;
+
+type Writer = CellWriter | LineWriter;
+
+/** Brings one cell up to date with one run. */
+class Healing {
+  constructor(
+    settings: ServerConnection.ISettings,
+    readonly model: ICodeCellModel,
+    readonly run: string,
+    private _writer: Writer,
+    private _isWanted: () => boolean,
+    private _onEnd: () => void
+  ) {
+    this._stream = new OutputStream(settings, run, {
+      onBegin: () => (this._isNew = true),
+      onMessage: message => this._onMessage(message),
+      onEnd: () => this.dispose()
+    });
+  }
+
+  dispose(): void {
+    if (!this._isOver) {
+      this._isOver = true;
+      this._stream.dispose();
+      this._showAtWork(false);
+      this._onEnd();
+    }
+  }
+
+  private _onMessage(message: IOutputMessage): void {
+    const isDisturbed = !this._isNew && this._writer.isDisturbed;
+    if (isDisturbed || this.model.isDisposed || !this._isWanted()) {
+      this.dispose();
+      return;
+    }
+    if (message.gone) {
+      this._sayGone(message.gone);
+    }
+    if (message.changes) {
+      if (message.mine) {
+        this.model.trusted = true; // as after running it: it is what this user's own run showed
+      }
+      if (this._isNew) {
+        this._isNew = false;
+        this._writer.begin();
+      }
+      this._writer.apply(message.changes);
+      this._showAtWork(message.live === true);
+    }
+  }
+
+  /** The cell's prompt: [*] while its run goes on. */
+  private _showAtWork(isAtWork: boolean): void {
+    const { model } = this;
+    if (!model.isDisposed && isAtWork !== this._isAtWork) {
+      this._isAtWork = isAtWork;
+      model.executionState = isAtWork ? 'running' : 'idle';
+    }
+  }
+
+  private _sayGone(why: string): void {
+    const { outputs } = this.model;
+    const mark = liveMarks(outputs.toJSON()).find(
+      ({ run }) => run === this.run
+    );
+    if (mark) {
+      outputs.set(mark.index, {
+        output_type: 'display_data',
+        data: { 'text/plain': `run ${this.run}: ${why}` },
+        metadata: {}
+      });
+    }
+  }
+
+  private _stream: OutputStream;
+  /** what was told before is told again */
+  private _isNew = true;
+  private _isAtWork = false;
+  private _isOver = false;
+}
+
+/** Keeps the GPU cells of one notebook up to date where its kernel's messages do not reach this page. */
+export class NotebookHealer {
+  constructor(
+    private _panel: NotebookPanel,
+    private _api: IApi,
+    private _settings: ServerConnection.ISettings
+  ) {
+    NotebookActions.executionScheduled.connect(this._onScheduled, this);
+    _panel.sessionContext.statusChanged.connect(this.look, this);
+    _panel.sessionContext.kernelChanged.connect(this.look, this);
+    _panel.disposed.connect(this.dispose, this);
+    this._peers = new Peers(_panel, () => this._lookOnceSettled());
+    this._lookOnceSettled();
+  }
+
+  dispose(): void {
+    const { sessionContext } = this._panel;
+    NotebookActions.executionScheduled.disconnect(this._onScheduled, this);
+    sessionContext.statusChanged.disconnect(this.look, this);
+    sessionContext.kernelChanged.disconnect(this.look, this);
+    window.clearTimeout(this._timer);
+    this._peers.dispose();
+    [...this._healings].forEach(healing => healing.dispose());
+  }
+
+  /** Resolve every line that still stands for a run under way. */
+  look(): void {
+    if (this._panel.isDisposed || this._panel.content.model === null) {
+      return;
+    }
+    const cells = this._codeCells();
+    this._peers.tell(
+      cells.filter(cell => receives(cell)).map(({ model }) => model.id)
+    );
+    if (!this._isSettled) {
+      return;
+    }
+    for (const cell of cells) {
+      const marks = liveMarks(cell.model.outputs.toJSON());
+      const isWhole =
+        marks.length === 1 && isOneRun(cell.model.sharedModel.getSource());
+      for (const { run, index } of marks) {
+        this._heal(cell, run, isWhole ? index : null);
+      }
+    }
+  }
+
+  /** Who else has the document open is heard of a moment after it is there, or has changed. */
+  private _lookOnceSettled(): void {
+    this._isSettled = false;
+    window.clearTimeout(this._timer);
+    const isShared = this._panel.content.model?.collaborative === true;
+    this._timer = window.setTimeout(
+      () => {
+        this._isSettled = true;
+        this.look();
+        if (!this._hasLookedAtRuns) {
+          this._hasLookedAtRuns = true;
+          void this._lookAtRuns();
+        }
+      },
+      isShared ? SETTLED_MS : 0
+    );
+  }
+
+  /** Show the run in its cell, live. False: the cell is not there, or shows it already. */
+  show(cellId: string, run: string): boolean {
+    const cell = this._codeCells().find(({ model }) => model.id === cellId);
+    return cell !== undefined && this._heal(cell, run, 0);
+  }
+
+  /** The notebook may have been saved last before a run ended, or showed anything at all. */
+  private async _lookAtRuns(): Promise<void> {
+    const saved = this._panel.context.contentsModel?.last_modified;
+    const cells = this._codeCells().filter(({ model }) =>
+      hasMagic(model.sharedModel.getSource())
+    );
+    if (!saved || cells.length === 0) {
+      return;
+    }
+    const savedAt = Date.parse(saved) / 1000;
+    const rows = await this._api.cellRuns(this._panel.context.localPath);
+    for (const row of rows) {
+      const cell = cells.find(({ model }) => model.id === row.cell);
+      const isNewer = row.ended_at === null || savedAt < row.ended_at;
+      if (
+        cell &&
+        isNewer &&
+        !cell.isDisposed &&
+        !this._scheduled.has(cell.model) &&
+        !mentions(cell.model.outputs.toJSON(), row.run)
+      ) {
+        this._heal(cell, row.run, 0);
+      }
+    }
+  }
+
+  private _heal(cell: CodeCell, run: string, base: number | null): boolean {
+    const { model } = cell;
+    const isKnown = [...this._healings].some(
+      healing => healing.model === model && healing.run === run
+    );
+    const isWanted = () =>
+      !receives(cell) &&
+      !this._isServers(model) &&
+      this._peers.isMine(model.id);
+    if (isKnown || !isWanted()) {
+      return isKnown;
+    }
+    const writer =
+      base === null
+        ? new LineWriter(model, run)
+        : new CellWriter(model, base, () => this._peers.areThere);
+    const healing = new Healing(
+      this._settings,
+      model,
+      run,
+      writer,
+      isWanted,
+      () => this._healings.delete(healing)
+    );
+    this._healings.add(healing);
+    return true;
+  }
+
+  /** Where cells are executed by the server, it writes their outputs, too. */
+  private _isServers(model: ICodeCellModel): boolean {
+    return (
+      PageConfig.getOption('serverSideExecution').toLowerCase() === 'true' &&
+      model.executionState === 'running' &&
+      !this._isHealed(model) &&
+      this._panel.sessionContext.session?.kernel?.status === 'busy'
+    );
+  }
+
+  private _isHealed(model: ICodeCellModel): boolean {
+    return [...this._healings].some(healing => healing.model === model);
+  }
+
+  private _onScheduled(
+    _: unknown,
+    { cell }: { cell: { model: unknown } }
+  ): void {
+    this._scheduled.add(cell.model as object);
+    [...this._healings]
+      .filter(healing => healing.model === cell.model)
+      .forEach(healing => healing.dispose());
+    // its kernel connection brings its output from now on
+    window.setTimeout(() => this.look());
+  }
+
+  private _codeCells(): CodeCell[] {
+    return this._panel.content.widgets.filter(
+      (cell): cell is CodeCell => cell.model.type === 'code'
+    );
+  }
+
+  private _peers: Peers;
+  private _isSettled = false;
+  private _hasLookedAtRuns = false;
+  private _timer = 0;
+  private _healings = new Set<Healing>();
+  private _scheduled = new WeakSet<object>();
+}
+
+/** Whether this page's own connection to the kernel still brings the output of the cell's last execution. */
+function receives(cell: CodeCell): boolean {
+  if (cell.isDisposed) {
+    return false;
+  }
+  const future = (cell.outputArea as CodeCell['outputArea'] | undefined)
+    ?.future as { isDisposed: boolean } | undefined;
+  return future !== undefined && !future.isDisposed;
+}
