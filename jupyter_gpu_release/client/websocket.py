@@ -99,7 +99,7 @@ async def follow_run(target: Target, run: str, after: int, timeout_s: float) -> 
             async for data in link:
                 yield msgspec.json.decode(data, type=Events | Update)
     except InvalidStatus as error:
-        raise refusal(error.response, target) from error
+        raise refusal_error(error.response, target) from error
     except (OSError, TimeoutError, ConnectionClosedError, WebSocketException, EOFError) as error:
         raise unreachable(target.url, error, configured=target.configured) from error
     except msgspec.MsgspecError as error:
