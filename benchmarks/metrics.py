@@ -25,7 +25,9 @@ METRICS = {
         "notebook_reserved_added_wait",
     ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
-    "sidebar": ("bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible"),
+    "sidebar": (
+        "bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible", "tab_list", "tab_answer",
+    ),
 }  # fmt: skip
 
 

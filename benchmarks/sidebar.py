@@ -23,6 +23,7 @@ import gpu_scenes
 from gpu_api import GpuApi
 from lab_bed import Lab, chromium, execute, launch, open_lab, running_lab
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from sidebar_bed import write_notebook
 
 BUNDLE = Path(__file__).parents[1] / "jupyter_gpu_release" / "labextension"
 _FREE_AGAIN_WITHIN_S = 60.0
@@ -46,6 +47,27 @@ _FRAMES = """() => {
   window.long_ms = [];
   new PerformanceObserver(list => list.getEntries().forEach(task => window.long_ms.push(task.duration)))
     .observe({type: 'longtask'});
+}"""
+
+#: notes the time from the key Tab to the first list of completions
+_TABS = """() => {
+  window.tabs_ms = [];
+  let pressed = null;
+  const shown = '.jp-Completer:not(.lm-mod-hidden) .jp-Completer-item';
+  document.addEventListener('keydown', event => { if (event.key === 'Tab') pressed = performance.now(); }, true);
+  new MutationObserver(() => {
+    if (pressed !== null && document.querySelector(shown)) {
+      window.tabs_ms.push(performance.now() - pressed);
+      pressed = null;
+    }
+  }).observe(document.body, {subtree: true, childList: true, attributes: true});
+}"""
+
+_ASK = """async () => {
+  const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+  const began = performance.now();
+  await kernel.requestComplete({code: '%%gpu_train --gpus ', cursor_pos: 19});
+  return performance.now() - began;
 }"""
 
 
@@ -155,9 +177,35 @@ def _measure_visible(report: Report, browser: Browser, *, count: int) -> None:
                 expect(tile).to_have_text(free, timeout=1000 * _FREE_AGAIN_WITHIN_S)
             seen = [(at_s, int(re.sub(r"\D", "", text) or 0)) for at_s, text in page.evaluate("window.seen")]
             runs = _runs(page, lab, count)
+            lists_ms, answers_ms = _tab_ms(page, lab, count)
+            report.add("tab_list", lists_ms)
+            report.add("tab_answer", answers_ms)
     held = [(row["granted_at"], row["gone_at"]) for row in reversed(runs)]
     report.add("held_visible", [_delay_ms(seen, at_s, free=int(free) - 1) for at_s, _ in held])
     report.add("free_visible", [_delay_ms(seen, at_s, free=int(free)) for _, at_s in held])
+
+
+def _tab_ms(page: Page, lab: Lab, count: int) -> tuple[list[float], list[float]]:
+    """Milliseconds from Tab to the list (options and values in turn), and from a question to the kernel's answer."""
+    write_notebook(lab.root / "tab.ipynb", "")
+    execute(page, "docmanager:open", {"path": "tab.ipynb"})
+    idle = "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+    page.wait_for_function(f"() => {idle}")
+    page.evaluate(_TABS)
+    editor, items = page.locator(".jp-CodeCell .cm-content").last, page.locator(".jp-Completer .jp-Completer-item")
+    answers: list[float] = []
+    for number in range(count):
+        editor.click()
+        page.keyboard.type("%%gpu_train --gpus " if number % 2 else "%%gpu_train --")
+        page.keyboard.press("Tab")
+        items.first.wait_for()
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+A")
+        page.keyboard.press("Delete")
+        page.wait_for_timeout(300)  # the server holds back a message that follows another at once
+        answers.append(page.evaluate(_ASK))
+    lists: list[float] = page.evaluate("window.tabs_ms")
+    return lists, answers
 
 
 class _Notebook:

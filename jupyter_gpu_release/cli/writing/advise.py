@@ -82,7 +82,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 def _sum(advice: Advice) -> str:
     count, total = len(advice.worth), len(advice.cells)
-    found = f"{count} of {format_count(total, 'cell')} {'is' if count == 1 else 'are'} worth a GPU cell."
+    found = f"{count} of {format_count(total, 'cell')} {'is' if 1 in (count, total) else 'are'} worth a GPU cell."
     if already := sum(each.kind == "already" for each in advice.cells):
         others = f"{count} of the others" if count else "none of the others"
         have = f"{format_count(already, 'cell')} {'has' if already == 1 else 'have'} %%gpu_train"

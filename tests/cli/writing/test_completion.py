@@ -21,7 +21,9 @@ _COMMAND = Path(sys.executable).parent / "jupyter-gpu"
 @pytest.fixture
 def tab(tmp_path: Path) -> Callable[[str], list[str]]:
     """The words that a shell would show, where no cluster is; in a folder with one file."""
-    (tmp_path / "a-file").touch()
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "a-file").touch()
 
     def ask(line: str) -> list[str]:
         answer = tmp_path / "answer"
@@ -30,7 +32,7 @@ def tab(tmp_path: Path) -> Callable[[str], list[str]]:
             "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "JUPYTER_GPU_HOME": str(tmp_path / "home"),
         }  # fmt: skip
         command = [_COMMAND] if line.startswith("jupyter-gpu") else [_COMMAND.with_name("jupyter")]
-        subprocess.run(command, env={**os.environ, **environment}, cwd=tmp_path, check=True, timeout=60)
+        subprocess.run(command, env={**os.environ, **environment}, cwd=work, check=True, timeout=60)
         return answer.read_text().strip().split("\v")
 
     return ask

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -185,6 +188,28 @@ def test_help_on_an_option_and_on_the_magic(kernel: Kernel):
     assert manual.index("%%gpu_train --gpus 2 --timeout 1h") < manual.index("https://") < manual.index("--ranks R")
     assert "--ranks R" in typist.help("%%gpu_train --gpus 2 |\n")
     assert "such a name" in typist.help("%%gpu_train --gpus 2\ntimeout|")
+
+
+def test_a_terminal_completes_too(home: dict[str, str]):
+    shell = """
+import sys
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "jupyter_gpu_release")
+with provisionalcompleter():
+    found = list(shell.Completer.completions("%%gpu_train --on", 16))
+print([(each.text, each.start, each.type) for each in found])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", shell],
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "[('--on-disconnect', 12, 'when contact with this living kernel is lost')]"
 
 
 def test_it_ends_with_the_extension(kernel: Kernel):

@@ -1,0 +1,147 @@
+"""Writing a GPU cell in the browser: the form, the toggle, the mark, Tab and Shift+Tab; the kernel is real."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpu_scenes
+import pytest
+from gpu_api import GpuApi
+from lab_bed import execute
+from playwright.sync_api import Locator, Page, expect
+from sidebar_bed import LOOK, Team, write_notebook
+
+_AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+_FORM = "jupyter-gpu-release:run-on-gpu"
+_TOGGLE = "jupyter-gpu-release:toggle-gpu-cell"
+_STARTED_MS = 60_000
+_IDLE = (
+    "path => window.jupyterapp.shell.currentWidget?.context?.path === path"
+    " && window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+)
+
+
+@pytest.fixture
+def opened_notebook(shown: Page, api: GpuApi, team: Team, tmp_path: Path) -> Callable[..., Locator]:
+    """``opened_notebook(cell, …)``: a notebook with these cells and an idle kernel; the last cell is the active one."""
+    gpu_scenes.busy_day(api)
+    execute(shown, LOOK)
+
+    def make(*cells: str) -> Locator:
+        path = f"{tmp_path.name}.ipynb"
+        write_notebook(team.lab.root / path, *cells)
+        execute(shown, "docmanager:open", {"path": path})
+        shown.wait_for_function(_IDLE, arg=path, timeout=_STARTED_MS)
+        notebook = shown.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+        notebook.locator(".jp-CodeCell").last.click()
+        return notebook
+
+    return make
+
+
+def _source(notebook: Locator) -> str:
+    found: str = notebook.page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
+    )
+    return found
+
+
+def test_the_form_says_what_is_wrong_and_what_is_sent(shown: Page, opened_notebook: Callable[..., Locator]) -> None:
+    notebook = opened_notebook("data = list(range(1000))", "total = sum(data)")
+    notebook.locator(".jp-CodeCell").first.click()
+    execute(shown, "notebook:run-cell-and-select-next")
+    expect(notebook.locator(".jp-Cell.jp-mod-active")).to_contain_text("total")
+    execute(shown, _FORM)
+    form = shown.get_by_role("dialog")
+    add = form.get_by_role("button", name="Add to cell")
+    gpus = form.get_by_label("GPUs", exact=True)
+    gpus.fill("99")
+    expect(add).to_be_disabled()
+    expect(form.get_by_role("alert")).to_have_text("This cluster has 8.")
+    expect(form.get_by_text("It cannot be added yet")).to_be_visible()
+    expect(gpus).to_have_attribute("aria-invalid", "true")
+    gpus.fill("4")
+    expect(add).to_be_enabled()
+    form.get_by_label("Processes").fill("4")
+    form.get_by_label("While it runs").select_option("detach")
+    form.get_by_label("Time limit").fill("2h")
+    form.get_by_label("Name").fill("my sums")
+    line = '%%gpu_train --gpus 4 --ranks 4 --timeout 2h --name "my sums" --detach'
+    expect(form.locator(".jp-GpuRelease-preview")).to_have_text(line)
+    form.get_by_role("button", name="What is sent?").click()
+    expect(form.locator("pre")).to_contain_text("data", timeout=_STARTED_MS)
+    expect(form.locator("pre")).to_contain_text("To be sent")
+    add.click()
+    expect(form).to_have_count(0)
+    assert _source(notebook) == f"{line}\ntotal = sum(data)"
+    expect(notebook.locator(".jp-OutputArea-output")).to_have_count(0)  # nothing ran
+    execute(shown, _FORM)
+    form.get_by_role("button", name="Make it a plain cell").click()
+    expect(form).to_have_count(0)
+    assert _source(notebook) == "total = sum(data)"
+
+
+def test_a_cell_is_a_gpu_cell_at_one_press_and_marked(shown: Page, opened_notebook: Callable[..., Locator]) -> None:
+    notebook = opened_notebook("%%gpu_train --gpus 2 --name kept\nx = 1")
+    marked = notebook.locator(".jp-GpuRelease-gpuCell")
+    expect(marked).to_have_count(1)
+    mark = "() => getComputedStyle(document.querySelector('.jp-GpuRelease-gpuCell .jp-InputPrompt'), '::after').content"
+    assert shown.evaluate(mark) == '"2 GPUs"'
+    press = (
+        notebook.locator(f"[data-command='{_TOGGLE}'], [data-jp-item-name='gpu-cell']").locator("visible=true").first
+    )
+    press.click()
+    expect(marked).to_have_count(0)
+    assert _source(notebook) == "x = 1"
+    press.click()
+    expect(marked).to_have_count(1)
+    assert _source(notebook) == "%%gpu_train --gpus 2 --name kept\nx = 1"
+
+
+def test_tab_and_shift_tab_in_the_browser(shown: Page, opened_notebook: Callable[..., Locator]) -> None:
+    notebook = opened_notebook("")
+    notebook.locator(".jp-CodeCell .cm-content").last.click()
+    editor, items = notebook.locator(".jp-CodeCell .cm-content").last, shown.locator(".jp-Completer .jp-Completer-item")
+    shown.keyboard.type("%%gpu_train --on")
+    shown.keyboard.press("Tab")
+    expect(items).to_have_count(1)
+    expect(items).to_contain_text("when")  # its meaning stands beside it
+    shown.keyboard.press("Enter")
+    expect(editor).to_contain_text("%%gpu_train --on-disconnect")
+    shown.keyboard.type(" c")
+    shown.keyboard.press("Tab")
+    expect(items).to_have_text([re.compile("cancel"), re.compile("continue")])
+    shown.keyboard.press("Enter")
+    shown.keyboard.press("Shift+Tab")
+    expect(shown.locator(".jp-Tooltip")).to_contain_text("contact with this living kernel")
+    shown.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("width_px", [320, 1440])
+def test_the_form_is_readable_everywhere(
+    shown: Page, opened_notebook: Callable[..., Locator], theme: str, width_px: int, tmp_path: Path
+) -> None:
+    """Nothing is cut off, and axe finds nothing of ours."""
+    execute(shown, "apputils:change-theme", {"theme": theme})
+    shown.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+    opened_notebook("%%gpu_train --gpus 2\nx = 1")
+    execute(shown, _FORM)
+    form = shown.get_by_role("dialog")
+    form.get_by_label("GPUs", exact=True).fill("99")
+    expect(form.get_by_role("alert")).to_be_visible()
+    shown.set_viewport_size({"width": width_px, "height": 900})
+    if not shown.evaluate("() => 'axe' in window"):
+        shown.add_script_tag(path=str(_AXE))
+    found: list[Any] = shown.evaluate(
+        "() => axe.run({include: '.jp-GpuRelease-form', exclude: 'jp-button'}).then(result => result.violations)"
+    )
+    assert [(rule["id"], [one["html"][:200] for one in rule["nodes"]]) for rule in found] == []
+    wide = shown.evaluate("""() => [...document.querySelectorAll('.jp-GpuRelease-form *, .jp-Dialog-footer button')]
+        .filter(each => each.getBoundingClientRect().right > window.innerWidth + 1).map(each => each.outerHTML)""")
+    assert wide == []
+    form.get_by_role("button", name="Cancel").click()
+    shown.set_viewport_size({"width": 1100, "height": 900})
