@@ -32,7 +32,8 @@ class Nodes:
         self.free_cpus = {name: node.cpus for name, node in self.by_name.items()}
         #: GPUs that those who yield give back
         self.coming = dict.fromkeys(self.names, 0)
-        self.total_coming = 0
+        #: nodes where some are coming
+        self.awaiting: set[str] = set()
         self.total = sum(self.free.values())
         self.groups: list[Group] = []
         self._group: dict[str, Group] = {}
@@ -62,6 +63,10 @@ class Nodes:
             group.buckets.setdefault(node.gpus, set()).add(self.place[name])
             self._group[name] = group
 
+    def group(self, name: str) -> Group:
+        """The group of a node."""
+        return self._group[name]
+
     def take(self, name: str, gpus: int, cpus: int) -> None:
         """Take GPUs and CPUs from a node; negative numbers give them back."""
         self.free_cpus[name] -= cpus
@@ -77,7 +82,10 @@ class Nodes:
     def expect(self, name: str, gpus: int) -> None:
         """Expect GPUs back on a node from somebody who yields; a negative number takes that back."""
         self.coming[name] += gpus
-        self.total_coming += gpus
+        if self.coming[name]:
+            self.awaiting.add(name)
+        else:
+            self.awaiting.discard(name)
 
     def room(self, name: str, *, soon: bool) -> int:
         """Thousandths that are free on a node; ``soon``: once those who yield have gone."""

@@ -38,41 +38,51 @@ def find_places(
     """Nodes for the ranks of the run's next step; ``soon``: counting what those who yield give back."""
     groups = suiting(state, job.run) if groups is None else groups
     count = job.step_size
-    if _is_plain(state, job):
-        one = _one_node(state, job.run, count, groups, limits or {})
-        if one is not None or job.run.nodes == 1 or not _may_fit(job.run, count, groups):
+    if _is_plain(job):
+        one = _one_node(state, job.run, count, groups, limits or {}, soon=soon)
+        if one is not None or job.run.nodes == 1 or not _may_fit(state, job.run, count, groups, soon=soon):
             return None if one is None else [one] * count
     parts = _parts(state, job, count, rooms_for(state, job.run, groups, limits or {}, soon=soon))
     return [name for name, part in parts for _ in range(part)] if parts else None
 
 
-def _is_plain(state: State, job: Job) -> bool:
+def _is_plain(job: Job) -> bool:
     """The groups' lists by what is free are enough to find one node."""
     run = job.run
     together = run.nodes == "any" or (run.nodes == 1 and not job.held)
-    return together and run.gpus_per_rank > 0 and not run.cpus_per_rank and not state.nodes.total_coming
+    return together and run.gpus_per_rank > 0 and not run.cpus_per_rank
 
 
-def _one_node(state: State, run: Run, count: int, groups: Iterable[Group], limits: Limits) -> str | None:
-    """The best node that takes all ranks."""
+def _one_node(state: State, run: Run, count: int, groups: Iterable[Group], limits: Limits, *, soon: bool) -> str | None:
+    """The best node that takes all ranks: by what is free, apart from nodes of which more or less may be used."""
     wanted, nodes = count * run.gpus_per_rank, state.nodes
-    best: tuple[float, int, int] | None = None
+    apart = {nodes.place[name] for name in (*limits, *nodes.awaiting)}
+    found: list[tuple[float, tuple[float, float], int]] = []
     for group in groups:
         tier = gpu_tiers(state.policy, run, group.sample)
         for free in sorted(free for free in group.buckets if free >= wanted):
-            places = group.buckets[free]
-            if limits:
-                places = {place for place in places if limits.get(nodes.names[place], free) >= wanted}
+            places = group.buckets[free] - apart if apart else group.buckets[free]
             if places:
-                found = (tier, free, min(places))
-                best = found if best is None else min(best, found)
+                found.append((tier, (free, -free), min(places)))
                 break
-    return None if best is None else nodes.names[best[2]]
+        for place in apart:
+            name = nodes.names[place]
+            if nodes.group(name) is group and _room(state, name, limits, soon=soon) >= wanted:
+                found.append((tier, pack(state, run, name), place))
+    return nodes.names[min(found)[2]] if found else None
 
 
-def _may_fit(run: Run, count: int, groups: Iterable[Group]) -> bool:
+def _room(state: State, name: str, limits: Limits, *, soon: bool) -> int:
+    room = state.nodes.room(name, soon=soon)
+    return min(room, limits[name]) if name in limits else room
+
+
+def _may_fit(state: State, run: Run, count: int, groups: Iterable[Group], *, soon: bool) -> bool:
     each = run.gpus_per_rank
-    return sum(free // each * len(places) for group in groups for free, places in group.buckets.items()) >= count
+    ranks = sum(free // each * len(places) for group in groups for free, places in group.buckets.items() if free > 0)
+    if soon:
+        ranks += sum(-(-state.nodes.coming[name] // each) for name in state.nodes.awaiting)
+    return ranks >= count
 
 
 def rooms_for(state: State, run: Run, groups: Iterable[Group], limits: Limits, *, soon: bool) -> dict[str, int]:
@@ -80,7 +90,7 @@ def rooms_for(state: State, run: Run, groups: Iterable[Group], limits: Limits, *
     rooms: dict[str, int] = {}
     for group in groups:
         for name in group.names:
-            free = min(state.nodes.room(name, soon=soon), limits.get(name, group.sample.gpus))
+            free = _room(state, name, limits, soon=soon)
             by_gpus = free // run.gpus_per_rank if run.gpus_per_rank else len(run.ranks)
             ranks = min(by_gpus, state.nodes.free_cpus[name] // run.cpus_per_rank) if run.cpus_per_rank else by_gpus
             if ranks > 0:

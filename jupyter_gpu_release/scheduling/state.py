@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .nodes import Group, Nodes
 from .queues.fair_share import fair_shares
@@ -163,6 +164,10 @@ class State:
         self.user_held: dict[tuple[str, str], int] = {}
         self.jobs: dict[str, Job] = {}
         self.kinds: dict[tuple[object, ...], Kind] = {}
+        #: ask → those of the kinds that ask for it
+        self.asks: dict[tuple[object, ...], dict[tuple[object, ...], Kind]] = {}
+        #: queue → (priority, user) → those of the kinds that wait
+        self.groups: dict[str, dict[tuple[int, str], dict[tuple[object, ...], Kind]]] = {}
         #: runs that have some of their ranks and wait for others
         self.partial: dict[str, Job] = {}
         #: restartable runs that run
@@ -205,6 +210,9 @@ class State:
         elif job.queued:
             insort(job.kind.jobs, (job.run.submitted_at, job.ordinal, job))
             self.kinds[job.kind.key] = job.kind
+            self.asks.setdefault(job.kind.ask, {})[job.kind.key] = job.kind
+            of_queue = self.groups.setdefault(job.run.queue, {})
+            of_queue.setdefault((job.run.priority, job.run.user), {})[job.kind.key] = job.kind
 
     def start(self, run: str, ranks: Iterable[tuple[int, str]], now_s: float) -> None:
         """Let ranks (index, node) run."""
@@ -240,6 +248,13 @@ class State:
             del job.kind.jobs[at]
             if not job.kind.jobs:
                 del self.kinds[job.kind.key]
+                del self.asks[job.kind.ask][job.kind.key]
+                if not self.asks[job.kind.ask]:
+                    del self.asks[job.kind.ask]
+                group = self.groups[job.run.queue][job.run.priority, job.run.user]
+                del group[job.kind.key]
+                if not group:
+                    del self.groups[job.run.queue][job.run.priority, job.run.user]
         self.partial.pop(job.run.run, None)
         self.takeable.pop(job.run.run, None)
         self.running.pop(job.run.run, None)
@@ -253,8 +268,12 @@ class State:
         return {name: _measure(account, fair[name]) for name, account in self.accounts.items()}
 
     def ends(self, now_s: float) -> list[tuple[float, int, Job]]:
-        """Expected end, ordinal and run of what runs, where that is known, by expected end."""
+        """Expected end, ordinal and run of what runs or starts in this pass, where that is known; soonest first."""
         found = []
+        for job in {entry[1].run.run: entry[1] for entry in self._journal if entry[0] is _PLACED}.values():
+            expected_s = self.forecast.expected_s(job.run, now_s)
+            if expected_s is not None and job.run.run not in self.running:
+                found.append((now_s + expected_s, job.ordinal, job))
         for job in self.running.values():
             if job.started_at is not None:
                 remaining_s = self.forecast.remaining_s(job.run, job.started_at, now_s)
@@ -270,6 +289,13 @@ class State:
         """Runs that have some of their ranks and wait for others, also those started in this pass."""
         found = {**self.partial, **{job.run.run: job for _, job, *_ in self._journal}}
         return [job for job in found.values() if job.held and job.step_size]
+
+    def samples(self) -> Iterator[Job]:
+        """For each ask a run that has not begun, and all that grow."""
+        for kinds in self.asks.values():
+            jobs = (job for kind in kinds.values() for _, _, job in kind.jobs if not job.held)
+            yield from islice(jobs, 1)
+        yield from self.growing()
 
     def waiting(self) -> Iterator[Job]:
         """Runs that have not all that they need."""

@@ -21,7 +21,7 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
     """
     contest = Contest(state, shares, now_s)
     keeps_order = "backfill" in state.policy.actions
-    claims = Claims(state)
+    claims, failed = Claims(state), set[tuple[object, ...]]()
     while (job := contest.pop()) is not None:
         groups = claims.left_to(job)
         if not groups or veto(state, job):
@@ -33,8 +33,13 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
         elif keeps_order and job.surplus < 0 and never(state, job) is None:
             state.heads.append((job, groups))
             claims.add(job, groups)
+            if not any(claims.left_to(other) for other in state.samples()):
+                return
             contest.drop(lambda other: not claims.left_to(other))
         elif not job.held:
+            failed.add(job.kind.ask)
+            if not keeps_order and all(other.kind.ask in failed for other in state.samples()):
+                return
             contest.drop(asks_as(job))
 
 
@@ -74,7 +79,7 @@ def start_step(
     action: str = "allocate",
 ) -> Start | None:
     """Start the next ranks of a run, now or when those who yield have gone."""
-    for promised in (False, True) if state.nodes.total_coming else (False,):
+    for promised in (False, True) if state.nodes.awaiting else (False,):
         places = find_places(state, job, soon=promised, groups=groups, limits=limits)
         if places is not None:
             ranks = tuple(zip(job.step(), places, strict=True))

@@ -15,10 +15,10 @@ from .reservations import Reservation, reserve
 
 def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
     """Serve whoever ends before a reservation begins, or uses what it leaves."""
+    if not state.heads or not any(fits_now(state, job) for job in state.samples()):
+        return
     found = [reserve(state, job, groups, now_s) for job, groups in state.heads]
     reservations = [reservation for reservation in found if reservation is not None]
-    if not reservations:
-        return
     heads = {job.run.run for job, _ in state.heads}
     contest = Contest(state, shares, now_s, _could(state, reservations, now_s))
     while (job := contest.pop()) is not None:
@@ -36,6 +36,11 @@ def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
             contest.again(grow=True)
 
 
+def fits_now(state: State, job: Job) -> bool:
+    """Tell if there is room for a run, whoever is ahead."""
+    return find_places(state, job, soon=bool(state.nodes.awaiting)) is not None
+
+
 def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> Callable[[Job], bool]:
     """Tell of the first of a kind if there is room for it at all."""
     known: dict[tuple[object, ...], bool] = {}
@@ -44,7 +49,7 @@ def _could(state: State, reservations: Sequence[Reservation], now_s: float) -> C
         late = _late(state, reservations, job, now_s)
         key = (job.kind.ask, job.held, *(reservation.run for reservation in late))
         if key not in known:
-            known[key] = find_places(state, job, soon=state.nodes.total_coming > 0, limits=_limits(late)) is not None
+            known[key] = find_places(state, job, soon=bool(state.nodes.awaiting), limits=_limits(late)) is not None
         return known[key]
 
     return could

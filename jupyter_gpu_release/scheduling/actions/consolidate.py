@@ -30,7 +30,7 @@ def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iter
 
 def _move_others(state: State, job: Job, now_s: float) -> list[Start | Yield]:
     others = [other for other in movable(state, now_s) if other is not job]
-    return make_room(state, job, lambda: best_unit(others), lambda: True, "consolidate", all_move=True)
+    return make_room(state, job, others, best_unit, "consolidate", all_move=True)
 
 
 def _is_scattered(state: State, job: Job) -> bool:

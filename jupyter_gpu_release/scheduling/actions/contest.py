@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..plugins import queue_order, run_order
-from ..state import Job, State
+from ..state import Job, Kind, State
 
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    """The oldest of some runs that are alike, and those behind it."""
+    """The oldest of some runs that are alike, and those behind it.
+
+    Or, with the first parts of their key only, all kinds of one user and priority: they are told apart when their turn
+    comes, which a shorter key makes sure of.
+    """
 
     key: tuple[tuple[float, ...], ...]
     ordinal: int
     job: Job = field(compare=False)
     rest: Iterator[Job] = field(compare=False)
+    kinds: Collection[Kind] = field(compare=False, default=())
 
 
 class Contest:
@@ -34,22 +39,35 @@ class Contest:
         self._heaps: dict[str, list[_Entry]] = {}
         #: queue → its key among its siblings, and the leaf below it whose run is next
         self._found: dict[str, tuple[tuple[float, ...], str] | None] = {}
-        self._key = run_order.keys(state, now_s)
+        self._key, self._first_key = run_order.keys(state, now_s), run_order.first_keys(state, now_s)
         self._last: _Entry | None = None
-        for kind in state.kinds.values():
-            if takes_part is None or takes_part(kind.jobs[0][2]):
-                self._enter(job for _, _, job in kind.jobs if not job.held and job.step_size)
+        self._takes_part = takes_part
+        self._out: list[Callable[[Job], bool]] = []
+        for queue, groups in state.groups.items():
+            self._heaps[queue] = [self._unopened(kinds.values()) for kinds in groups.values()]
         for job in state.growing():
-            if takes_part is None or takes_part(job):
-                self._enter(iter((job,)))
+            if self._is_in_contest(job):
+                entries = self._heaps.setdefault(job.run.queue, [])
+                entries.append(_Entry(self._key(job), job.ordinal, job, iter(())))
         for heap in self._heaps.values():
             heapq.heapify(heap)
 
-    def _enter(self, jobs: Iterator[Job]) -> None:
-        job = next(jobs, None)
-        if job is not None:
-            entry = _Entry(self._key(job), job.ordinal, job, jobs)
-            self._heaps.setdefault(job.run.queue, []).append(entry)
+    def _unopened(self, kinds: Collection[Kind]) -> _Entry:
+        job = next(iter(kinds)).jobs[0][2]
+        return _Entry(self._first_key(job), -1, job, iter(()), kinds)
+
+    def _open(self, heap: list[_Entry]) -> None:
+        """Put the kinds of the first entry, which is not opened yet, in its place."""
+        for kind in heapq.heappop(heap).kinds:
+            jobs = (job for _, _, job in kind.jobs if not job.held and job.step_size)
+            job = next(jobs, None)
+            if job is not None and self._is_in_contest(job):
+                heapq.heappush(heap, _Entry(self._key(job), job.ordinal, job, jobs))
+
+    def _is_in_contest(self, job: Job) -> bool:
+        if self._takes_part is not None and not self._takes_part(job):
+            return False
+        return not any(is_out(job) for is_out in self._out)
 
     def pop(self) -> Job | None:
         """The next run, taken out."""
@@ -80,8 +98,9 @@ class Contest:
 
     def drop(self, is_out: Callable[[Job], bool]) -> None:
         """Leave out all runs of whose kind the first is out."""
+        self._out.append(is_out)
         for name, heap in self._heaps.items():
-            left = [entry for entry in heap if not is_out(entry.job)]
+            left = [entry for entry in heap if entry.kinds or not is_out(entry.job)]
             if len(left) < len(heap):
                 heapq.heapify(left)
                 self._heaps[name] = left
@@ -119,12 +138,15 @@ class Contest:
         """Bring the first run of a leaf to the top; keys that have changed since they were made are made anew."""
         heap = self._heaps.get(name)
         while heap:
-            key = self._key(heap[0].job)
-            if key == heap[0].key:
-                return True
             entry = heap[0]
-            entry.key = key
-            heapq.heapreplace(heap, entry)
+            key = (self._first_key if entry.kinds else self._key)(entry.job)
+            if key != entry.key:
+                entry.key = key
+                heapq.heapreplace(heap, entry)
+            elif entry.kinds:
+                self._open(heap)
+            else:
+                return True
         return False
 
 

@@ -44,6 +44,4 @@ def _preempt_for(state: State, job: Job, now_s: float) -> list[Start | Yield]:
         for other in movable(state, now_s)
         if other.run.queue == job.run.queue and other.run.priority < job.run.priority
     ]
-    if not lower:
-        return []
-    return make_room(state, job, lambda: best_unit(lower), lambda: True, "preempt")
+    return make_room(state, job, lower, best_unit, "preempt") if lower else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..decisions import Start, Yield
 from ..plugins.queue_order import saturation
@@ -23,7 +23,7 @@ def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
         decided: list[Start | Yield] = []
         if is_below_share(state, shares, job):
             search = Search(state, shares, job, now_s)
-            decided = make_room(state, job, search.following, search.keeps_order, "reclaim")
+            decided = make_room(state, job, search.others, search.following, "reclaim", accept=search.keeps_order)
             yield from decided
         if decided:
             contest.again()
@@ -51,13 +51,14 @@ class Search:
         self._path = state.tree.paths[job.run.queue]
         self._wanted = job.step_size * job.run.gpus_per_rank
         self._before = {name: account.allocated for name, account in state.accounts.items()}
+        self.others = [other for other in movable(state, now_s) if other.run.queue != job.run.queue]
         self._jobs: dict[str, list[Job]] = {}
-        for other in movable(state, now_s):
-            if other.run.queue != job.run.queue:
-                self._jobs.setdefault(other.run.queue, []).append(other)
 
-    def following(self) -> Unit | None:
-        """The next victim."""
+    def following(self, others: Sequence[Job]) -> Unit | None:
+        """The next victim among others."""
+        self._jobs = {}
+        for other in others:
+            self._jobs.setdefault(other.run.queue, []).append(other)
         return self._among("")
 
     def _among(self, parent: str) -> Unit | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..decisions import Start, Yield
@@ -23,8 +23,10 @@ class Unit:
     ranks: tuple[int, ...]
 
 
-#: the unit to take next, given what was taken so far
-Next = Callable[[], Unit | None]
+#: the unit to take next among some runs, given what was taken so far
+Next = Callable[[Sequence[Job]], Unit | None]
+#: units tried in order, before only nodes are looked at where little is missing; and runs on these
+_MOST_TRIED, _MOST_NEAR = 24, 32
 
 
 def may_be_taken(state: State, job: Job, now_s: float) -> bool:
@@ -35,7 +37,7 @@ def may_be_taken(state: State, job: Job, now_s: float) -> bool:
     if RankState.GRANTED in job.states or RankState.PROMISED in job.states:
         return False
     least = max(state.tree.queues[name].min_runtime_s for name in state.tree.paths[run.queue])
-    return not least or run.started_at is None or now_s - run.started_at >= least
+    return not least or job.started_at is None or now_s - job.started_at >= least
 
 
 def unit(job: Job) -> Unit:
@@ -56,15 +58,55 @@ def best_unit(jobs: Iterable[Job]) -> Unit | None:
 
 
 def make_room(
-    state: State, job: Job, following: Next, accept: Callable[[], bool], action: str, *, all_move: bool = False
+    state: State,
+    job: Job,
+    others: Sequence[Job],
+    following: Next,
+    action: str,
+    *,
+    accept: Callable[[], bool] = lambda: True,
+    all_move: bool = False,
 ) -> list[Start | Yield]:
     """Take units until the next ranks of ``job`` fit; spare what is not needed, move what fits elsewhere.
 
-    Nothing is changed when it leads nowhere. ``all_move``: everything that is taken must go on elsewhere.
+    Nothing is changed when it leads nowhere. ``all_move``: everything that is taken must go on elsewhere. Where there
+    are many, only those on nodes where little is missing are looked at to the end.
     """
+    found = _search(state, job, others, following, action, accept, all_move=all_move)
+    if not found and len(others) > _MOST_TRIED:
+        found = _search(state, job, _near(state, job, others), following, action, accept, all_move=all_move)
+    return found
+
+
+def _near(state: State, job: Job, others: Sequence[Job]) -> list[Job]:
+    """Runs on the nodes where the least has to be freed for the ranks that have to start together."""
+    nodes = {name for group in suiting(state, job.run) for name in group.names}
+    on: dict[str, list[Job]] = {}
+    for other in others:
+        for name in {place for place in other.places if place in nodes}:
+            on.setdefault(name, []).append(other)
+    wanted = job.step_size * job.run.gpus_per_rank
+    near: dict[str, Job] = {}
+    for name in sorted(on, key=lambda name: (max(0, wanted - state.nodes.room(name, soon=True)), name)):
+        near.update({other.run.run: other for other in on[name]})
+        if len(near) >= _MOST_NEAR:
+            break
+    return list(near.values())
+
+
+def _search(
+    state: State,
+    job: Job,
+    others: Sequence[Job],
+    following: Next,
+    action: str,
+    accept: Callable[[], bool],
+    *,
+    all_move: bool,
+) -> list[Start | Yield]:
     mark = state.mark()
     taken: list[Unit] = []
-    while (victim := following()) is not None:
+    while len(taken) < max(_MOST_TRIED, _MOST_NEAR) and (victim := following(others)) is not None:
         _evict(state, victim)
         taken.append(victim)
         if _works(state, job, taken, accept, all_move=all_move):

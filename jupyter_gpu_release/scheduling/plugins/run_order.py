@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from ..state import Job, State
 
@@ -58,6 +59,17 @@ RUN_ORDERS: dict[str, Order] = {
     "wait_over_expected_work": wait_over_expected_work,
     "age": age,
 }
+
+
+#: orders that are the same for all waiting runs of one user and priority in a queue
+_OF_A_USER = frozenset({"priority", "user_share"})
+
+
+def first_keys(state: State, now_s: float) -> Callable[[Job], tuple[tuple[float, ...], ...]]:
+    """First parts of :func:`keys`, as far as they are the same for all waiting runs of one user and priority."""
+    names = takewhile(_OF_A_USER.__contains__, state.policy.run_order)
+    parts = [RUN_ORDERS[name](state, now_s) for name in names]
+    return lambda job: tuple([part(job) for part in parts])
 
 
 def keys(state: State, now_s: float) -> Callable[[Job], tuple[tuple[float, ...], ...]]:
