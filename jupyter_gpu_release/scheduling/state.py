@@ -173,6 +173,8 @@ class State:
         #: restartable runs that run
         self.takeable: dict[str, Job] = {}
         self.running: dict[str, Job] = {}
+        #: run → rank → node that it was promised in an earlier pass
+        self.promises: dict[str, dict[int, str]] = {}
         #: of this pass: the first that are blocked, and the groups of nodes that they wait for
         self.heads: list[tuple[Job, list[Group]]] = []
         self._ordinal = 0
@@ -197,6 +199,8 @@ class State:
             elif state is RankState.YIELDING:
                 self.nodes.take(node, run.gpus_per_rank, run.cpus_per_rank)
                 self.nodes.expect(node, run.gpus_per_rank)
+        queued = {index: rank for index, rank in enumerate(run.ranks) if rank.state is RankState.QUEUED}
+        self.promise(run.run, [(index, rank.node) for index, rank in queued.items() if rank.node])
         self._enter(job, run.started_at)
 
     def _enter(self, job: Job, started_at: float | None) -> None:
@@ -217,6 +221,7 @@ class State:
     def start(self, run: str, ranks: Iterable[tuple[int, str]], now_s: float) -> None:
         """Let ranks (index, node) run."""
         job = self.jobs[run]
+        self.promises.pop(run, None)
         first = not job.held
         if first:
             self._leave(job)
@@ -228,9 +233,16 @@ class State:
         elif not job.queued:
             self.partial.pop(run, None)
 
+    def promise(self, run: str, ranks: Iterable[tuple[int, str]]) -> None:
+        """Keep places (index, node) for a run that others step aside for; it starts when they have gone."""
+        promised = dict(ranks)
+        if promised:
+            self.promises[run] = promised
+
     def end(self, run: str) -> None:
         """Take out a run that has ended, or that waits no longer."""
         job = self.jobs.pop(run)
+        self.promises.pop(run, None)
         self._leave(job)
         for name in self.tree.paths[job.run.queue]:
             self.accounts[name].demand -= job.run.gpus

@@ -56,7 +56,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A process of a run, and the node that it is on."""
+    """A process of a run, and the node that it is on; of a queued one the node that it was promised, if any."""
 
     state: RankState = RankState.QUEUED
     node: str = ""

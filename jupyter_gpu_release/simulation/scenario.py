@@ -156,15 +156,7 @@ class _Runs:
 
     def settle(self) -> None:
         """Let what is granted run, and queue what yields and what is promised."""
-        after = {RankState.GRANTED: RankState.RUNNING, RankState.RUNNING: RankState.RUNNING}
-        ranks = {
-            run.run: [
-                Rank(RankState.RUNNING, rank.node) if rank.state in after else Rank(RankState.QUEUED)
-                for rank in run.ranks
-            ]
-            for run in self._snapshot.runs
-        }
-        self._set(ranks)
+        self._set({run.run: [_settled(rank) for rank in run.ranks] for run in self._snapshot.runs})
 
     def _set(self, ranks: Mapping[str, Sequence[Rank]]) -> None:
         runs = tuple(replace(run, ranks=tuple(ranks[run.run])) for run in self._snapshot.runs)
@@ -176,13 +168,20 @@ class _Runs:
 
     def _of(self, run: Run) -> dict[str, Any]:
         states = {rank.state for rank in run.ranks}
-        nodes = {rank.node for rank in run.ranks if rank.node}
+        ranks = [replace(rank, node="") if rank.state is RankState.QUEUED else rank for rank in run.ranks]
+        nodes = {rank.node for rank in ranks if rank.node}
         state = next(state for state in _MOST_TELLING if state in states)
         found: dict[str, Any] = {"state": str(state), "reason": self._reasons.get(run.run) or _STANDS[state]}
         if len(nodes) == 1:
             found["node"] = next(iter(nodes))
-        ranks = [{"state": str(rank.state)} | ({"node": rank.node} if rank.node else {}) for rank in run.ranks]
-        return found | {"ranks": ranks}
+        written = [{"state": str(rank.state)} | ({"node": rank.node} if rank.node else {}) for rank in ranks]
+        return found | {"ranks": written}
+
+
+def _settled(rank: Rank) -> Rank:
+    if rank.state in (RankState.GRANTED, RankState.RUNNING):
+        return Rank(RankState.RUNNING, rank.node)
+    return Rank(RankState.QUEUED, rank.node if rank.state is RankState.PROMISED else "")
 
 
 _MOST_TELLING = (

@@ -16,9 +16,10 @@ from .contest import Contest
 def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
     """Start gangs whole, then the ranks of elastic runs above the least that they need, one by one.
 
-    With ``backfill`` among the actions, those behind a run that is blocked leave the nodes alone that would do for
-    it. A run that nothing which is up could take holds up nobody.
+    Promises of earlier passes come first. With ``backfill`` among the actions, those behind a run that is blocked leave
+    the nodes alone that would do for it. A run that nothing which is up could take holds up nobody.
     """
+    yield from _keep_promises(state)
     contest = Contest(state, shares, now_s)
     keeps_order = "backfill" in state.policy.actions
     claims, failed = Claims(state), set[tuple[object, ...]]()
@@ -41,6 +42,29 @@ def allocate(state: State, shares: Mapping[str, float], now_s: float) -> Iterato
             if not keeps_order and all(other.kind.ask in failed for other in state.samples()):
                 return
             contest.drop(asks_as(job))
+
+
+def _keep_promises(state: State) -> Iterator[Start]:
+    """Start first what others have stepped aside for, on the nodes that it was promised."""
+    for name, ranks in state.promises.items():
+        job = state.jobs[name]
+        if len(ranks) < job.step_size or veto(state, job, len(ranks)):
+            continue
+        if _take(state, job, ranks, soon=False):
+            yield Start(name, tuple(ranks.items()))
+        elif state.nodes.awaiting:
+            # those who step aside are not gone yet; it was told so already
+            _take(state, job, ranks, soon=True)
+
+
+def _take(state: State, job: Job, ranks: Mapping[int, str], *, soon: bool) -> bool:
+    mark = state.mark()
+    for rank, node in ranks.items():
+        if node not in state.nodes.by_name or state.nodes.room(node, soon=soon) < job.run.gpus_per_rank:
+            state.undo(mark)
+            return False
+        state.place(job, rank, node, RankState.PROMISED if soon else RankState.GRANTED)
+    return True
 
 
 class Claims:

@@ -211,8 +211,12 @@ def _finish(state: State, job: Job, taken: list[Unit], mark: int, action: str) -
     start = _start(state, job)
     assert start is not None, "what worked on trial works"
     _move(state, taken)
-    started = Start(start.run, start.ranks, promised=True, action=action)
-    return [*_yields(taken, job.run.run, action), started]
+    yields = list(_yields(taken, job.run.run, action))
+    if not yields:
+        # it fits as it is: whatever keeps it from starting, others stepping aside is no help
+        state.undo(mark)
+        return []
+    return [*yields, Start(start.run, start.ranks, promised=True, action=action)]
 
 
 def _yields(taken: list[Unit], beneficiary: str, action: str) -> Iterator[Yield]:
