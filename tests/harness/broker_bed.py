@@ -25,7 +25,7 @@ from jupyter_gpu_release.gateway.service import GatewayService
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.config import GatewayConfig
 from jupyter_gpu_release.protocol.lineage import Environment
-from jupyter_gpu_release.protocol.node import JoinOrder, NodeInfo, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.node import JoinOrder, NodeAgentApi, NodeInfo, NodeRun, RunPhase, StartOrder
 from jupyter_gpu_release.protocol.runs import Outcome, ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import decode, encode
@@ -187,16 +187,16 @@ class PretendedAgent:
     async def do_has_begun(self, run: str) -> bool:
         return run in self.phases or run in self.marks
 
-    async def do_listen(self) -> tuple[str, int]:
+    async def do_open_rank_listener(self) -> tuple[str, int]:
         return "127.0.0.1", 1
 
-    async def do_join(self, order: bytes) -> None:
+    async def do_start_remote_ranks(self, order: bytes) -> None:
         self.lent.add(decode(order, JoinOrder).run)
 
-    async def do_lends(self, run: str) -> bool:
+    async def do_has_remote_ranks(self, run: str) -> bool:
         return run in self.lent
 
-    async def do_leave(self, run: str) -> None:
+    async def do_end_remote_ranks(self, run: str) -> None:
         self.lent.discard(run)
 
     async def do_lose_member(self, run: str, node: str) -> None:
@@ -217,7 +217,7 @@ class PretendedAgent:
     async def do_runs(self) -> bytes:
         return encode([NodeRun(run, phase, at_s=time.time()) for run, phase in self.phases.items()])
 
-    async def do_forget(self, runs: list[str]) -> None:
+    async def do_forget_runs(self, runs: list[str]) -> None:
         for run in runs:
             self.phases.pop(run, None)
 
@@ -226,6 +226,10 @@ class PretendedAgent:
 
     async def do_missing_imports(self, _names: list[str]) -> list[str]:
         return []
+
+
+_PRETENDED = {name.removeprefix("do_") for name in vars(PretendedAgent) if name.startswith("do_")}
+assert vars(NodeAgentApi).keys() >= _PRETENDED, "the agent's methods have other names"
 
 
 class BrokerBed:
