@@ -51,6 +51,8 @@ class Assignment:
     reads: frozenset[str] = frozenset()
     #: found through a function of the notebook that consults the hardware: only taken for values like "cpu"
     through_function: bool = False
+    #: evaluated in a GPU cell: a number that it gave is one of that hardware
+    in_gpu_cell: bool = False
 
 
 @dataclass
@@ -64,6 +66,7 @@ class DeviceLedger:
     #: name → put on a chosen device (True) or on the host on purpose (False), last
     placed: dict[str, bool] = field(default_factory=dict)
     _constants: dict[str, str] = field(default_factory=dict)
+    _in_gpu_cell: bool = False
 
     def add(self, source: str) -> None:
         """Take in the (transformed) source of one executed cell."""
@@ -160,7 +163,10 @@ class DeviceLedger:
         texts = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if call.func.attr in ("run_cell_magic", "run_line_magic") and len(texts) > 1:
             if texts[0] in ("gpu_train", "time", "capture"):
+                around = self._in_gpu_cell
+                self._in_gpu_cell = around or texts[0] == "gpu_train"
                 self.add(texts[-1])
+                self._in_gpu_cell = around
             return
         place = self._place(call)
         if place is not None and isinstance(call.func.value, ast.Name):
@@ -194,7 +200,7 @@ class DeviceLedger:
         if not consults:
             return None
         reads = frozenset(node.id for node in ast.walk(value) if isinstance(node, ast.Name))
-        return Assignment(ast.unparse(value), tuple(dict.fromkeys(needs)), reads, through)
+        return Assignment(ast.unparse(value), tuple(dict.fromkeys(needs)), reads, through, self._in_gpu_cell)
 
     def _place(self, value: ast.expr) -> bool | None:
         """True: ``value`` puts something on a chosen device; False: on the host; None: neither."""

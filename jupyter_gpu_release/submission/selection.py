@@ -319,6 +319,12 @@ class Selection:
         if name not in found:
             return found
         wanted = self._ledger.wanted([name])
+        settled = [part for part, choice in wanted.items() if choice.in_gpu_cell and self._is_number(part)]
+        if name in settled:
+            return found
+        for part in settled:
+            del wanted[part]
+            found |= self._take(part)
         if not wanted or not all(self._is_choice(part, choice) for part, choice in wanted.items()):
             return found
         for part, choice in wanted.items():
@@ -327,6 +333,9 @@ class Selection:
                 found |= self._take(read)
         self._choices |= wanted
         return found
+
+    def _is_number(self, name: str) -> bool:
+        return type(self._namespace.get(name)) in (int, float)
 
     def _is_choice(self, name: str, choice: Assignment) -> bool:
         if name not in self._namespace or name in self._skipped:

@@ -48,6 +48,17 @@ def test_ways_to_choose_a_device(nb: Notebook, source: str) -> None:
     assert nb.ns["d"] == "cuda"
 
 
+def test_a_number_of_devices_that_a_gpu_cell_counted_stays_what_it_was(nb: Notebook) -> None:
+    two = GPU_HERE + "; torch.cuda.device_count = lambda: 2"
+    nb.ok("import torch\nn = torch.cuda.device_count()\ndevice = 'cuda:1' if n > 1 else 'cpu'", hardware=two)
+    nb.cell("1")  # history is read up to the cell that runs
+    trip = nb.ok("seen = n, device", hardware=GPU_HERE)
+    assert nb.ns["seen"] == (2, "cuda:1"), trip.notes
+    nb.cell("n = torch.cuda.device_count()")  # of this machine: it says nothing of the nodes
+    nb.ok("seen = n, device", hardware=two)
+    assert nb.ns["seen"] == (2, "cuda:1")
+
+
 def test_only_device_choices_are_evaluated_again(nb: Notebook) -> None:
     nb.cell(
         "import torch\nruns = []\ndef train():\n    runs.append(1)\n    return {'acc': 0.5} if torch.cuda.is_available() else {'acc': 0.1}\n"
