@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 _NAMES = {
     ".serialization.rebuild": (
         "make_function set_function make_class set_class referred make_cell set_cell make_weakref "
-        "dead_weakref make_lru_cache make_cached_property standard_stream import_module"
+        "dead_weakref make_lru_cache make_cached_property standard_stream import_module "
+        "view_bytes fill_container"
     ),
     ".serialization.device_marks": "place_array place_storage place_torch_device",
     ".serialization.exceptions": "make_exception set_exception",

@@ -200,3 +200,14 @@ def _fill(error: BaseException, args: tuple[Any, ...], members: dict[str, Any], 
         with contextlib.suppress(Exception):
             put(error, name, value)
     vars(error).update(attributes)
+
+
+def has_group(error: BaseException | None) -> bool:
+    """Tell if IPython prints ``error`` as Python itself does, since a group is among what it came from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False

@@ -291,10 +291,10 @@ def _find_reducer(kind: type) -> Reducer | None:
     origins = {str(base.__module__).partition(".")[0] for base in kind.__mro__}
     for library, lookup in stdlib.LIBRARIES.items():
         if library in origins and library in sys.modules:
-            reducer: Reducer | None = lookup(kind)
-            if reducer is not None:
-                return reducer
-    return None
+            found = lookup(kind)
+            if found is not None:
+                return found
+    return stdlib.container(kind)
 
 
 class WrittenObjects(Mapping[int, tuple[int, Any]]):

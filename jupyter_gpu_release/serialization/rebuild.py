@@ -9,6 +9,7 @@ depends on whose namespace it is, on what exists there already, and on whether t
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import importlib
@@ -265,6 +266,35 @@ class Rebuilder:
 def make_cell() -> types.CellType:
     """An empty closure cell."""
     return types.CellType()
+
+
+@streams.named
+def view_bytes(owner: Any, start: int, length: int, kind: str, shape: tuple[int, ...], readonly: bool) -> memoryview:
+    """A view of ``length`` bytes of what ``owner`` shows of its memory, from byte ``start`` on."""
+    view = memoryview(owner).cast("B")[start : start + length]
+    if kind != "B" or len(shape) != 1:
+        view = view.cast(kind, shape) if len(shape) != 1 else view.cast(kind)  # type: ignore[call-overload]
+    return view.toreadonly() if readonly else view
+
+
+@streams.named
+def fill_container(container: Any, state: tuple[Any, list[Any] | None, list[tuple[Any, Any]] | None]) -> None:
+    """Fill a list or dict whose class does something of its own with what is put into it; it has done so before."""
+    own, items, pairs = state
+    if items is not None:
+        list.extend(container, items)
+    kind: Any = collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
+    for key, value in pairs or ():
+        kind.__setitem__(container, key, value)
+    if hasattr(container, "__setstate__"):
+        if own is not None:
+            container.__setstate__(own)
+        return
+    attributes, slots = own if isinstance(own, tuple) else (own, None)
+    if attributes:
+        container.__dict__.update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(container, name, value)
 
 
 @streams.named

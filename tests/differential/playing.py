@@ -104,7 +104,7 @@ def _kernel(folder: Path, environment: Mapping[str, str]) -> Iterator[Any]:
 
 
 def _quietly(client: Any, code: str) -> None:
-    reply = client.execute_interactive(code, silent=True, store_history=False, timeout=120, output_hook=lambda _: None)
+    reply = client.execute_interactive(code, silent=True, store_history=False, timeout=600, output_hook=lambda _: None)
     if reply["content"]["status"] != "ok":
         raise RuntimeError(f"{code}: {reply['content']}")
 

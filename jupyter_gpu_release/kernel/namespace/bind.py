@@ -87,6 +87,11 @@ class NamespaceUpdate:
         found += [self._memo.get(id(old)), self._pairs]
         return [*map(id, found), *self._pairs]
 
+    @property
+    def kept(self) -> set[int]:
+        """Ids of objects of the notebook that were brought to what came back for them."""
+        return {id(old) for _, old in self._pairs.values()}
+
     # --------------------------------------------------------- objects of the notebook that stay themselves
     def _keep(self, old: Any, new: Any) -> bool:
         """Tell if ``old`` was brought to what ``new`` is, to stand in its place everywhere."""

@@ -30,6 +30,7 @@ from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
 from .bind import NamespaceUpdate
 from .left_behind import left_behind, left_behind_sentences
+from .old_parts import OldParts, old_parts_left
 from .post_mortem import value_of
 
 _AUTOMATIC = NameChoice()
@@ -63,6 +64,8 @@ class Namespace:
         #: warnings that GPU cells have shown and that Python shows once
         self._warned: dict[tuple[Any, ...], None] = {}
         self._failed: FailedFrames | None = None
+        #: names of inputs of which something holds parts as they were before it
+        self._old_parts: list[str] = []
         #: names that it unbound
         self.deleted_of_last: set[str] = set()
 
@@ -171,6 +174,7 @@ class Namespace:
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
             self._notes += stayed + _left_behind(arrival, sent)
+            self._notes += old_parts_left(self._old_parts)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:
@@ -194,7 +198,9 @@ class Namespace:
             arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo)
         hook, hidden = self._shell.displayhook, self._shell.user_ns_hidden
         latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
+        old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()))
         arrival.bind()
+        self._old_parts = [] if old_parts is None else old_parts.left(namespace, arrival.kept)
         for name in latest:  # else IPython would think that the user has assigned to `_`, and leave it alone for good
             if name in namespace:
                 hidden[name] = namespace[name]

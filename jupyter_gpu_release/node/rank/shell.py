@@ -196,7 +196,7 @@ class RankShell(InteractiveShell):
             if isinstance(error, SystemExit):  # IPython would not say in which line
                 kwargs["exception_only"] = False
         sources.tell_inspect(self.compile)
-        if _has_group(error):  # IPython would print it, and leave us without lines
+        if exceptions.has_group(error):  # IPython would print it, and leave us without lines
             etype, value, trace = self._get_exc_info()
             lines = traceback.format_exception(etype, value, trace and trace.tb_next)  # below the shell's own frame
             self._showtraceback(etype, value, "".join(lines).rstrip("\n").split("\n"))
@@ -208,7 +208,7 @@ class RankShell(InteractiveShell):
         sources.tell_inspect(self.compile)
         trace = error.__traceback__
         trace = trace.tb_next if trace is not None and trace.tb_next is not None else trace
-        if not _has_group(error):
+        if not exceptions.has_group(error):
             with contextlib.suppress(Exception):  # the user's class may be odd in any way
                 return list(self.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=0))
         return "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n").split("\n")
@@ -299,16 +299,6 @@ def _warn(message: Any, *args: Any, **kwargs: Any) -> None:
     if not str(message).startswith("To exit: use"):
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         warnings.warn(message, *args, **kwargs)
-
-
-def _has_group(error: BaseException | None) -> bool:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, BaseExceptionGroup):
-            return True
-        seen.add(id(error))
-        error = error.__context__
-    return False
 
 
 def build_shell() -> RankShell:

@@ -154,9 +154,9 @@ class FingerprintReader:
 
 
 def is_immutable(value: Any) -> bool:
-    """Tell if a value cannot be changed in place."""
+    """Tell if a value cannot be changed in place (a text of a class of its own may have attributes)."""
     if isinstance(value, _ATOMS):
-        return True
+        return type(value) in _ATOMS or not type(value).__dictoffset__
     return type(value) in (tuple, frozenset) and all(map(is_immutable, value))
 
 
@@ -194,13 +194,19 @@ class ArrivedNumbers:
 
 
 class ObjectIds:
-    """Mutable objects that arrived, by their number. Held are only those that take no weak reference and are light."""
+    """Mutable objects that arrived, by their number. Held are only those that take no weak reference and are light, and
+    those that the notebook ``held_elsewhere``: they would not be gone there, either.
+    """
 
-    def __init__(self, memo: dict[int, Any]) -> None:
+    def __init__(self, memo: dict[int, Any], held_elsewhere: Iterable[int] = ()) -> None:
         self._objects: list[tuple[int, Callable[[], Any]]] = []
         #: their identity is all that they are, so it counts in results, too
         self._sentinels: list[tuple[int, Callable[[], Any]]] = []
         self.add_arrived(memo)
+        known = {number for number, _ in self._objects}
+        self._objects += [
+            (number, _holder(memo[number])) for number in held_elsewhere if number in memo and number not in known
+        ]
 
     def add_arrived(self, memo: Mapping[int, Any], first: int = 0) -> None:
         """More have arrived, numbered from ``first`` on."""
@@ -232,8 +238,12 @@ def _getter(thing: Any, light: Set[int]) -> Callable[[], Any] | None:
     if isinstance(thing, _NOT_MUTABLE):
         return None
     if id(thing) in light:
-        return lambda: thing
+        return _holder(thing)
     return weakref.ref(thing) if _takes_weak_reference(thing) else None
+
+
+def _holder(thing: Any) -> Callable[[], Any]:
+    return lambda: thing
 
 
 def _takes_weak_reference(thing: Any) -> bool:

@@ -21,6 +21,7 @@ from ...protocol.wire import without_gc
 from ...serialization import codec
 from ...serialization.codec import suppressed_warnings
 from ...serialization.diagnosis import find_trouble
+from ...serialization.exceptions import has_group
 from ...serialization.lazy_modules import module_or_deferred
 from ...serialization.process_state import random_states
 from ...serialization.process_state.local_modules import is_attribute_name
@@ -144,7 +145,7 @@ class RankValues:
         self._namespace.update(loaded.values)
         notes += self._modules.set_state(loaded.facts, loaded.state, loaded.values, self._realm)
         notes += [f"`{name}` is a placeholder in this cell: {reason}" for name, reason in loaded.missing.items()]
-        self._known = ObjectIds(loaded.memo)
+        self._known = ObjectIds(loaded.memo, loaded.facts.get("held", ()))
         if not self._payload.function:
             self._numbers = ArrivedNumbers(loaded.memo)
         return list(loaded.values), loaded.memo
@@ -242,6 +243,8 @@ class RankValues:
             changed, known = self._look_at_inputs()
         names = self._returned(changed)
         notes = self._what_was_fetched()
+        if has_group(self.error):
+            notes.append("the exception group is shown as the cell's error (a plain cell prints it on stderr)")
         home, values = self._devices_home({name: self._namespace[name] for name in names}, notes)
         random_states.step_after_devices()
         facts = {

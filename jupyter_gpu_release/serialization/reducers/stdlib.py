@@ -9,9 +9,11 @@ import pickle
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import CannotSendError
+from ...store.mapped.memory import address_of
 from .. import rebuild, unpickler
 from . import torch_distributed
 
@@ -63,12 +65,39 @@ def reduce_dataclass_mark(_pickler: Any, mark: Any) -> Any:
     return next((name for name, value in vars(dataclasses).items() if value is mark), NotImplemented)
 
 
+def reduce_memoryview(pickler: Any, view: memoryview) -> Any:
+    """A view of the same bytes of the same object; one with gaps is written as bytes, and that is said."""
+    whole = memoryview(view.obj)
+    if not (view.c_contiguous and whole.c_contiguous and view.nbytes and len(view.format) == 1):
+        pickler.remarks.append("as bytes, without what it looked at")
+        return bytes, (view.tobytes(),)
+    start = address_of(view) - address_of(whole)
+    return rebuild.view_bytes, (view.obj, start, view.nbytes, view.format, view.shape, view.readonly)
+
+
 def reduce_stream(_pickler: Any, stream: Any) -> Any:
     """``sys.stdout`` and ``sys.stderr`` are the receiver's own."""
     for name in ("stdout", "stderr"):
         if stream is getattr(sys, name) or stream is getattr(sys, f"__{name}__"):
             return rebuild.standard_stream, (name,)
     return refuse_file(_pickler, stream) if isinstance(stream, io.IOBase) else NotImplemented
+
+
+def container(kind: type) -> Callable[[Any, Any], Any] | None:
+    """The reducer for a list or dict of the notebook whose class has its own way to put something in."""
+    asked = ("__setitem__",) if issubclass(kind, dict) else ("append", "extend") if issubclass(kind, list) else ()
+    owners = [next(base for base in kind.__mro__ if name in vars(base)) for name in asked]
+    return reduce_container if any(owner.__module__ == "__main__" for owner in owners) else None
+
+
+def reduce_container(_pickler: Any, thing: Any) -> Any:
+    """Its items are put back as they are: pickle would have its class work on them a second time."""
+    reduced = thing.__reduce_ex__(4)
+    if not isinstance(reduced, tuple) or len(reduced) < 4:
+        return reduced
+    maker, arguments, state, items, pairs = (*reduced, None)[:5]
+    filling = (state, None if items is None else list(items), None if pairs is None else list(pairs))
+    return maker, arguments, filling, None, None, rebuild.fill_container
 
 
 def refuse_file(_pickler: Any, file: Any) -> Any:
@@ -85,6 +114,7 @@ BY_TYPE: dict[type, Any] = {
     weakref.ref: reduce_weakref,
     weakref.WeakValueDictionary: reduce_weak_mapping,
     weakref.WeakKeyDictionary: reduce_weak_mapping,
+    memoryview: reduce_memoryview,
     functools._lru_cache_wrapper: reduce_lru_cache,
     functools.cached_property: reduce_cached_property,
     type(dataclasses.MISSING): reduce_dataclass_mark,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
+import random
 import sys
 import types
 from collections.abc import Iterator
@@ -41,10 +43,15 @@ def update_in_place(old: Any, new: Any) -> bool:
         return _update_tensor(torch, old, new)
     if library == "pandas":
         return _update_frame(old, new)
-    return _is_open(kind) and _update_object(old, new)
+    if isinstance(old, array.array):
+        return old.typecode == new.typecode and _update_slice(old, new) and _update_attributes(old, new)
+    if isinstance(old, random.Random) and kind.setstate is random.Random.setstate:
+        old.setstate(new.getstate())  # pickle takes nothing else of it along
+        return True
+    return is_open(kind) and _update_object(old, new)
 
 
-def _is_open(kind: type) -> bool:
+def is_open(kind: type) -> bool:
     """Tell if all that its objects are is in attributes, slots and items.
 
     What ends with its object (``__del__`` frees a handle of a C library) cannot be handed to another one.
@@ -53,8 +60,20 @@ def _is_open(kind: type) -> bool:
         return False
     base: Any = kind
     while base.__flags__ & _HEAP_TYPE:
+        if base.__basicsize__ != _size_in_python(base):
+            return False
         base = base.__base__
     return base in _PLAIN_BASES and kind is not object
+
+
+def _size_in_python(kind: Any) -> int:
+    """Size of its objects if it is a class written in Python, which adds nothing but slots and two pointers."""
+    slots = vars(kind).values() if "__slots__" in vars(kind) else ()
+    pointers = sum(isinstance(each, types.MemberDescriptorType) for each in slots)
+    pointers += kind.__weakrefoffset__ > 0 and not kind.__base__.__weakrefoffset__
+    pointers += kind.__dictoffset__ > 0 and not kind.__base__.__dictoffset__
+    size: int = kind.__base__.__basicsize__ + 8 * pointers
+    return size
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -65,6 +84,8 @@ def _update_array(old: Any, new: Any) -> bool:
     if device_marks.array_mark(old) != device_marks.array_mark(new):
         return False
     old[...] = new
+    if not new.flags.writeable:
+        old.flags.writeable = False
     return True
 
 
@@ -121,7 +142,7 @@ def _is_shared(torch: Any, tensor: Any) -> bool:
 # --------------------------------------------------------------------------------------------- objects
 def _update_frame(old: Any, new: Any) -> bool:
     """Frames and series: their manager, of which blocks that look as before keep their memory."""
-    if not all("_mgr" in vars(each) for each in (old, new)):
+    if not all("_mgr" in (dict_of(each) or ()) for each in (old, new)):
         return False
     for mine, theirs in zip(old._mgr.blocks, new._mgr.blocks, strict=False):
         values = mine.values, theirs.values
@@ -148,12 +169,15 @@ def memory_of_frame(thing: Any) -> Iterator[int]:
 
 
 def _update_object(old: Any, new: Any) -> bool:
-    if isinstance(old, _CONTAINERS) and not _update_items(old, new):
-        return False
-    attributes, theirs = _dict_of(old), _dict_of(new)
+    return (not isinstance(old, _CONTAINERS) or _update_items(old, new)) and _update_attributes(old, new)
+
+
+def _update_attributes(old: Any, new: Any) -> bool:
+    attributes, theirs = dict_of(old), dict_of(new)
     if attributes is not None and theirs is not None and attributes is not theirs:
+        stayed = _not_sent(old, attributes)
         attributes.clear()
-        attributes.update(theirs)
+        attributes.update(stayed | theirs)
     for member in _members(type(old)):
         try:
             value = member.__get__(new, type(new))
@@ -163,6 +187,14 @@ def _update_object(old: Any, new: Any) -> bool:
         else:
             member.__set__(old, value)
     return True
+
+
+def _not_sent(old: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes (a cache, a lock) that its class leaves out of what travels."""
+    if getattr(type(old).__getstate__, "__objclass__", None) is object:
+        return {}
+    state = old.__getstate__()
+    return {name: value for name, value in attributes.items() if name not in state} if type(state) is dict else {}
 
 
 def _update_items(old: Any, new: Any) -> bool:
@@ -182,14 +214,21 @@ def _update_items(old: Any, new: Any) -> bool:
         collections.deque.clear(old)
         collections.deque.extend(old, new)
     else:
-        try:
-            (list if isinstance(old, list) else bytearray).__setitem__(old, slice(None), new)
-        except BufferError:  # of a bytearray that others look at, and of another length now
-            return False
+        return _update_slice(old, new)
     return True
 
 
-def _dict_of(thing: Any) -> dict[str, Any] | None:
+def _update_slice(old: Any, new: Any) -> bool:
+    kind: Any = next(each for each in (list, bytearray, array.array) if isinstance(old, each))
+    try:
+        kind.__setitem__(old, slice(None), new)
+    except BufferError:  # others look at its memory, and it has another length now
+        return False
+    return True
+
+
+def dict_of(thing: Any) -> dict[str, Any] | None:
+    """The attributes of an object, past whatever its class says."""
     try:
         found = object.__getattribute__(thing, "__dict__")
     except AttributeError:

@@ -18,6 +18,10 @@ from .array_memory import memory_of, storage_key
 _MOST_VISITED = 20_000
 _LONGEST = 10_000
 _ATOMS = (str, bytes, int, float, bool, type(None), types.ModuleType, types.CodeType)
+#: what their objects consist of is nobody's but theirs
+_NOT_INSIDE = (
+    "numpy", "pandas._libs", *(f"pandas.core.{part}" for part in ("arrays", "frame", "indexes", "internals", "series")),
+)  # fmt: skip
 _BY_INDEX = (list, collections.deque)
 
 
@@ -192,11 +196,13 @@ class ReferenceReplacer:
             return
         if kind.__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object":
             self._object_array(value)
-        elif not str(kind.__module__).startswith(("numpy", "pandas")):
+        elif not str(kind.__module__).startswith(_NOT_INSIDE):
             attributes = _attributes(value)
             if attributes:
                 self._waiting.append(attributes)
             self._slots(value)
+            if self._memory and kind.__module__ == "torch.jit._script":
+                self._script_module(value)
 
     def _indexed(self, items: Any) -> None:
         put = collections.deque.__setitem__ if isinstance(items, collections.deque) else list.__setitem__
@@ -214,6 +220,12 @@ class ReferenceReplacer:
             new = self._new(part)
             if new is not part:
                 array.flat[place] = new
+
+    def _script_module(self, module: Any) -> None:
+        """Its tensors are no attributes: they lie in a C++ object, and may be those of the model that was traced."""
+        if isinstance(module, sys.modules["torch"].nn.Module):
+            for tensor in (*module.parameters(), *module.buffers()):
+                self._tensor_view(tensor)
 
     def _mapping(self, mapping: Any) -> None:
         for key, part in list(mapping.items()):

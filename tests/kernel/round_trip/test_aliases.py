@@ -111,6 +111,96 @@ def test_what_takes_no_weak_reference_is_the_same_too(nb: Notebook) -> None:
     assert ns["d"] is ns["box"]["d"]
 
 
+def test_plain_parts_that_hold_tensors_are_the_same_too(nb: Notebook) -> None:
+    nb.cell(
+        "import torch, numpy as np\nfrom dataclasses import dataclass\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.Adam(model.parameters())\n"
+        "model(torch.ones(1, 2)).sum().backward(); optimizer.step()\ncheckpoint = {'optimizer': optimizer.state_dict()}\ngroups = optimizer.param_groups\n"
+        "@dataclass(slots=True)\nclass Pair:\n    x: object\nnest = {'rows': [np.zeros(2)], 'pair': Pair(torch.zeros(1))}\nrows, pair = nest['rows'], nest['pair']\n"
+        "class Bank:\n    def __init__(self): self.accounts = [self.__class__.__new__(Bank)]\nbank = Bank(); accounts = bank.accounts"
+    )
+    nb.ok(
+        "optimizer.param_groups[0]['lr'] = 7\noptimizer.step()\nnest['rows'].append(1)\nnest['pair'].x = 2\nbank.accounts.append(1)"
+    )
+    ns = nb.ns
+    assert len(ns["accounts"]) == 2
+    state = ns["optimizer"].state[ns["model"].weight]
+    assert state is ns["checkpoint"]["optimizer"]["state"][0]
+    assert (int(state["step"]), ns["groups"][0]["lr"], len(ns["rows"]), ns["pair"].x) == (2, 7, 2, 2)
+    assert ns["groups"][0]["params"][0] is ns["model"].weight
+    assert ns["optimizer"].param_groups is ns["groups"]
+    nb.ok(
+        "optimizer.state = {p: dict(s) for p, s in optimizer.state.items()}\noptimizer.state[model.weight]['step'] += 1"
+    )
+    assert int(ns["checkpoint"]["optimizer"]["state"][0]["step"]) == 3, "the tensor is still the same"
+    assert ns["optimizer"].state[ns["model"].weight] is not ns["checkpoint"]["optimizer"]["state"][0]
+
+
+def test_objects_written_in_c_have_their_new_state_and_stay_themselves(nb: Notebook) -> None:
+    nb.cell(
+        "import array, random\nclass Dice(random.Random):\n    def roll(self): return self.randint(1, 6)\n"
+        "numbers = array.array('d', [1, 2]); chance = random.Random(5); dice = Dice(1); held = [numbers, chance, dice]\n"
+        "expected = random.Random(5); expected = [expected.random() for _ in '12345']; rolls = Dice(1); rolls = [rolls.roll() for _ in '123']"
+    )
+    nb.ok("numbers.append(3); got = [chance.random() for _ in '12']; seen = [dice.roll()]")
+    ns = nb.ns
+    assert all(thing is ns[name] for thing, name in zip(ns["held"], ("numbers", "chance", "dice"), strict=True))
+    assert ns["held"][0].tolist() == [1, 2, 3]
+    nb.cell("got.append(chance.random()); seen.append(dice.roll())")
+    nb.ok("got += [chance.random() for _ in '12']; seen.append(dice.roll())")
+    assert (ns["got"], ns["seen"]) == (ns["expected"], ns["rolls"])
+
+
+def test_objects_of_odd_classes_are_as_the_cell_left_them(nb: Notebook) -> None:
+    nb.cell(
+        "import numpy as np, pandas as pd, collections\n"
+        "class Twice(dict):\n    def __setitem__(self, key, value): super().__setitem__(key, 2 * value)\n"
+        "class Ordered(collections.OrderedDict):\n    def __setitem__(self, key, value): super().__setitem__(key, 2 * value)\n"
+        "class Up(list):\n    __slots__ = ('last',)\n    def extend(self, more): raise TypeError\n    def append(self, x): self.last = x; super().append(x + 1)\n"
+        "class Word(str): pass\nclass Number(int): pass\n"
+        "class Lazy:\n    def __init__(self): self.n, self.cache = 1, [0]\n    def __getstate__(self): return {'n': self.n}\n"
+        "twice, ordered, up, word, number, lazy = Twice(), Ordered(), Up(), Word('a'), Number(5), Lazy()\n"
+        "twice['a'] = ordered['a'] = 1; up.append(1); word.seen, number.unit = [1], 'm'; cache = lazy.cache; frozen = np.arange(3)\n"
+        "df = pd.DataFrame({'k': [1, 1], 'v': [2, 3]}); groups = df.groupby('k')\n"
+    )
+    nb.ok(
+        "twice['b'] = ordered['b'] = 2; up.append(2); word.seen.append(2); number.unit = 'km'; lazy.n = 2; frozen.sort(); frozen[0] = 7\n"
+        "frozen.flags.writeable = False; total = groups.sum().v.tolist()"
+    )
+    ns = nb.ns
+    assert [dict(ns["twice"]), dict(ns["ordered"])] == [{"a": 2, "b": 4}] * 2
+    assert (list(ns["up"]), ns["up"].last, ns["word"].seen, ns["number"].unit) == ([2, 3], 2, [1, 2], "km")
+    assert (ns["lazy"].n, ns["lazy"].cache is ns["cache"]) == (2, True)
+    assert (ns["frozen"].tolist(), ns["frozen"].flags.writeable) == ([7, 1, 2], False)
+    assert ns["groups"].obj is ns["df"]
+
+
+def test_a_memoryview_that_a_cell_makes_looks_at_the_notebooks_memory(nb: Notebook) -> None:
+    nb.cell("import numpy as np\nx = np.zeros(4); raw = bytearray(b'abcdef')")
+    nb.ok(
+        "view, part, grid = memoryview(x), memoryview(raw)[2:4], memoryview(x).cast('B').cast('d', (2, 2)); own = memoryview(b'xy')"
+    )
+    nb.cell("x[1] = 5; raw[2] = 90; view[2] = 6")
+    ns = nb.ns
+    assert (ns["view"].tolist(), bytes(ns["part"]), ns["grid"].tolist()) == ([0, 5, 6, 0], b"Zd", [[0, 5], [6, 0]])
+    assert (ns["x"][2], ns["own"].readonly, bytes(ns["own"])) == (6, True, b"xy")
+    nb.ok("x += 1; raw[3] = 91; seen = view.tolist(), bytes(part)")
+    assert (ns["seen"], ns["view"][1], bytes(ns["part"])) == (([1, 6, 7, 1], b"Z["), 6, b"Z[")
+    assert nb.ok("gaps = view[::2]").notes == ["`gaps` came back as bytes, without what it looked at"]
+
+
+@pytest.mark.parametrize("count", [6_000, 30_000])
+def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, count: int) -> None:
+    nb.cell(
+        f"class Account:\n    def __init__(self, n): self.n = n\nbank = {{'all': [Account(n) for n in range({count})], 'few': [Account(0)], 'plain': [1]}}\n"
+        "quiet = {'all': [Account(n) for n in range(6000)]}\nfew = bank['few']"
+    )
+    trip = nb.ok("bank['few'].append(1)\nquiet['all'].append(1)")
+    said = "parts of `bank` that something else holds, too, are still the old ones there"
+    assert (len(nb.ns["few"]), [note for note in trip.notes if "old ones" in note]) == (1, [said])
+    nb.cell("few = None")
+    assert not any("old ones" in note for note in nb.ok("bank['few'].append(1)").notes)
+
+
 def test_sentinels_are_themselves_in_inputs_and_results(nb: Notebook) -> None:
     holder = types.SimpleNamespace(MISSING=object())  # as a module that the notebook does not send
     nb.ns["MISSING"] = holder.MISSING

@@ -104,6 +104,17 @@ def test_a_traced_module_and_its_model_share_their_parameters(nb: Notebook) -> N
     assert nb.cell("traced(torch.ones(1, 2)).round().item(), traced.state_dict()['0.weight'][0, 0].item()") == (9, 5)
 
 
+def test_a_module_traced_by_the_cell_that_changes_its_model_shares_its_parameters(nb: Notebook) -> None:
+    nb.cell("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1))")
+    nb.ok("traced = [torch.jit.trace(model.eval(), torch.ones(3, 2))]")
+    change = "with torch.no_grad(): model[0].weight.fill_(4); model[1].running_mean.fill_(1)\n"
+    nb.cell(change)
+    assert nb.cell("torch.equal(traced[0](torch.ones(3, 2)), model(torch.ones(3, 2)))")
+    nb.ok(change.replace("4", "6") + "same = torch.equal(traced[0](torch.ones(3, 2)), model(torch.ones(3, 2)))")
+    assert nb.ns["same"]
+    assert nb.cell("traced[0].state_dict()['0.weight'][0, 0].item()") == 6
+
+
 def test_a_sliding_window_looks_at_its_array_and_read_only_arrays_stay_so(nb: Notebook) -> None:
     nb.cell("import numpy as np")
     nb.ok(

@@ -89,6 +89,15 @@ def test_errors_carry_the_cells_own_line_numbers_and_the_exception(node: Node) -
     assert run.events[-1].kind == "error"
 
 
+def test_an_exception_group_is_the_cells_error_with_all_its_members_and_the_receipt_says_so(node: Node) -> None:
+    run = node.run("raise ExceptionGroup('two', [ValueError('a'), KeyError('b')])")
+    error = run.outcome.error
+    assert error is not None
+    assert error.ename == "ExceptionGroup"
+    assert all(member in "".join(error.traceback) for member in ("ValueError: a", "KeyError: 'b'"))
+    assert any("is shown as the cell's error" in note for note in run.outcome.notes)
+
+
 def test_top_level_await_and_a_running_loop(node: Node) -> None:
     run = node.run(
         "import asyncio\n"
