@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from sqlalchemy.engine import Engine
@@ -21,8 +21,10 @@ _FRESH_S, _SHARE = 1.0, 0.02
 class UsageAccount:
     """The usage of everybody, read anew when somebody asks and it is old."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, capacity: Callable[[], int]) -> None:
+        """``capacity``: GPUs of the cluster now."""
         self._engine = engine
+        self._capacity = capacity
         self._again_s = float("-inf")
         self._week: dict[str, Usage] = {}
         self._today: dict[str, Usage] = {}
@@ -47,11 +49,12 @@ class UsageAccount:
         with self._engine.connect() as connection:
             leases, ends = read_leases(connection, now_s - WEEK_S)
             kept = warm_spans(connection, now_s - WEEK_S)
-        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept)
-        self._today = usage_since(leases, ends, midnight_s, now_s, kept)
+        capacity = self._capacity()
+        self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept, capacity)
+        self._today = usage_since(leases, ends, midnight_s, now_s, kept, capacity)
 
 
 def _sum(users: Mapping[str, Usage]) -> Usage:
     every = users.values()
     held, used, saved = sum(u.held_s for u in every), sum(u.used_s for u in every), sum(u.saved_s for u in every)
-    return Usage(held, used, saved, sum(u.kept_s for u in every))
+    return Usage(held, used, saved, sum(u.kept_s for u in every), sum(u.others_s for u in every))

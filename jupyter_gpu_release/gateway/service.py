@@ -107,7 +107,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
-        self.usage = UsageAccount(self.engine)
+        self.usage = UsageAccount(self.engine, lambda: sum(self.nodes.totals().values()))
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()

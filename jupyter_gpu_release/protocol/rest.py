@@ -102,14 +102,16 @@ class ActiveRow(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """GPU-seconds: ``held`` by leases, ``used`` of that by the gpus' measured use, ``saved`` by giving them back.
 
-    ``saved``: how long kernels lived on after their runs without the GPUs, which kernels with GPUs would have kept.
+    ``saved``: what kernels with GPUs of their own would have kept beside (:mod:`.gateway.db.usage` has the definition).
     ``kept``: by warm leases, on which nothing ran; neither held nor saved.
+    ``others``: how much of ``saved`` others used.
     """
 
     held_s: float = 0.0
     used_s: float = 0.0
     saved_s: float = 0.0
     kept_s: float = 0.0
+    others_s: float = 0.0
 
 
 class UsageFacts(msgspec.Struct, frozen=True):

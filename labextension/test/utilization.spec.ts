@@ -1,6 +1,4 @@
 import { sparklinePoints, UtilizationHistory } from '../src/model/utilization';
-import { usageOf } from '../src/model/usage';
-import { run } from './samples';
 
 describe('history', () => {
   it('keeps the last minutes, and forgets GPUs that are gone', () => {
@@ -37,29 +35,5 @@ describe('history', () => {
       '0.0,10.0 20.0,0.0 40.0,5.0'
     );
     expect(sparklinePoints(samples.slice(1, 2), 300, 40, 10)).toBe('');
-  });
-});
-
-describe('usage', () => {
-  it('counts held and used, and as saved what lies between cells of a notebook', () => {
-    const day = new Date(2026, 10, 21, 12).getTime() / 1000;
-    const at = (from: number, to: number, more = {}) =>
-      run(`r${from}`, {
-        granted_at: day + from,
-        running_at: day + from + 1,
-        gone_at: day + to,
-        ...more
-      });
-    const { today, week } = usageOf(
-      [
-        at(0, 100),
-        at(400, 500, { gpus: 2 }),
-        at(50, 60, { notebook: 'other.ipynb' }),
-        at(-3 * 86400, -3 * 86400 + 10)
-      ],
-      day + 600
-    );
-    expect(today).toEqual({ held_s: 310, used_s: 306, saved_s: 600 });
-    expect(week.held_s).toBe(320);
   });
 });

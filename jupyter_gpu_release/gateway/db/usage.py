@@ -1,14 +1,17 @@
 """Rows and sums of GPU-seconds.
 
 *held*: from a lease's grant to its end, times its GPUs. *used*: that times the mean use of the GPUs where it was
-measured; else (simulated GPUs) the time since the first statement. *saved*: how long the kernel lived on after a
-run without its GPUs, up to its next run, times their number: what a kernel with GPUs of its own would have kept.
-*kept*: what it did keep of that, in warm leases.
+measured; else (simulated GPUs) the time since the first statement. *kept*: in warm leases. *saved*: what a kernel with
+GPUs of its own would have kept from its first GPU cell to its end, or to 30 minutes after its last cell if that is
+earlier, beyond what was held and kept; at each moment all together at most the GPUs of the cluster. *others*: how much
+of that other users held at that moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -20,6 +23,8 @@ from .rows import WarmSpan
 from .schema import gpu_use, runs, session_ends, sessions
 
 WEEK_S = 7 * 86400.0
+#: so long after its last cell a kernel with GPUs of its own is taken to have kept them
+IDLE_KEPT_S = 1800.0
 _insert_use = upsert(gpu_use)
 _PUT_USE = _insert_use.on_conflict_do_update(index_elements=["run"], set_={"mean": _insert_use.excluded.mean})
 _PUT_END = upsert(session_ends).on_conflict_do_nothing()
@@ -51,30 +56,111 @@ def put_session_end(connection: Connection, session: str, ended_at: float) -> No
 
 
 def usage_since(
-    leases: Iterable[LeaseUse], ends: Mapping[str, float], since_s: float, now_s: float, kept: Iterable[WarmSpan] = ()
+    leases: Iterable[LeaseUse],
+    ends: Mapping[str, float],
+    since_s: float,
+    now_s: float,
+    kept: Iterable[WarmSpan] = (),
+    capacity: float = math.inf,
 ) -> dict[str, Usage]:
-    """User → GPU-seconds between two times. ``ends``: until when sessions were there (unknown: only between runs)."""
-    found: dict[str, list[float]] = {}
-    free_from: dict[str, tuple[float, int, str]] = {}
-    for lease in sorted(leases, key=lambda lease: lease.since):
-        sums = found.setdefault(lease.user, [0.0] * 4)
+    """User → GPU-seconds between two times.
+
+    ``ends``: until when sessions were there (unknown: only between runs). ``capacity``: GPUs of the cluster.
+    """
+    held: dict[str, float] = defaultdict(float)
+    used: dict[str, float] = defaultdict(float)
+    warm: dict[str, float] = defaultdict(float)
+    leases, kept = sorted(leases, key=lambda lease: lease.since), list(kept)
+    for lease in leases:
         begin, end = max(lease.since, since_s), min(lease.until or now_s, now_s)
         held_s = max(0.0, end - begin) * lease.gpus
-        sums[0] += held_s
-        sums[1] += held_s * lease.mean if lease.mean is not None else _ran_s(lease, begin, end) * lease.gpus
-        if lease.session:
-            before = free_from.get(lease.session)
-            if before is not None:
-                sums[2] += max(0.0, min(lease.since, now_s) - max(before[0], since_s)) * before[1]
-            if before is None or end >= before[0]:
-                free_from[lease.session] = (end, lease.gpus, lease.user)
-    for session, (freed_s, gpus, user) in free_from.items():
-        found[user][2] += max(0.0, min(ends.get(session, freed_s), now_s) - max(freed_s, since_s)) * gpus
+        held[lease.user] += held_s
+        used[lease.user] += held_s * lease.mean if lease.mean is not None else _ran_s(lease, begin, end) * lease.gpus
     for span in kept:
-        sums = found.setdefault(span.user, [0.0] * 4)
-        kept_s = max(0.0, min(span.until or now_s, now_s) - max(span.since, since_s)) * span.gpus
-        sums[2], sums[3] = max(0.0, sums[2] - kept_s), sums[3] + kept_s
-    return {user: Usage(*sums) for user, sums in found.items()}
+        warm[span.user] += max(0.0, min(span.until or now_s, now_s) - max(span.since, since_s)) * span.gpus
+    steps = _Steps(since_s, now_s)
+    for lease in leases:
+        steps.add(lease.since, lease.until or now_s, lease.user, held=lease.gpus)
+    for span in kept:
+        steps.add(span.since, span.until or now_s, span.user, warm=span.gpus)
+    for pause in _pauses(leases, ends, now_s):
+        steps.add(pause.since, pause.until, pause.user, paused=pause.gpus)
+    saved, others = steps.sums(capacity)
+    return {
+        user: Usage(held[user], used[user], saved[user], warm[user], others[user]) for user in {**held, **warm, **saved}
+    }
+
+
+@dataclass(frozen=True)
+class _Pause:
+    """A time in which a session held nothing, and a kernel with GPUs of its own would have kept them."""
+
+    user: str
+    gpus: int
+    since: float
+    until: float
+
+
+def _pauses(leases: Iterable[LeaseUse], ends: Mapping[str, float], now_s: float) -> Iterator[_Pause]:
+    """After each run of a session, up to its next one; after the last, until its end or for 30 minutes at most."""
+    free_from: dict[str, tuple[float, int, str]] = {}
+    for lease in leases:
+        if not lease.session:
+            continue
+        end, before = min(lease.until or now_s, now_s), free_from.get(lease.session)
+        if before is not None and lease.since > before[0]:
+            yield _Pause(before[2], before[1], before[0], lease.since)
+        if before is None or end >= before[0]:
+            free_from[lease.session] = (end, lease.gpus, lease.user)
+    for session, (freed_s, gpus, user) in free_from.items():
+        yield _Pause(user, gpus, freed_s, min(ends.get(session, freed_s), freed_s + IDLE_KEPT_S))
+
+
+class _Steps:
+    """GPUs by user as they change with time, between two times."""
+
+    def __init__(self, since_s: float, now_s: float) -> None:
+        self._since_s, self._now_s = since_s, now_s
+        self._changes: list[tuple[float, str, int, int, int]] = []
+
+    def add(self, since: float, until: float, user: str, *, held: int = 0, warm: int = 0, paused: int = 0) -> None:
+        """GPUs of a user for a time."""
+        begin, end = max(since, self._since_s), min(until, self._now_s)
+        if end > begin:
+            self._changes += [(begin, user, held, warm, paused), (end, user, -held, -warm, -paused)]
+
+    def sums(self, capacity: float) -> tuple[dict[str, float], dict[str, float]]:
+        """User → GPU-seconds saved, and how many of these others used."""
+        now: dict[str, list[int]] = {}
+        sums: tuple[dict[str, float], dict[str, float]] = (defaultdict(float), defaultdict(float))
+        at_s = self._since_s
+        for change_s, user, *changes in sorted(self._changes):
+            if change_s > at_s:
+                for total, at_once in zip(sums, _saved_at_once(now, capacity), strict=True):
+                    for each, gpus in at_once.items():
+                        total[each] += gpus * (change_s - at_s)
+                at_s = change_s
+            gpus_now = [a + b for a, b in zip(now.get(user, [0, 0, 0]), changes, strict=True)]
+            now[user] = gpus_now
+            if not any(gpus_now):
+                del now[user]
+        return sums
+
+
+def _saved_at_once(now: Mapping[str, list[int]], capacity: float) -> tuple[dict[str, float], dict[str, float]]:
+    """User → GPUs saved at one moment, all together at most those of the cluster; and of these, used by others."""
+    held = sum(gpus for gpus, _, _ in now.values())
+    # nodes may have gone meanwhile
+    most = max(capacity, held + sum(warm for _, warm, _ in now.values()))
+    saved = _at_most(most, {user: float(max(0, paused - warm)) for user, (_, warm, paused) in now.items()})
+    others = {user: min(gpus, float(held - now[user][0])) for user, gpus in saved.items()}
+    return saved, _at_most(held, others)
+
+
+def _at_most(most: float, gpus: dict[str, float]) -> dict[str, float]:
+    """The same in proportion, where it is more than that."""
+    total = sum(gpus.values())
+    return gpus if total <= most else {user: number * most / total for user, number in gpus.items()}
 
 
 def _ran_s(lease: LeaseUse, begin: float, end: float) -> float:

@@ -12,7 +12,6 @@ import {
   waits
 } from './types';
 import { hostOf, IHost, localHosts } from './gpus';
-import { usageOf } from './usage';
 
 export interface ICounts {
   total: number;
@@ -132,7 +131,7 @@ export function takeSnapshot(
     active,
     runs: freshRuns(own, byRun),
     kernels: local,
-    usage: status.usage ?? usageOf(own, now),
+    usage: status.usage ?? null,
     choices: status.choices ?? {},
     problems: status.problems ?? []
   };

@@ -129,6 +129,8 @@ export interface IUsage {
   held_s: number;
   used_s: number;
   saved_s: number;
+  /** how much of the saved others used */
+  others_s?: number;
 }
 
 /** What this cluster offers to the form of "Run on GPU". */

@@ -31,20 +31,27 @@ export function Usage({ usage, trans }: IUsageProps): React.ReactElement {
           <th
             scope="col"
             title={trans.__(
-              'GPU-hours between your cells that others could use'
+              'GPU-hours that kernels with GPUs of their own would have kept'
             )}
           >
             {trans.__('Saved')}
           </th>
+          <th
+            scope="col"
+            title={trans.__('of the saved GPU-hours, those that others used')}
+          >
+            {trans.__('Others used')}
+          </th>
         </tr>
       </thead>
       <tbody>
-        {rows.map(([name, { held_s, used_s, saved_s }]) => (
+        {rows.map(([name, { held_s, used_s, saved_s, others_s }]) => (
           <tr key={name}>
             <th scope="row">{name}</th>
             <td>{formatGpuHours(held_s)}</td>
             <td>{formatGpuHours(used_s)}</td>
             <td className="jp-mod-saved">{formatGpuHours(saved_s)}</td>
+            <td>{formatGpuHours(others_s ?? 0)}</td>
           </tr>
         ))}
       </tbody>

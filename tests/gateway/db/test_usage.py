@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
@@ -35,7 +37,8 @@ def _held(
         # the kernel lived on: between its runs, after the last one, until it ended or now
         ([_held(100, 200, gpus=2), _held(500, 600)], {}, Usage(300, 300, 600)),
         ([_held(100, 200, gpus=2)], {"s": 260}, Usage(200, 200, 120)),
-        ([_held(100, 200)], {"s": float("inf")}, Usage(100, 100, 9_800)),
+        # at most 30 minutes after the last one
+        ([_held(100, 200)], {"s": float("inf")}, Usage(100, 100, 1_800)),
         ([_held(-200, -100)], {"s": 50}, Usage(0, 0, 50)),
         # runs at the same time: only when none of them holds anything is something saved
         ([_held(100, 400), _held(200, 300, gpus=4)], {"s": 500}, Usage(700, 700, 100)),
@@ -76,3 +79,49 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
         leases, ends = read_leases(link, 0.0)
     assert sorted((lease.gpus, lease.until, lease.mean) for lease in leases if lease.until) == [(2, 300.0, 0.75)]
     assert usage_since(leases, ends, 0.0, 400.0) == {"ann": Usage(400.0, 150.0, 100.0)}
+
+
+def test_two_who_share_one_gpu_save_it_for_each_other() -> None:
+    """Ada's pause is grace's run: with GPUs of their own they would have needed two, and there is one."""
+    leases = [_held(0, 100), _held(100, 200, user="bob", session="t"), _held(200, 300)]
+    found = usage_since(leases, {"s": 300.0, "t": 300.0}, 0.0, NOW, capacity=1)
+    assert found == {"ann": Usage(200, 200, 100, 0, 100), "bob": Usage(100, 100, 100, 0, 100)}
+
+
+_CELLS = st.lists(
+    st.tuples(st.sampled_from(["ann/s", "ann/t", "bob/u"]), st.integers(0, 40), st.integers(1, 20), st.integers(1, 3)),
+    max_size=8,
+)
+
+
+@given(_CELLS, st.dictionaries(st.sampled_from(["s", "t", "u"]), st.integers(0, 90)), st.integers(1, 4))
+def test_saved_is_what_a_simulation_second_by_second_says(
+    cells: list[tuple[str, int, int, int]], ends: dict[str, int], capacity: int
+) -> None:
+    """Never more than the cluster had; others used no more than they held."""
+    leases = [
+        _held(begin, begin + long, user=who.split("/")[0], session=who.split("/")[1], gpus=gpus)
+        for who, begin, long, gpus in cells
+    ]
+    found = usage_since(leases, {name: float(end) for name, end in ends.items()}, 0.0, 100.0, capacity=capacity)
+    saved = sum(_saved_in(second, leases, ends, capacity) for second in range(100))
+    assert sum(usage.saved_s for usage in found.values()) == pytest.approx(saved)
+    for user, usage in found.items():
+        others = sum(each.held_s for name, each in found.items() if name != user)
+        assert usage.others_s <= min(usage.saved_s, others) + 1e-6
+
+
+def _saved_in(second: int, leases: list[LeaseUse], ends: dict[str, int], capacity: int) -> float:
+    held, wanted = sum(lease.gpus for lease in leases if _covers(lease, second)), 0
+    for session in {lease.session for lease in leases}:
+        own = sorted((lease for lease in leases if lease.session == session), key=lambda lease: lease.since)
+        past = [lease for lease in own if lease.until is not None and lease.until <= second]
+        is_there = second < ends.get(session, 0) or any(lease.since > second for lease in own)
+        if past and is_there and not any(_covers(lease, second) for lease in own):
+            last = max(lease.until or 0 for lease in past)
+            wanted += [lease for lease in past if lease.until == last][-1].gpus
+    return min(wanted, max(capacity, held))
+
+
+def _covers(lease: LeaseUse, second: int) -> bool:
+    return lease.since <= second < (lease.until or NOW)
