@@ -57,7 +57,10 @@ class WrittenForecast(Forecast):
 
     def rank(self, run: Run, now_s: float) -> tuple[float, ...]:
         """Waiting time over expected work."""
-        return (min(0.0, run.submitted_at - now_s) / _expected_work(run),)
+        waited = min(0.0, run.submitted_at - now_s)
+        if run.expected_s is None:
+            return (waited / _UNKNOWN_WORK,)
+        return (waited * GPU / (max(run.gpus_per_rank * len(run.ranks), GPU) * max(run.expected_s, 1.0)),)
 
     def expected_s(self, run: Run, now_s: float) -> float | None:
         """Learned time, else the limit."""
@@ -69,12 +72,6 @@ class WrittenForecast(Forecast):
         if expected_s is None:
             return None
         return expected_s - elapsed_s if elapsed_s < expected_s else elapsed_s
-
-
-def _expected_work(run: Run) -> float:
-    if run.expected_s is None:
-        return _UNKNOWN_WORK
-    return max(run.gpus, GPU) / GPU * max(run.expected_s, 1.0)
 
 
 class Job:

@@ -15,12 +15,14 @@ from .reservations import Reservation, reserve
 
 def backfill(state: State, shares: Mapping[str, float], now_s: float) -> Iterator[Start]:
     """Serve whoever ends before a reservation begins, or uses what it leaves."""
-    if not state.heads or not any(fits_now(state, job) for job in state.samples()):
+    fitting = {job.kind.ask for job in state.samples() if fits_now(state, job)} if state.heads else set()
+    if not fitting:
         return
     found = [reserve(state, job, groups, now_s) for job, groups in state.heads]
     reservations = [reservation for reservation in found if reservation is not None]
     heads = {job.run.run for job, _ in state.heads}
-    contest = Contest(state, shares, now_s, _could(state, reservations, now_s))
+    kinds = [kind for ask in fitting for kind in state.asks.get(ask, {}).values()]
+    contest = Contest(state, shares, now_s, _could(state, reservations, now_s), kinds)
     while (job := contest.pop()) is not None:
         late = _late(state, reservations, job, now_s)
         start = None

@@ -8,8 +8,7 @@ from ..decisions import Start, Yield
 from ..placement import suiting
 from ..state import Job, State
 from .allocate import asks_as
-from .contest import Contest
-from .standing import could_start, movable
+from .standing import movable, next_ones
 from .victims import best_unit, make_room
 
 
@@ -17,8 +16,7 @@ def consolidate(state: State, shares: Mapping[str, float], now_s: float) -> Iter
     """Serve each waiting restartable run once, in order; everything that is moved goes on running."""
     if not movable(state, now_s):
         return
-    fits = could_start(state)
-    contest = Contest(state, shares, now_s, lambda job: job.run.restartable and fits(job))
+    contest = next_ones(state, shares, now_s, lambda job: job.run.restartable)
     while (job := contest.pop()) is not None:
         decided = _move_others(state, job, now_s) if _is_scattered(state, job) else []
         yield from decided

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..plugins import queue_order, run_order
 from ..state import Job, Kind, State
@@ -33,7 +34,12 @@ class Contest:
     """
 
     def __init__(
-        self, state: State, shares: Mapping[str, float], now_s: float, takes_part: Callable[[Job], bool] | None = None
+        self,
+        state: State,
+        shares: Mapping[str, float],
+        now_s: float,
+        takes_part: Callable[[Job], bool] | None = None,
+        kinds: Iterable[Kind] | None = None,
     ) -> None:
         self._state, self._shares = state, shares
         self._heaps: dict[str, list[_Entry]] = {}
@@ -43,8 +49,12 @@ class Contest:
         self._last: _Entry | None = None
         self._takes_part = takes_part
         self._out: list[Callable[[Job], bool]] = []
-        for queue, groups in state.groups.items():
-            self._heaps[queue] = [self._unopened(kinds.values()) for kinds in groups.values()]
+        if kinds is None:
+            for queue, groups in state.groups.items():
+                self._heaps[queue] = [self._unopened(kinds.values()) for kinds in groups.values()]
+        else:
+            for kind in kinds:
+                self._enter(kind)
         for job in state.growing():
             if self._is_in_contest(job):
                 entries = self._heaps.setdefault(job.run.queue, [])
@@ -59,15 +69,20 @@ class Contest:
     def _open(self, heap: list[_Entry]) -> None:
         """Put the kinds of the first entry, which is not opened yet, in its place."""
         for kind in heapq.heappop(heap).kinds:
-            jobs = (job for _, _, job in kind.jobs if not job.held and job.step_size)
-            job = next(jobs, None)
-            if job is not None and self._is_in_contest(job):
-                heapq.heappush(heap, _Entry(self._key(job), job.ordinal, job, jobs))
+            self._enter(kind)
+
+    def _enter(self, kind: Kind) -> None:
+        for at, (_, _, job) in enumerate(kind.jobs):
+            if not job.held and job.step_size:
+                if self._is_in_contest(job):
+                    entry = _Entry(self._key(job), job.ordinal, job, _behind(kind, at))
+                    heapq.heappush(self._heaps.setdefault(job.run.queue, []), entry)
+                return
 
     def _is_in_contest(self, job: Job) -> bool:
         if self._takes_part is not None and not self._takes_part(job):
             return False
-        return not any(is_out(job) for is_out in self._out)
+        return not self._out or not any(is_out(job) for is_out in self._out)
 
     def pop(self) -> Job | None:
         """The next run, taken out."""
@@ -148,6 +163,10 @@ class Contest:
             else:
                 return True
         return False
+
+
+def _behind(kind: Kind, at: int) -> Iterator[Job]:
+    return (job for _, _, job in islice(kind.jobs, at + 1, None) if not job.held and job.step_size)
 
 
 def _first(found: tuple[tuple[float, ...], str]) -> tuple[float, ...]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..decisions import Start, Yield
 from ..state import Job, State
 from .allocate import asks_as
-from .contest import Contest
-from .standing import could_start, movable
+from .standing import movable, next_ones
 from .victims import best_unit, make_room
 
 
@@ -19,9 +18,8 @@ def preempt(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
         lowest[other.run.queue] = min(other.run.priority, lowest.get(other.run.queue, other.run.priority))
     if not lowest:
         return
-    fits = could_start(state)
-    contest = Contest(
-        state, shares, now_s, lambda job: lowest.get(job.run.queue, job.run.priority) < job.run.priority and fits(job)
+    contest = next_ones(
+        state, shares, now_s, lambda job: lowest.get(job.run.queue, job.run.priority) < job.run.priority
     )
     while (job := contest.pop()) is not None:
         decided = _preempt_for(state, job, now_s)

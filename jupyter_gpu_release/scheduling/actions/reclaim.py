@@ -8,8 +8,7 @@ from ..decisions import Start, Yield
 from ..plugins.queue_order import saturation
 from ..state import Job, State
 from .allocate import asks_as
-from .contest import Contest
-from .standing import could_start, movable
+from .standing import movable, next_ones
 from .victims import Unit, best_unit, make_room
 
 
@@ -17,8 +16,7 @@ def reclaim(state: State, shares: Mapping[str, float], now_s: float) -> Iterator
     """Serve each waiting run once, in order."""
     if not movable(state, now_s):
         return
-    fits = could_start(state)
-    contest = Contest(state, shares, now_s, lambda job: is_below_share(state, shares, job) and fits(job))
+    contest = next_ones(state, shares, now_s, lambda job: is_below_share(state, shares, job))
     while (job := contest.pop()) is not None:
         decided: list[Start | Yield] = []
         if is_below_share(state, shares, job):
