@@ -13,7 +13,7 @@ from jupyter_gpu_release.scheduling.schedule import decide_on
 from jupyter_gpu_release.scheduling.state import ClusterSnapshot, State
 from jupyter_gpu_release.scheduling.workload import GPU, Node, Rank, Run
 
-_NODES, _QUEUES, _USERS = 1000, 30, 120
+_NODES, _QUEUES, _USERS, _WORKS = 1000, 30, 120, 10
 
 
 def passes(waiting: int, changes: int) -> list[float]:
@@ -54,21 +54,26 @@ def _cluster() -> State:
 
 
 class _Source:
-    """Runs of many users, sizes and expected times; a tenth of them may be taken back."""
+    """Runs of 120 users, each with ten kinds of work: a size, an expected time; a tenth of them may be taken back."""
 
     def __init__(self) -> None:
         self.random = random.Random(17)
         self._made = 0
+        self._kinds = {(user, work): self._kind() for user in range(_USERS) for work in range(_WORKS)}
+
+    def _kind(self) -> tuple[int, int, float, bool]:
+        draw = self.random
+        ranks, each = draw.choice([(1, 1)] * 6 + [(1, 2), (1, 4), (1, 8), (2, 8), (8, 1)])
+        return ranks, each, round(1.2 ** draw.randrange(20, 50)), draw.random() < 0.1
 
     def run(self, now_s: float) -> Run:
-        draw = self.random
-        user = draw.randrange(_USERS)
-        ranks, each = draw.choice([(1, 1)] * 6 + [(1, 2), (1, 4), (1, 8), (2, 8), (8, 1)])
+        user = self.random.randrange(_USERS)
+        ranks, each, expected_s, restartable = self._kinds[user, self.random.randrange(_WORKS)]
         self._made += 1
         return Run(
             f"run{self._made}", f"queue{user % _QUEUES}", (Rank(),) * ranks, each * GPU, ranks, user=f"user{user}",
-            restartable=draw.random() < 0.1, submitted_at=now_s - draw.random(),
-            expected_s=round(1.2 ** draw.randrange(20, 50)), nodes="any" if ranks > 1 else 1,
+            restartable=restartable, submitted_at=now_s - self.random.random(), expected_s=expected_s,
+            nodes="any" if ranks > 1 else 1,
         )  # fmt: skip
 
 

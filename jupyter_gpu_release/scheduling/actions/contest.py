@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ..plugins import queue_order, run_order
 from ..state import Job, Kind, State
 
 
-@dataclass(order=True, slots=True)
-class _Entry:
-    """The oldest of some runs that are alike, and those behind it.
+class _Entry(NamedTuple):
+    """The oldest of some runs that are alike, and where it stands among them.
 
     Or, with the first parts of their key only, all kinds of one user and priority: they are told apart when their turn
-    comes, which a shorter key makes sure of.
+    comes, which a shorter key makes sure of. No two have the same ordinal.
     """
 
     key: tuple[tuple[float, ...], ...]
     ordinal: int
-    job: Job = field(compare=False)
-    rest: Iterator[Job] = field(compare=False)
-    kinds: Collection[Kind] = field(compare=False, default=())
+    job: Job
+    alike: Kind | None = None
+    at: int = 0
+    kinds: Collection[Kind] = ()
 
 
 class Contest:
@@ -46,6 +45,7 @@ class Contest:
         #: queue → its key among its siblings, and the leaf below it whose run is next
         self._found: dict[str, tuple[tuple[float, ...], str] | None] = {}
         self._key, self._first_key = run_order.keys(state, now_s), run_order.first_keys(state, now_s)
+        self._made = 0
         self._last: _Entry | None = None
         self._takes_part = takes_part
         self._out: list[Callable[[Job], bool]] = []
@@ -54,29 +54,32 @@ class Contest:
                 self._heaps[queue] = [self._unopened(kinds.values()) for kinds in groups.values()]
         else:
             for kind in kinds:
-                self._enter(kind)
+                self._enter(kind, self._heaps.setdefault(kind.jobs[0][2].run.queue, []))
         for job in state.growing():
             if self._is_in_contest(job):
                 entries = self._heaps.setdefault(job.run.queue, [])
-                entries.append(_Entry(self._key(job), job.ordinal, job, iter(())))
+                entries.append(_Entry(self._key(job), job.ordinal, job))
         for heap in self._heaps.values():
             heapq.heapify(heap)
 
     def _unopened(self, kinds: Collection[Kind]) -> _Entry:
         job = next(iter(kinds)).jobs[0][2]
-        return _Entry(self._first_key(job), -1, job, iter(()), kinds)
+        self._made -= 1
+        return _Entry(self._first_key(job), self._made, job, kinds=kinds)
 
     def _open(self, heap: list[_Entry]) -> None:
         """Put the kinds of the first entry, which is not opened yet, in its place."""
         for kind in heapq.heappop(heap).kinds:
-            self._enter(kind)
+            self._enter(kind, heap)
 
-    def _enter(self, kind: Kind) -> None:
-        for at, (_, _, job) in enumerate(kind.jobs):
+    def _enter(self, kind: Kind, heap: list[_Entry], start: int = 0) -> None:
+        """Let the next run of a kind compete."""
+        jobs = kind.jobs
+        for at in range(start, len(jobs)):
+            job = jobs[at][2]
             if not job.held and job.step_size:
-                if self._is_in_contest(job):
-                    entry = _Entry(self._key(job), job.ordinal, job, _behind(kind, at))
-                    heapq.heappush(self._heaps.setdefault(job.run.queue, []), entry)
+                if start or self._is_in_contest(job):
+                    heapq.heappush(heap, _Entry(self._key(job), job.ordinal, job, kind, at))
                 return
 
     def _is_in_contest(self, job: Job) -> bool:
@@ -101,11 +104,11 @@ class Contest:
         """
         entry = self._last
         assert entry is not None, "something was popped"
+        heap = self._heaps[entry.job.run.queue]
         if grow and entry.job.step_size:
-            self._push(entry.job, iter(()))
-        job = next(entry.rest, None)
-        if job is not None:
-            self._push(job, entry.rest)
+            heapq.heappush(heap, _Entry(self._key(entry.job), entry.job.ordinal, entry.job))
+        if entry.alike is not None:
+            self._enter(entry.alike, heap, entry.at + 1)
         if grow:
             self._forget(entry.job.run.queue)
         else:
@@ -120,9 +123,6 @@ class Contest:
                 heapq.heapify(left)
                 self._heaps[name] = left
                 self._forget(name)
-
-    def _push(self, job: Job, rest: Iterator[Job]) -> None:
-        heapq.heappush(self._heaps[job.run.queue], _Entry(self._key(job), job.ordinal, job, rest))
 
     def _forget(self, leaf: str) -> None:
         for name in self._state.tree.paths[leaf]:
@@ -156,17 +156,12 @@ class Contest:
             entry = heap[0]
             key = (self._first_key if entry.kinds else self._key)(entry.job)
             if key != entry.key:
-                entry.key = key
-                heapq.heapreplace(heap, entry)
+                heapq.heapreplace(heap, entry._replace(key=key))
             elif entry.kinds:
                 self._open(heap)
             else:
                 return True
         return False
-
-
-def _behind(kind: Kind, at: int) -> Iterator[Job]:
-    return (job for _, _, job in islice(kind.jobs, at + 1, None) if not job.held and job.step_size)
 
 
 def _first(found: tuple[tuple[float, ...], str]) -> tuple[float, ...]:
