@@ -19,7 +19,7 @@ from .bed import shared_bed
 from .metrics import check
 from .report import CannotMeasureError, Report, show
 
-NAMES = ("start", "release", "stream", "transfer", "gang", "simulate", "server", "sidebar")
+NAMES = ("start", "release", "stream", "transfer", "gang", "broker", "simulate", "server", "sidebar")
 RESULTS = Path(__file__).parent / "results"
 
 

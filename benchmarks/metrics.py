@@ -24,6 +24,10 @@ METRICS = {
         "jobs_100k_replay", "notebook_held_over_used", "notebook_added_wait", "notebook_reserved_over_used",
         "notebook_reserved_added_wait",
     ),
+    "broker": (
+        "kueue_wall_s", "kueue_admission_small_s", "kueue_admission_medium_s", "kueue_admission_large_s", "kueue_use",
+        "gateway_cpu_ms",
+    ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": (
         "bundle_gzipped", "crowd_main_thread", "lab_start", "held_visible", "free_visible", "tab_list", "tab_answer",

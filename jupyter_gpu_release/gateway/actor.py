@@ -51,7 +51,7 @@ class Gateway(GatewayApi):
         _log_to_file(Path(self._config.home) / "log")
         log.info("gateway %s starts, pid %d", __version__, os.getpid())
         sys.setswitchinterval(_SWITCH_S)
-        self._service = GatewayService(self._config, end_process)
+        self._service = self._build_service()
         self._reconciliation = Reconciliation(self._service)
         self._serving: asyncio.Task[None] | None = None
         self._failure: GpuReleaseError | None = None
@@ -107,6 +107,9 @@ class Gateway(GatewayApi):
                 self._service.lifecycle.on_phase(record, message)
 
     # ------------------------------------------------------------------------------------------ inside
+    def _build_service(self) -> GatewayService:
+        return GatewayService(self._config, end_process)
+
     async def _run(self) -> None:
         try:
             await self._start_up()

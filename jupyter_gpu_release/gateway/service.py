@@ -72,9 +72,17 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
 
     It builds the parts from the bottom up, each with what it needs, and is what they tell of changes: the ``on_…``
     methods say what follows from each. ``on_ledger_death`` is called when nothing can be committed any more.
+    ``agent_factory`` and ``ray_leases`` are what asks Ray: benchmarks measure the rest without it.
     """
 
-    def __init__(self, config: GatewayConfig, on_ledger_death: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        on_ledger_death: Callable[[], None] = lambda: None,
+        *,
+        agent_factory: type[AgentFactory] = AgentFactory,
+        ray_leases: type[RayLeases] = RayLeases,
+    ) -> None:
         self.config = config
         path = Path(config.ledger) if config.ledger else Path(config.home) / "ledger.sqlite"
         self.engine = open_ledger(path)
@@ -87,10 +95,10 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         # the cluster
         calls = RayCalls()
         self.nodes = NodeTable(config.runtime, self)
-        self.agents = AgentFactory(config, calls, self.nodes)
+        self.agents = agent_factory(config, calls, self.nodes)
         self.gpu_readings = GpuReadings(self.nodes)
         self.leases = LeaseTable(self)
-        self.ray_leases = RayLeases(calls, self.leases, self.nodes.is_lost)
+        self.ray_leases = ray_leases(calls, self.leases, self.nodes.is_lost)
         # runs on it
         releaser = LeaseReleaser(self.leases, self.nodes, self.ray_leases, self.ledger)
         self.warm = WarmLeases(self.leases, self.nodes, self.ledger, self.sessions, releaser, self, config.max_keep_s)

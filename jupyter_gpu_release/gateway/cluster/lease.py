@@ -96,6 +96,8 @@ class LeaseTable:
     def __init__(self, listener: LeaseListener) -> None:
         self._listener = listener
         self._leases: dict[str, Lease] = {}
+        #: the same by node: each decision asks what is held there
+        self._on_node: dict[str, dict[str, Lease]] = {}
         #: counts the leases that came and went
         self.changes = 0
         #: GPUs in use by others than us, by node, as last seen while nothing of ours was changing
@@ -107,7 +109,10 @@ class LeaseTable:
 
     def add(self, lease: Lease) -> Lease:
         """Count ``lease`` from now on."""
+        self._drop(lease.name)
         self._leases[lease.name] = lease
+        for slot in lease.slots:
+            self._on_node.setdefault(slot.node, {})[lease.name] = lease
         self.changes += 1
         self._listener.on_leases_changed()
         return lease
@@ -116,10 +121,16 @@ class LeaseTable:
         """Forget a lease whose resources are free (or whose node is gone). False: a newer lease has its name by now."""
         lease.state = LeaseState.GONE
         newest = self._leases.get(lease.name, lease) is lease
-        if newest and self._leases.pop(lease.name, None) is not None:
+        if newest and self._drop(lease.name):
             self.changes += 1
             self._listener.on_leases_changed()
         return newest
+
+    def _drop(self, name: str) -> bool:
+        lease = self._leases.pop(name, None)
+        for slot in lease.slots if lease is not None else ():
+            self._on_node[slot.node].pop(name, None)
+        return lease is not None
 
     def of_run(self, run: str) -> Lease | None:
         """The lease that ``run`` holds."""
@@ -135,9 +146,12 @@ class LeaseTable:
 
     def held(self, node: str, state: LeaseState | None = None) -> Slot:
         """The GPUs and CPUs that our leases (in this state) hold on ``node``."""
-        leases = [lease for lease in self._leases.values() if state in (None, lease.state)]
-        slots = [slot for lease in leases for slot in lease.slots if slot.node == node]
-        return Slot(node, sum(slot.gpus for slot in slots), sum(slot.cpus for slot in slots))
+        gpus = cpus = 0
+        for lease in self._on_node.get(node, {}).values():
+            if state is None or lease.state is state:
+                gpus += sum(slot.gpus for slot in lease.slots if slot.node == node)
+                cpus += sum(slot.cpus for slot in lease.slots if slot.node == node)
+        return Slot(node, gpus, cpus)
 
     @property
     def quiet(self) -> bool:

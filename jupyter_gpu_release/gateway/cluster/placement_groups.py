@@ -52,6 +52,10 @@ class RayLeases:
         self._is_lost = is_lost
 
     # ------------------------------------------------------------------------------------------ make
+    def group_name(self, run: str) -> str:
+        """The name of the placement group, and of the lease, of a run."""
+        return group_name(run)
+
     def begin_making(self, lease: Lease, runtime: str) -> None:
         """Ask Ray for the group and, inside it, for the accelerator ids; :meth:`finish` waits for the answer.
 

@@ -18,7 +18,7 @@ from ...protocol.runs import Outcome, PersistWait
 from ...scheduling.snapshot import Grant
 from ..cluster.lease import Lease, LeaseTable
 from ..cluster.nodes import NodeTable
-from ..cluster.placement_groups import LeaseReleaser, RayLeases, group_name
+from ..cluster.placement_groups import LeaseReleaser, RayLeases
 from ..runs.events import NotifyWhen
 from ..runs.live_runs import RunTable
 from ..runs.manifests import Manifests
@@ -107,7 +107,9 @@ class Lifecycle:
             lease, kept = self.warm.take_lease(grant.lease, record.run)
             self._start_on(record, lease, on_kept=kept.session == record.view.session)
         else:
-            self._start_on(record, self.leases.add(Lease(group_name(record.run), record.run, grant.placement)))
+            self._start_on(
+                record, self.leases.add(Lease(self._ray_leases.group_name(record.run), record.run, grant.placement))
+            )
 
     def _start_on(self, record: RunRecord, lease: Lease, *, on_kept: bool = False) -> None:
         granted_at = time.time()

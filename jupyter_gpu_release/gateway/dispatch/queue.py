@@ -18,6 +18,9 @@ from ..runs.record import Queued, RunRecord
 
 log = logging.getLogger(__name__)
 _SOON_S = 0.05
+#: between two decisions at least, and at least so many times as long as one takes: a long queue must not keep the
+#: gateway from everything else
+_PAUSE_S, _PAUSES = 0.005, 2.0
 
 
 class RunQueue:
@@ -43,6 +46,8 @@ class RunQueue:
         #: runs that keep their place (and what they would get) without being granted
         self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        #: no decision before this (the loop's time)
+        self._rests_until = 0.0
         self._soon: asyncio.TimerHandle | None = None
 
     def __contains__(self, run: str) -> bool:
@@ -76,12 +81,20 @@ class RunQueue:
         self._waiting.pop(record.run, None)
 
     def serve(self) -> None:
-        """Decide about all that wait (and about what is kept warm) and carry it out."""
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        """Decide about all that wait (and about what is kept warm) and carry it out: now, or in a moment together
+        with what happens until then.
+        """
         if not (self._open and (self._waiting or self._leases.warm())):
-            return
+            self._cancel_soon()
+        elif (began_s := asyncio.get_running_loop().time()) < self._rests_until:
+            self._serve_at(self._rests_until)
+        else:
+            self._cancel_soon()
+            self._decide()
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._rests_until = began_s + took_s + max(_PAUSE_S, _PAUSES * took_s)
+
+    def _decide(self) -> None:
         now_s = time.time()
         for decision in decide(self._snapshot(self._nodes.states(self._leases)), now_s):
             if isinstance(decision, Release):
@@ -104,8 +117,17 @@ class RunQueue:
 
     def serve_soon(self) -> None:
         """Like :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(_SOON_S, self.serve)
+        self._serve_at(asyncio.get_running_loop().time() + _SOON_S)
+
+    def _serve_at(self, at_s: float) -> None:
+        if self._soon is None or self._soon.when() > at_s:
+            self._cancel_soon()
+            self._soon = asyncio.get_running_loop().call_at(at_s, self.serve)
+
+    def _cancel_soon(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
 
     def successor(self, lease: Lease) -> RunRecord | None:
         """The run that would get exactly this lease's slots were they free now; :meth:`remove` it to start it."""

@@ -60,6 +60,8 @@ class RunTable:
         self._manifests = manifests
         self._listener = listener
         self._records: dict[str, RunRecord] = {}
+        #: those of them that are over, oldest first
+        self._over: dict[str, RunRecord] = {}
         with engine.connect() as connection:
             self._ordinal = database.highest_ordinal(connection)
 
@@ -70,7 +72,7 @@ class RunTable:
 
     def live(self) -> list[RunRecord]:
         """Runs that are not terminal, oldest first."""
-        return [record for record in self._records.values() if not record.state.is_terminal]
+        return [record for record in self._records.values() if record.run not in self._over]
 
     def in_memory(self) -> list[RunRecord]:
         """Live runs and the latest that are over."""
@@ -117,6 +119,7 @@ class RunTable:
     def drop_run(self, record: RunRecord) -> None:
         """Forget a submission that could not be committed."""
         self._records.pop(record.run, None)
+        self._over.pop(record.run, None)
         self._listener.on_runs_changed()
 
     def move(self, record: RunRecord, position: int, reason: str) -> None:
@@ -151,6 +154,8 @@ class RunTable:
         view = msgspec.structs.replace(record.view, seq=record.view.seq + 1, **facts)
         outcome = record.outcome
         record.view = view
+        if record.state.is_terminal and record.run in self._records:
+            self._over[record.run] = record
         self._listener.on_runs_changed()
         if told is NotifyWhen.NOW:
             record.notify()
@@ -194,9 +199,12 @@ class RunTable:
 
     def _keep(self, record: RunRecord) -> RunRecord:
         self._records[record.run] = record
+        if record.state.is_terminal:
+            self._over[record.run] = record
         return record
 
     def _evict(self) -> None:
-        idle = [r for r in self._records.values() if r.state.is_terminal and not r.watchers]
-        for record in idle[: max(0, len(idle) - _KEPT_TERMINAL)]:
-            del self._records[record.run]
+        """Leave the latest that are over, and those that somebody follows, in memory."""
+        idle = [record.run for record in self._over.values() if not record.watchers]
+        for run in idle[: max(0, len(idle) - _KEPT_TERMINAL)]:
+            del self._records[run], self._over[run]

@@ -1,0 +1,223 @@
+"""The real gateway as a process without Ray: leases are granted at once, nodes mimic the execution of cells.
+
+``python -m benchmarks.broker.simulated_gateway CONFIG NODES GPUS``; the payload of a run is its length in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from jupyter_gpu_release.gateway.actor import Gateway, end_process
+from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
+from jupyter_gpu_release.gateway.cluster.lease import Lease
+from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
+from jupyter_gpu_release.gateway.service import GatewayService
+from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo, NodeReport, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.runs import Outcome
+from jupyter_gpu_release.protocol.states import LeaseState
+from jupyter_gpu_release.protocol.wire import encode, pack, unpack
+
+_CPUS = 64
+_MEMORY = 1 << 40
+
+
+def entry(number: int, gpus: int) -> dict[str, Any]:
+    """A node as ``ray.nodes()`` lists it."""
+    return {
+        "NodeID": f"{number:056x}", "Alive": True, "NodeManagerHostname": f"node{number}",
+        "Resources": {"GPU": float(gpus), "CPU": float(_CPUS), "memory": float(_MEMORY)}, "Labels": {},
+    }  # fmt: skip
+
+
+class SimulatedLeases(RayLeases):
+    """Grants and frees at once, where Ray takes some ten milliseconds of its own processes' time."""
+
+    entries: ClassVar[list[dict[str, Any]]]
+
+    def group_name(self, run: str) -> str:
+        return f"simulated-{run}"
+
+    def begin(self, lease: Lease, runtime: str) -> None:
+        """Nothing is to be made."""
+
+    async def finish(self, lease: Lease) -> None:
+        lease.gpu_ids = tuple(tuple(map(str, range(slot.gpus))) for slot in lease.slots)
+        lease.state = LeaseState.BUSY
+
+    async def release(self, lease: Lease, totals: dict[str, int], silent: frozenset[str] = frozenset()) -> None:
+        lease.state = LeaseState.RELEASING
+
+    async def groups(self, limit_s: float | None = None) -> dict[str, Any]:
+        return {}
+
+    async def nodes(self, limit_s: float | None = None) -> list[dict[str, Any]]:
+        return self.entries
+
+    async def external_gpus(self, totals: dict[str, int]) -> dict[str, int] | None:
+        return dict.fromkeys(totals, 0)
+
+
+class SimulatedAgent:
+    """The calls of a node agent that a run needs; what it reports goes the way of real reports."""
+
+    def __init__(self, node: str, host: str, gpus: int, report: Callable[[bytes], Awaitable[None]]) -> None:
+        self._node = node
+        self._host = host
+        self._gpus = gpus
+        self._report = report
+        self._ordered: dict[str, StartOrder] = {}
+        self._runs: dict[str, RunPhase] = {}
+        self._messages: list[RunPhase] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def info(self) -> NodeInfo:
+        """Facts about the node."""
+        gpus = [GpuInfo(str(i), "Simulated H100", f"GPU-{i}", 80 << 30, 0, 0.0, True) for i in range(self._gpus)]
+        return NodeInfo(
+            node=self._node, host=self._host, incarnation="1", python="3", version="", gpus=gpus, simulated=True,
+            memory_bytes=_MEMORY, cpus=_CPUS, has_lease_worker=True,
+        )  # fmt: skip
+
+    async def hello(self) -> Any:
+        return pack(self.info())
+
+    async def start(self, order: Any) -> None:
+        found = unpack(order, StartOrder)
+        if found.gpu_ids is None:
+            self._ordered[found.run] = found
+        else:
+            self._begin(found)
+
+    async def grant(self, run: str, gpu_ids: list[str]) -> None:
+        if (order := self._ordered.pop(run, None)) is not None:
+            self._begin(order)
+
+    async def missing_imports(self, names: list[str]) -> list[str]:
+        return []
+
+    async def has_begun(self, run: str) -> bool:
+        return run in self._runs
+
+    async def abandon(self, run: str) -> None:
+        self._ordered.pop(run, None)
+
+    async def leave(self, run: str) -> None:
+        """It lends no ranks."""
+
+    async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
+        """Nobody interrupts."""
+
+    async def runs(self) -> Any:
+        return pack([NodeRun(run, told.phase, 0, told.at_s, told.outcome) for run, told in self._runs.items()])
+
+    async def forget(self, runs: list[str]) -> None:
+        for run in runs:
+            self._runs.pop(run, None)
+
+    async def gpus(self) -> Any:
+        return pack(self.info().gpus)
+
+    async def probe_store(self, path: str) -> str:
+        return ""
+
+    def _begin(self, order: StartOrder) -> None:
+        self._tell(RunPhase(order.run, "running", time.time()))
+        asyncio.get_running_loop().call_later(float(order.payload), self._end, order.run, time.time())
+
+    def _end(self, run: str, started_s: float) -> None:
+        now_s = time.time()
+        outcome = Outcome(status="ok", started_s=started_s, ended_s=now_s, collected_s=now_s, released_s=now_s)
+        self._tell(RunPhase(run, "ended", now_s))
+        self._tell(RunPhase(run, "final", now_s, outcome))
+
+    def _tell(self, message: RunPhase) -> None:
+        """What is told in one moment travels together, as from a real agent."""
+        self._runs[message.run] = message
+        self._messages.append(message)
+        if len(self._messages) == 1:
+            task = asyncio.get_running_loop().create_task(self._send())
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)
+        messages, self._messages = self._messages, []
+        await self._report(encode(NodeReport(self._node, "1", list(messages))))
+
+
+class _Handle:
+    """Calls as with Ray's handle of an actor: ``handle.method.remote(…)``."""
+
+    def __init__(self, agent: SimulatedAgent) -> None:
+        self._agent = agent
+
+    def __getattr__(self, name: str) -> Any:
+        return _Method(getattr(self._agent, name))
+
+
+class _Method:
+    def __init__(self, method: Callable[..., Awaitable[Any]]) -> None:
+        self._method = method
+
+    def remote(self, *arguments: Any) -> asyncio.Task[Any]:
+        return asyncio.ensure_future(self._method(*arguments))  # type: ignore[arg-type]
+
+
+class SimulatedAgents(AgentFactory):
+    """Agents in the gateway's own process."""
+
+    report: Callable[[bytes], Awaitable[None]]
+
+    async def ensure_agents(self) -> None:
+        for node in self._nodes.alive():
+            if node.agent is None:
+                agent = SimulatedAgent(node.node, node.host, node.gpus, self.report)
+                node.agent = _Handle(agent)
+                node.info = agent.info()
+
+
+class SimulatedGateway(Gateway):
+    """A gateway over simulated nodes."""
+
+    def _build_service(self) -> GatewayService:
+        SimulatedAgents.report = self.node_report
+        return GatewayService(self._config, end_process, agent_factory=SimulatedAgents, ray_leases=SimulatedLeases)
+
+    def _warm_workers(self) -> None:
+        """There are none; the agents are there from the beginning."""
+        self._service.agent_up.set()
+
+    async def end(self) -> None:
+        """Commit what waits."""
+        await self._service.manifests.flush()
+        self._service.ledger.close()
+
+
+async def _serve(config: bytes, nodes: int, gpus: int) -> None:
+    SimulatedLeases.entries = [entry(number, gpus) for number in range(nodes)]
+    gateway = SimulatedGateway(config)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)  # whoever started it is gone, or says so
+    deployed: Any = None
+    while deployed is None or not (deployed["ok"] or deployed.get("message")):
+        await asyncio.sleep(0.05)
+        deployed = msgspec.json.decode(await gateway.describe())
+    print(msgspec.json.encode(deployed).decode(), flush=True)
+    before_s = time.process_time()
+    await ended.wait()
+    await gateway.end()
+    print(msgspec.json.encode({"cpu_s": time.process_time() - before_s}).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    path, count, size = sys.argv[1:4]
+    main = partial(_serve, Path(path).read_bytes(), int(count), int(size))
+    asyncio.run(main())
