@@ -20,7 +20,8 @@ from jupyter_gpu_release.gateway.cluster.agents import AgentFactory
 from jupyter_gpu_release.gateway.cluster.lease import Lease
 from jupyter_gpu_release.gateway.cluster.placement_groups import RayLeases
 from jupyter_gpu_release.gateway.service import GatewayService
-from jupyter_gpu_release.protocol.node import GpuInfo, NodeInfo, NodeReport, NodeRun, RunPhase, StartOrder
+from jupyter_gpu_release.protocol.lineage import Environment
+from jupyter_gpu_release.protocol.node import GpuInfo, NodeAgentApi, NodeInfo, NodeReport, NodeRun, RunPhase, StartOrder
 from jupyter_gpu_release.protocol.runs import Outcome
 from jupyter_gpu_release.protocol.states import LeaseState
 from jupyter_gpu_release.protocol.wire import encode, pack, unpack
@@ -45,7 +46,7 @@ class SimulatedLeases(RayLeases):
     def group_name(self, run: str) -> str:
         return f"simulated-{run}"
 
-    def begin(self, lease: Lease, runtime: str) -> None:
+    def begin_making(self, lease: Lease, runtime: str) -> None:
         """Nothing is to be made."""
 
     async def finish(self, lease: Lease) -> None:
@@ -65,7 +66,7 @@ class SimulatedLeases(RayLeases):
         return dict.fromkeys(totals, 0)
 
 
-class SimulatedAgent:
+class SimulatedAgent(NodeAgentApi):
     """The calls of a node agent that a run needs; what it reports goes the way of real reports."""
 
     def __init__(self, node: str, host: str, gpus: int, report: Callable[[bytes], Awaitable[None]]) -> None:
@@ -109,8 +110,38 @@ class SimulatedAgent:
     async def abandon(self, run: str) -> None:
         self._ordered.pop(run, None)
 
-    async def leave(self, run: str) -> None:
+    async def forget_unbegun(self, run: str) -> bool:
+        return self._ordered.pop(run, None) is not None
+
+    async def open_rank_listener(self) -> tuple[str, int]:
+        raise NotImplementedError("it leads no gang over nodes")
+
+    async def start_remote_ranks(self, order: Any) -> None:
+        raise NotImplementedError("it lends no ranks")
+
+    async def has_remote_ranks(self, run: str) -> bool:
+        return False
+
+    async def end_remote_ranks(self, run: str) -> None:
         """It lends no ranks."""
+
+    async def lose_member(self, run: str, node: str) -> None:
+        """It leads no gang over nodes."""
+
+    async def answer_rank(self, run: str, rank: int, body: bytes) -> None:
+        """Nobody asks."""
+
+    async def events(self, run: str, after: int) -> Any:
+        return pack([])
+
+    async def give_up_results(self, run: str, reason: str) -> bool:
+        return False
+
+    async def keep_results(self, run: str, folder: str, outcome: Any) -> None:
+        """There are none."""
+
+    async def environment(self, imports: list[str]) -> Any:
+        return pack(Environment("3"))
 
     async def signal(self, run: str, name: str, reason: str = "interrupted") -> None:
         """Nobody interrupts."""
@@ -118,7 +149,7 @@ class SimulatedAgent:
     async def runs(self) -> Any:
         return pack([NodeRun(run, told.phase, 0, told.at_s, told.outcome) for run, told in self._runs.items()])
 
-    async def forget(self, runs: list[str]) -> None:
+    async def forget_runs(self, runs: list[str]) -> None:
         for run in runs:
             self._runs.pop(run, None)
 
