@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from broker_bed import until
+
 from jupyter_gpu_release.gateway.dispatch.queue import RunQueue
 from jupyter_gpu_release.gateway.runs.record import RunRecord
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 from jupyter_gpu_release.scheduling.snapshot import NodeState, Slot
 
 
-def test_nobody_overtakes_a_run_that_is_put_back() -> None:
+async def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     granted: list[str] = []
 
     def on_grant(record: RunRecord, _grant: Any) -> None:
@@ -39,7 +41,7 @@ def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     queue.serve()
     assert not granted
     queue.resume(first)
-    assert granted == ["first"]
+    await until(lambda: granted == ["first"])
 
     granted.clear()
     queue = queue_on(6)
@@ -54,3 +56,27 @@ def test_nobody_overtakes_a_run_that_is_put_back() -> None:
     found = queue.successor(SimpleNamespace(slots=(Slot("n", 3, 0),)))
     assert found is not None
     assert found.run == "second"
+
+
+async def test_what_happens_close_together_is_decided_together() -> None:
+    passes: list[int] = []
+    view = RunView("waits", "ann", "queued", position=1)
+    waits = RunRecord(view, 1, RunRequest("waits", "s", ResourceAsk(gpus=3), b""))
+    node = NodeState("n", "host", 8, 0, 8, 8)
+
+    def states(_: Any) -> tuple[NodeState, ...]:
+        passes.append(1)
+        return (node,)
+
+    queue = RunQueue(
+        SimpleNamespace(change=lambda *_, **__: None, move=lambda *_: None), SimpleNamespace(states=states),
+        SimpleNamespace(warm=list), lambda *_: None, lambda *_: None, lambda *_: None,
+    )  # fmt: skip
+    queue.open()
+    queue.add(waits)
+    for _ in range(50):
+        queue.serve()
+    assert len(passes) == 1, "the first is decided at once"
+    await until(lambda: len(passes) == 2)
+    queue.serve_soon()
+    await until(lambda: len(passes) == 3)
