@@ -54,7 +54,6 @@ class PretendedRay:
             patch.setattr(placement_groups, name, self._answering(name))
         patch.setattr(placement_groups, "group_name", lambda run: f"jgr-test-{run}")
         patch.setattr(placement_groups, "group_of", lambda identity: self.groups[identity])
-        patch.setattr("jupyter_gpu_release.gateway.cluster.placement_groups.group_name", lambda run: f"jgr-test-{run}")
         patch.setattr(ray, "nodes", self.nodes)
         patch.setattr(placement_groups, "accelerator_ids", SimpleNamespace(options=self._options))
         patch.setattr(placement_groups, "PlacementGroupSchedulingStrategy", lambda group, index: (group, index))
