@@ -282,12 +282,13 @@ class BrokerBed:
         return record
 
     async def submitted(self, service: GatewayService, gpus: int = 1, **facts: Any) -> RunRecord:
-        """A run that was taken in."""
+        """A run that was taken in, and decided about for the first time."""
         facts = {"session": "s", **facts}
         ask = facts.pop("ask", None) or ResourceAsk(gpus=gpus)
         asked = RunRequest(new_run_id(), facts.pop("session"), ask, encode(CellPayload(source="x")), **facts)
         record = await service.submit(ANN, asked)
         await service.committed(record)
+        await until(lambda: record.view.position is not None or record.run not in service.lifecycle.queue)
         return record
 
     async def in_ledger(self, service: GatewayService, record: RunRecord) -> None:

@@ -59,7 +59,7 @@ async def test_a_run_whose_end_has_failed_is_ended(bed: BrokerBed, monkeypatch: 
     async with bed.life() as service:
         record = await bed.running(service, 4)
         with monkeypatch.context() as patch:
-            patch.setattr(service.warm, "keep_lease", lambda *_: 1 / 0)
+            patch.setattr(service.lifecycle, "_hand_over", lambda *_: 1 / 0)
             bed.end(service, record)
             await until(lambda: isinstance(record.stage, Releasing) and record.stage.ending.done())
         assert record.state is RunState.RELEASING
