@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import OptionError
 from ..scheduling.decisions import Start
 from ..scheduling.forecast import LearnedForecast, OrderSettings
-from ..scheduling.queues.document import QueuesFile, parse_queues
+from ..scheduling.queues.document import QueuesFile, parse_queues, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
 from ..scheduling.workload import GPU, Needs, Node, Rank, Run
@@ -39,6 +39,7 @@ class Configured(SimulatedPolicy):
         queues = tuple(file.tree.queues.values())
         self._state = State(ClusterSnapshot(nodes, queues, (), file.policy), self.forecast)
         self._jobs: dict[str, Job] = {}
+        self._waiting = 0
 
     def submit(self, job: Job, now_s: float) -> None:
         """Queue it where the file wants it: in its own queue, else in its user's."""
@@ -50,13 +51,14 @@ class Configured(SimulatedPolicy):
             ranks=(Rank(),),
             gpus_per_rank=job.gpus * GPU,
             min_ranks=1,
-            priority=self._file.priority_for(queue, job.priority or "normal"),
+            priority=self._priority(job, queue),
             user=job.user,
             submitted_at=now_s,
             campaign=campaign,
             needs=Needs(gpu_type=job.gpu_type),
         )
         self._jobs[run.run] = job
+        self._waiting += 1
         self._state.submit(run)
 
     def _queue(self, job: Job) -> str:
@@ -65,6 +67,11 @@ class Configured(SimulatedPolicy):
             return self._file.queue_for(job.user, named)
         except OptionError as error:
             raise OptionError(f"row {job.row} of the trace: {error.message}", hint=error.hint) from error
+
+    def _priority(self, job: Job, queue: str) -> int:
+        """The priority of a job, at most what its queue allows."""
+        value = priority_value((job.priority or "normal").partition(".")[0], "priority")
+        return min(value, *(self._file.tree.queues[name].priority_ceiling for name in self._file.tree.paths[queue]))
 
     def end(self, job: Job, now_s: float) -> None:
         """Take it out, and learn how long it took."""
@@ -75,7 +82,7 @@ class Configured(SimulatedPolicy):
     def start(self, now_s: float, begin: Callable[[Job], bool]) -> None:
         """Carry out passes; another one where an overdue run has started, because the next may be overdue as well."""
         again = True
-        while again and self.free.total:
+        while again and self._waiting and self.free.total:
             overdue = self.forecast.overdue(now_s)
             starts = [decision for decision in decide_on(self._state, now_s) if isinstance(decision, Start)]
             for start in starts:
@@ -87,6 +94,7 @@ class Configured(SimulatedPolicy):
         if not begin(replace(job, gpu_type=self._types[start.ranks[0][1]])):
             raise RuntimeError(f"job {job.index} does not fit where it was placed")
         self._state.start(start.run, start.ranks, now_s)
+        self._waiting -= 1
         self.forecast.started(start.run, now_s)
 
 

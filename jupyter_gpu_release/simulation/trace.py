@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from ..units import format_count
 _COLUMNS = ("submit_s", "duration_s", "gpus")
 _HINT = "columns: submit_s,duration_s,gpus and, if known, user,queue,priority,gpu_type (times in seconds)"
 _NAMED_ROWS = 8
+_PRIORITY = re.compile(r"low|normal|high|[0-9]{1,6}(\.[0-9]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +157,6 @@ def _job(row: Mapping[str, str | None], line: int) -> Job | str:
     if numbers["gpus"] < 1 or numbers["gpus"] != int(numbers["gpus"]):
         return "gpus is not a whole number of at least 1"
     words = {name: (row.get(name) or "").strip() for name in ("user", "queue", "priority", "gpu_type")}
+    if words["priority"] and not _PRIORITY.fullmatch(words["priority"]):
+        return "priority is neither low, normal, high nor a number"
     return Job(0, numbers["submit_s"], numbers["duration_s"], int(numbers["gpus"]), **words, row=line)

@@ -65,3 +65,9 @@ def test_nobody_is_forgotten_and_nothing_given_twice(rows: list[tuple[int, int, 
 def test_a_queues_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"--queues .*none\.yaml: No such file"):
         read_queues(tmp_path / "none.yaml")
+
+
+def test_a_priority_counts_up_to_the_ceiling_of_the_queue() -> None:
+    crowd = by_age([Job(0, 0, 10, 4), Job(0, 1, 10, 4, priority="low"), Job(0, 2, 10, 4, priority="900.0")])
+    file = parse_queues("schema_version: 1", "queues.yaml")
+    assert replay(crowd, FOUR, partial(Configured, file=file)).starts_s == [0, 20, 10]

@@ -38,13 +38,15 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
         "6,nan,1,a,,",
         "7,60",
         "8,5,1,a,,",
+        "9,5,1,a,soon,",
     ]
     trace = read_trace(written(tmp_path, *rows))
     assert [job.submit_s for job in trace.jobs] == [0, 8]
     assert trace.explain_left_out() == (
-        "7 rows of trace.csv left out: duration_s is empty (row 3); submit_s is not a number (row 4); "
+        "8 rows of trace.csv left out: duration_s is empty (row 3); submit_s is not a number (row 4); "
         "gpus is not a whole number of at least 1 (rows 5, 6); duration_s is negative (row 7); "
-        "duration_s is not finite (row 8); gpus is empty (row 9)"
+        "duration_s is not finite (row 8); gpus is empty (row 9); "
+        "priority is neither low, normal, high nor a number (row 11)"
     )
 
 
