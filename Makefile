@@ -70,9 +70,9 @@ screenshots: bundle ## pictures of the sidebar for the README, light and dark
 	$(BIN)/python tests/ui/screenshots.py
 
 lab: $(STAMP) bundle ## JupyterLab on the example notebook
-	@mkdir -p examples/out
-	@test -e examples/out/my-digits.ipynb || cp examples/digits.ipynb examples/out/my-digits.ipynb
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(ROOT) --notebook-dir examples/out examples/out/my-digits.ipynb
+	@mkdir -p examples/out/lab
+	@test -e examples/out/lab/my-digits.ipynb || cp examples/digits.ipynb examples/out/lab/my-digits.ipynb
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab $(ROOT) --notebook-dir examples/out/lab examples/out/lab/my-digits.ipynb
 
 lint: $(STAMP) ## ruff, format check, mypy strict, import contract
 	$(BIN)/ruff check .

@@ -44,7 +44,10 @@ def stop(arguments: argparse.Namespace) -> int:
     report = stop_embedded(home)
     if report.processes:
         took = time.monotonic() - began
-        _out(f"Stopped the cluster: {report.processes} processes ended in {took:.1f} s, its files are removed.")
+        _out(
+            f"Stopped the cluster: {report.processes} processes ended in {took:.1f} s, its temporary files are removed."
+        )
+        _out(f"Results, the record of runs and logs stay in {home.root}; the next cluster here goes on with them.")
     elif connection is None:
         _out("No cluster was running.")
     elif connection.embedded:

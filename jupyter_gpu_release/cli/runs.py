@@ -41,7 +41,7 @@ def status(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             raise
         target = find_gateway()
-        print_json(_down(target.url if target else ""))
+        print_json(_down_document(target.url if target else ""))
         return 1
     if arguments.json:
         print_json(document)
@@ -131,10 +131,14 @@ def resolve(gateway: GatewayClient, run: str) -> str:
     return (gateway.newest() if run == _LAST else gateway.run(run)).run
 
 
-def _down(url: str) -> StatusDocument:
+def _down_document(url: str) -> dict[str, Any]:
+    """The status while nobody answers: the GPUs are not known, which is not the same as none."""
     facts = GatewayFacts(url=url, version="", up=False)
     counts = GpuCounts(total=0, held=0, free=0, external=0)
-    return StatusDocument(DOCUMENT_VERSION, simulated=False, gateway=facts, gpus=counts, nodes=[], queue=[], runs=[])
+    known = StatusDocument(DOCUMENT_VERSION, simulated=False, gateway=facts, gpus=counts, nodes=[], queue=[], runs=[])
+    unknown = {"simulated": None, "gpus": None, "nodes": None, "queue": None, "runs": None}
+    document: dict[str, Any] = msgspec.to_builtins(known)
+    return document | unknown
 
 
 _TICK_S = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import secrets
 import time
 from typing import Any
@@ -11,7 +10,7 @@ from ..client.config import GpuRelease, find_target
 from ..client.discovery import Target, is_alive, is_refused
 from ..client.session import GatewaySession
 from ..errors import GatewayUnavailableError, WrongAddressError
-from ..presentation.receipt import boxed_html, bundle_of
+from ..presentation.receipt import boxed_html, bundle_of, to_html
 from ..presentation.status_line import StatusLine
 from ..protocol.session import Welcome
 from .output.cell_output import CellOutput
@@ -161,4 +160,4 @@ def describe_cluster(welcome: Welcome) -> dict[str, str]:
     kind = "simulated GPUs" if welcome.simulated else "GPUs"
     number = f"{welcome.gpus_total} {kind if welcome.gpus_total != 1 else kind[:-1]}"
     text = f"This is this machine's own cluster: {number}. It runs until `jupyter gpu stop`."
-    return bundle_of(text, boxed_html(html.escape(text)))
+    return bundle_of(text, boxed_html(to_html(text)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from ..units import format_bytes, format_seconds
 from .verdict import judge
 from .wording import describe_wait, kept_words
 
+_CODE = re.compile(r"`([^`\n]+)`")
 _SHOWN_NAMES = 8
 _SHOWN_FILES = 6
 _SMALL_BYTES = 1024
@@ -56,12 +58,12 @@ class Receipt:
     def html(self) -> str:
         """The same for notebooks, in the colours of the reader's theme; no scripts."""
         colour = _COLOURS[self.sign]
-        first = " · ".join(html.escape(part) for part in self.parts)
+        first = " · ".join(to_html(part) for part in self.parts)
         rows = [f'<span style="color:{colour};font-weight:600">{self.sign}</span> {first}']
         for warning in self.warnings:
             style = f"color:{_COLOURS['✗']};font-weight:600"
-            rows.append(f'<span style="{style}">⚠ {html.escape(warning)}</span>')
-        rows += [f'<span style="opacity:.75">· {html.escape(note)}</span>' for note in self.notes]
+            rows.append(f'<span style="{style}">⚠ {to_html(warning)}</span>')
+        rows += [f'<span style="opacity:.75">· {to_html(note)}</span>' for note in self.notes]
         return boxed_html("<br>".join(rows), colour)
 
     def bundle(self) -> dict[str, str]:
@@ -71,6 +73,11 @@ class Receipt:
     def metadata(self) -> dict[str, Any]:
         """The measured facts, for programs that read the notebook."""
         return {"jupyter_gpu_release": self.facts}
+
+
+def to_html(text: str) -> str:
+    """The text for a page: what stands between backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
 
 
 def bundle_of(text: str, page: str) -> dict[str, str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import secrets
 import sys
 from typing import Any
 
 from .output_sink import OutputSink
-from .receipt import boxed_html, bundle_of
+from .receipt import boxed_html, bundle_of, to_html
 
 
 class StatusLine:
@@ -33,7 +32,7 @@ class StatusLine:
         if text == self._text:
             return
         if self.is_in_notebook:
-            bundle = bundle_of(text, boxed_html(html.escape(text)))
+            bundle = bundle_of(text, boxed_html(to_html(text)))
             self._publish(bundle, self._mark, update=bool(self._text))
         else:
             self._say_in_terminal(text)
@@ -65,7 +64,7 @@ class StatusLine:
 
     def finish_plain(self, text: str, metadata: dict[str, Any] | None = None) -> None:
         """End with a plain ``text`` in place of a receipt."""
-        self.finish(bundle_of(text, boxed_html(html.escape(text))), metadata or {})
+        self.finish(bundle_of(text, boxed_html(to_html(text))), metadata or {})
 
     def _publish(self, bundle: dict[str, str], metadata: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": self._display_id}

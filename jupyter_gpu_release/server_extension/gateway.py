@@ -138,7 +138,7 @@ class GatewayConnection(LoggingConfigurable):
                 yield message
 
     def is_there(self) -> bool:
-        """Tell if there is a gateway to ask: one is named, or this machine's own cluster runs."""
+        """Tell if there is a gateway to ask: one is named, or this machine's own runs. Raises as :meth:`ask`."""
         target = _find(self._settings, self._token_file)
         return target is not None and is_alive(target)
 

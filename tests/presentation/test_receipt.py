@@ -133,3 +133,9 @@ def test_facts_are_for_programs():
     assert facts["run"] == RUN
     assert (facts["queued_s"], facts["held_s"], facts["release_ms"]) == (0.0, 12.3, 14.0)
     assert facts["results"] == [{"name": "a", "type": "int", "bytes": 28}]
+
+
+def test_names_and_commands_are_code_on_a_page_and_nothing_else_is_markup() -> None:
+    page = make_receipt(view(Outcome(status="ok", notes=["`<x>` stays: `%gpu_release` gives it back"]))).html
+    assert "<code>&lt;x&gt;</code> stays: <code>%gpu_release</code> gives" in page
+    assert "`" not in page

@@ -142,7 +142,10 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
 }
 
 function sentence(message: string, mend: string): string {
-  const words = [message, mend].filter(Boolean).join('; ');
+  const words = [message, mend]
+    .filter(Boolean)
+    .join('; ')
+    .replace(/`([^`]*)`/g, '$1');
   const isWord = /^[a-z]+\s/.test(words); // an address is not
   const first = isWord ? words[0].toUpperCase() : words.slice(0, 1);
   return words ? `${first}${words.slice(1)}. ` : '';

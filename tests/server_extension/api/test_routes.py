@@ -116,6 +116,8 @@ def test_no_gateway_is_named_and_nothing_is_started(server: ServerBed) -> None:
     assert status["gateway"]["state"] == "none"
     assert "jupyter gpu start" in status["gateway"]["mend"]
     assert status["cluster"] is None
+    answer = server.http.get(f"{API}/runs")
+    assert (answer.status_code, answer.json()["runs"]) == (200, [])  # a normal state, not a fault
     assert server.get("health")["ok"] is True
     assert not Path(server.environment["JUPYTER_GPU_HOME"]).exists()
     assert "Traceback" not in server.log()
