@@ -47,7 +47,8 @@ def main() -> int:
 
 
 def _one(name: str, *, quick: bool, as_json: bool) -> None:
-    report: Report = importlib.import_module(f".{name}", __package__).run(quick=quick)
+    module = f".{name}.run" if (Path(__file__).parent / name).is_dir() else f".{name}"
+    report: Report = importlib.import_module(module, __package__).run(quick=quick)
     check(report)
     show(report)
     document = json.dumps(report.document())
