@@ -28,6 +28,7 @@ from ..scheduling.state import ClusterSnapshot
 from ..scheduling.workload import GPU, Needs, Node, Rank, RankState, Run
 from ..units import parse_bytes
 
+_MOST_ROUNDS = 1000
 _HOLDS = (RankState.RUNNING, RankState.YIELDING)
 
 
@@ -204,6 +205,8 @@ def to_snapshot(scenario: Scenario) -> ClusterSnapshot:
     """Turn what is written into what the policy takes; raises :class:`OptionError` for what cannot be."""
     queues = tuple(to_queue(spec) for spec in scenario.queues) or (Queue(DEFAULT_QUEUE),)
     tree = QueueTree(queues)
+    if scenario.rounds is not None and not 1 <= scenario.rounds <= _MOST_ROUNDS:
+        raise OptionError(f"rounds: {scenario.rounds}", hint=f"write 1 to {_MOST_ROUNDS}, or leave it out for one pass")
     nodes = tuple(_node(spec) for spec in scenario.nodes)
     _refuse_twins("node", [node.name for node in nodes])
     _refuse_twins("run", [spec.run for spec in scenario.runs])

@@ -95,6 +95,36 @@ def after(snapshot: ClusterSnapshot, decisions: list[Decision], *, settled: bool
     return replace(snapshot, runs=tuple(replace(run, ranks=tuple(runs[run.run])) for run in snapshot.runs))
 
 
+def _next_round(snapshot: ClusterSnapshot, decisions: list[Decision]) -> ClusterSnapshot:
+    """The cluster when those who yield have gone and wait, and what was promised waits for the next pass."""
+    then = {run.run: list(run.ranks) for run in after(snapshot, decisions, settled=True).runs}
+    for decision in decisions:
+        if isinstance(decision, Start) and decision.promised:
+            for index, node in decision.ranks:
+                then[decision.run][index] = Rank(RankState.QUEUED, node)
+        elif isinstance(decision, Yield):
+            for index, node in decision.moves:
+                then[decision.run][index] = Rank(RankState.QUEUED, node)
+    return replace(snapshot, runs=tuple(replace(run, ranks=tuple(then[run.run])) for run in snapshot.runs))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(snapshots())
+def test_passes_come_to_rest(snapshot: ClusterSnapshot) -> None:
+    """Nobody is asked to step aside for ever in turn; promises are kept in the next pass."""
+    for _ in range(12):
+        decisions = [decision for decision in schedule(snapshot, 0.0) if not isinstance(decision, Wait)]
+        if not decisions:
+            return
+        snapshot = _next_round(snapshot, list(decisions))
+        promised = {
+            run.run for run in snapshot.runs for rank in run.ranks if rank.state is RankState.QUEUED and rank.node
+        }
+        again = {decision.run for decision in schedule(snapshot, 0.0) if isinstance(decision, Start)}
+        assert promised <= again
+    raise AssertionError("the passes go on and on")
+
+
 def _held(snapshot: ClusterSnapshot) -> Counter[str]:
     held: Counter[str] = Counter()
     for run in snapshot.runs:

@@ -93,6 +93,7 @@ def broken(**changes: Any) -> str:
         (broken(queues=[{"name": "q", "parent": "p"}, {"name": "p", "parent": "q"}]), "its own ancestor (q → p → q)"),
         (broken(queues=[{"name": "p"}, {"name": "q", "parent": "p"}], runs=[{"run": "a", "queue": "p"}]),
          "run a: queue p has queues below it"),
+        (broken(rounds=0), "scenario case: rounds: 0"),
         (broken(actions=["alocate"]), "actions: there is no alocate"),
         (broken(expected={"b": {"state": "queued"}}), "expected: there is no b"),
     ],
