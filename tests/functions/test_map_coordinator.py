@@ -73,7 +73,7 @@ class MapBed:
         self.submissions[run] = submission
         return worker
 
-    def shown(self, failure: BaseException, view: RunView) -> BaseException:
+    def with_traceback(self, failure: BaseException, view: RunView) -> BaseException:
         return failure
 
     # ------------------------------------------------------------------------------- as workers do
