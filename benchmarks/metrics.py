@@ -26,7 +26,7 @@ METRICS = {
     ),
     "broker": (
         "kueue_wall_s", "kueue_admission_small_s", "kueue_admission_medium_s", "kueue_admission_large_s", "kueue_use",
-        "gateway_cpu_ms",
+        "gateway_cpu_ms", "pass_10k", "bytes_per_queued_run",
     ),
     "server": ("cpu", "loop_blocked", "status", "policy_pass", "acted_after_limit"),
     "sidebar": (
