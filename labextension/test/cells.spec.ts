@@ -1,4 +1,5 @@
 import { nullTranslator } from '@jupyterlab/translation';
+import { isMagicLine } from '../src/cells/completion';
 import { problemsOf } from '../src/cells/check';
 import {
   hasMagic,
@@ -54,6 +55,18 @@ describe('more of the magic', () => {
     expect(plainCode('x = 1')).toBe('x = 1');
     expect(hasMagic('# %%gpu_train\nx')).toBe(false);
   });
+});
+
+describe('completion', () => {
+  it.each([
+    ['%%gpu_train --g', true],
+    ['x = 1\n  %gpu_cancel 2', true],
+    ['y = %gpu_train --g', true],
+    ['%%gpu_train', false],
+    ['%%gpu_train --gpus 2\nfor i in', false]
+  ])('%j is ours: %s', (text, ours) =>
+    expect(isMagicLine({ text, offset: text.length })).toBe(ours)
+  );
 });
 
 describe('problems', () => {

@@ -4,7 +4,9 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import type { ICellModel } from '@jupyterlab/cells';
+import { ICompletionProviderManager } from '@jupyterlab/completer';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
+import { silenceWords } from '../cells/completion';
 import { estimate } from '../cells/estimate';
 import { askForMagic, offerOf } from '../cells/form';
 import { CellHints } from '../cells/hints';
@@ -129,12 +131,13 @@ export const cellPlugin: JupyterFrontEndPlugin<void> = {
   description: 'State and Cancel at GPU cells; "Run on GPU" with a form.',
   autoStart: true,
   requires: [IGpus],
-  optional: [INotebookTracker, ICommandPalette],
+  optional: [INotebookTracker, ICommandPalette, ICompletionProviderManager],
   activate: (
     app: JupyterFrontEnd,
     gpus: IGpus,
     tracker: INotebookTracker | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    completions: ICompletionProviderManager | null
   ) => {
     if (!tracker) {
       return;
@@ -147,6 +150,9 @@ export const cellPlugin: JupyterFrontEndPlugin<void> = {
     );
     preferencesChanged.connect(() => hints.update());
     addCommands(app, gpus, tracker);
+    if (completions) {
+      void app.restored.then(() => silenceWords(completions));
+    }
     const marks = new CellMarks(tracker, trans);
     const notify = () => {
       app.commands.notifyCommandChanged(CommandIDs.runOnGpu);
