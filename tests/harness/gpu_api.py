@@ -117,5 +117,6 @@ class GpuApi:
             route.fulfill(status=self.status, json={"message": "no"})
             return
         local = {"schema_version": 1, "gpus": [], "kernels": self.kernels, "problems": []}
-        documents = {"status": self.status, "runs": {"schema_version": 1, "runs": self.runs}, "kernels": local}
+        runs = {"schema_version": 1, "runs": self.runs}
+        documents = {"status": self.status, "runs": runs, "kernels": local, "cells": {"cells": []}}
         route.fulfill(json=documents[path])
