@@ -208,9 +208,12 @@ class InputCapture:
         here = self._modules.local(needed, self._modules.added_paths())
         self.local_modules = here.loaded
         away, set_there, deleted_there = self.away.among(here.tops)
-        tops = {name.partition(".")[0] for name in needed} | sys.stdlib_module_names
-        found = self._patched().items()
-        patches = {name: value for name, value in found if split_attribute_name(name)[0].partition(".")[0] in tops}
+        tops = {name.partition(".")[0] for name in needed}
+        patches = {
+            name: value
+            for name, value in self._patched().items()
+            if (top := split_attribute_name(name)[0].partition(".")[0]) in tops or top in sys.stdlib_module_names
+        }
         state = selection.state(here.loaded, patches, set_there)
         local = [*here.loaded, *away]
         return state, {"local": local, "tops": here.tops, "edited": here.edited, "without": deleted_there}

@@ -52,13 +52,14 @@ class LocalModules:
         #: which file a module was when it was first seen
         self._loaded: dict[str, tuple[ModuleSpec, tuple[int, int]]] = {}
         self._installed = _installed_folders()
+        self._below_installed = tuple(folder + os.sep for folder in self._installed)
 
     def added_paths(self) -> list[str]:
         """Entries of ``sys.path`` that are not the interpreter's own (the current folder left out)."""
         found, here = [], _current_folder()
         for entry in sys.path if here else ():
             folder = os.path.abspath(entry)
-            if entry and folder != here and os.path.isdir(folder) and not self._is_installed(folder):
+            if entry and folder != here and not self._is_installed(folder) and os.path.isdir(folder):
                 found.append(folder)
         return list(dict.fromkeys(found))
 
@@ -120,7 +121,7 @@ class LocalModules:
 
     # ---------------------------------------------------------------------------------- inside
     def _is_installed(self, folder: str) -> bool:
-        return any(folder == known or folder.startswith(known + os.sep) for known in self._installed)
+        return folder in self._installed or folder.startswith(self._below_installed)
 
     def _find(self, top: str, roots: list[Path]) -> tuple[Path, list[Path]] | None:
         if top in sys.stdlib_module_names or top in _OURS or not top.isidentifier():

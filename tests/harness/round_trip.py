@@ -262,7 +262,6 @@ def _run(
     try:
         with contextlib.redirect_stderr(out):
             answer["notes"] += values.load()
-        values.begin_environment()
     except GpuReleaseError as error:
         return {**answer, "error": f"{type(error).__name__}: {error}", "load_ms": 0.0}
     answer["load_ms"] = (time.perf_counter() - began) * 1000

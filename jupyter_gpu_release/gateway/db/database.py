@@ -15,9 +15,10 @@ import msgspec
 from sqlalchemy import bindparam, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.engine import Connection, Engine, Row
+from sqlalchemy.engine import Connection, CursorResult, Engine, Row
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.selectable import Select
 
 from ...errors import ClusterError
 from ...protocol.cell import Graph
@@ -39,14 +40,14 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 class PreparedStatement:
     """One statement. Its columns are of types that SQLite takes as they are (text, numbers, bytes)."""
 
-    def __init__(self, statement: Insert | Update) -> None:
+    def __init__(self, statement: Insert | Update | Select[Any]) -> None:
         compiled = statement.compile(dialect=_DIALECT)
         self._text = str(compiled)
         self._names = list(compiled.positiontup or ())
 
-    def execute(self, connection: Connection, values: Mapping[str, Any]) -> None:
+    def execute(self, connection: Connection, values: Mapping[str, Any]) -> CursorResult[Any]:
         """Execute it with a value for each of its parameters; errors are SQLAlchemy's."""
-        connection.exec_driver_sql(self._text, tuple([values[name] for name in self._names]))
+        return connection.exec_driver_sql(self._text, tuple([values[name] for name in self._names]))
 
 
 _INSERT_RUN = PreparedStatement(insert(runs))
@@ -61,7 +62,7 @@ _change_run = (
 )
 _UPDATE_RUN = PreparedStatement(_change_run)
 _END_RUN = PreparedStatement(_change_run.values(request=bindparam("request")))
-_BY_RUN = select(runs).where(runs.c.run == bindparam("key"))
+_BY_RUN = PreparedStatement(select(runs).where(runs.c.run == bindparam("key")))
 _LIVE = select(runs).where(runs.c.state.not_in(_TERMINAL)).order_by(runs.c.ordinal)
 _DELETE_LEASE = delete(leases).where(leases.c.lease == bindparam("key"))
 _insert_lease = upsert(leases)
@@ -151,7 +152,7 @@ def _keep_summary(connection: Connection, run: str, outcome: Outcome, encoded_by
 
 def find_run(connection: Connection, run: str) -> StoredRun | None:
     """One run, or None."""
-    row = connection.execute(_BY_RUN, {"key": run}).one_or_none()
+    row = _BY_RUN.execute(connection, {"key": run}).one_or_none()
     return None if row is None else _stored(row)
 
 

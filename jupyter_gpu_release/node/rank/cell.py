@@ -111,6 +111,7 @@ class Rank:
             self._shell.execution_count = payload.count
             self._inputs = read_graph(payload.inputs, Path(self._order.folder))
             self._settings = CellSettings(payload)
+            serve_names(lambda: self._values.realm)
         except Exception as error:  # noqa: BLE001 - raised by the caller
             return error
         return None
@@ -139,10 +140,9 @@ class Rank:
                 in_run=True,
             )
         )
-        serve_names(lambda: self._values.realm)
         use_inline_figures(self._shell)
-        environment.limit_threads(self._order)
-        self._values.begin_environment()
+        if environment.limit_threads(self._order):
+            self._values.watch_threads()
         self._files.start_recording()
         tracked_files.HERE.start_recording()
         if names is not None:

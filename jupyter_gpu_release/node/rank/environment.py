@@ -119,18 +119,19 @@ def set_visible_gpus(gpu_ids: list[str], *, simulated: bool) -> None:
     os.environ["JUPYTER_GPU_IDS"] = ids
 
 
-def limit_threads(order: RankOrder) -> None:
-    """The frameworks use as many threads as ``--cpus`` says; a CPU stage (no GPU) has no more cores than it reserved.
+def limit_threads(order: RankOrder) -> bool:
+    """Have frameworks use as many threads as ``--cpus`` says; False: as many as they like.
 
-    Processes of a gang share a node's cores evenly, also without ``--cpus``: with all cores for each they would be in
-    each other's way.
+    A CPU stage (no GPU) has no more cores than it reserved. Processes of a gang share a node's cores evenly, also
+    without ``--cpus``: with all cores for each they would be in each other's way.
     """
     if not order.cpus and order.sharers == 1:
-        return
+        return False
     cpus = (order.cpus or len(os.sched_getaffinity(0))) / order.sharers
     set_thread_count(max(1, int(cpus)), quickly=not order.cpus)
     if order.cpus and order.role == "rank" and not os.environ.get("JUPYTER_GPU_IDS"):
         confine_to_cores(cpus)
+    return True
 
 
 def _rank_environment(order: RankOrder, paths: RunPaths) -> dict[str, str]:

@@ -157,9 +157,9 @@ class RankValues:
         self._settings.read_settings()
         frameworks.seed_generators(state.get("rng", {}), has_gpu=self._realm.has_gpu)
 
-    def begin_environment(self) -> None:
-        """Begin to watch environment variables and working folder: from here on the cell sets them."""
-        self._settings.watch_environment()
+    def watch_threads(self) -> None:
+        """Note that the cell was given threads: only what it changes of them itself goes home."""
+        self._settings.watch_threads()
 
     def take_fetched(self, name: str, stream: bytes, buffers: Sequence[Any], first: int) -> Any:
         """Bind what the cell has asked the kernel for: an input from now on. ``first``: as in

@@ -34,11 +34,14 @@ class CellSettings:
         self._is_function = payload.function
         self._before: library_settings.SettingsBefore | None = None
         self._imported = -1
-        self._folder: WorkingFolder | None = None
-        is_at_rest = not (self.state.get("settings") or payload.terminal)  # a terminal's pandas has another width
+        is_at_rest = not payload.terminal  # whose pandas has another width
         if is_at_rest and _at_rest is not None and not self._is_function:
             self._imported, self._before = _at_rest
+            self._before.read_again("os", *self.state.get("settings", ()))
+            self._before.waiting = dict(self._arrived.waiting)
         self.read_settings()
+        #: where the cell begins; its filesystem is asked before there are GPUs to wait with
+        self._folder = None if self._is_function else WorkingFolder.current()
 
     def read_settings(self) -> None:
         """The cell begins with settings as they are now; cheap, unless something was imported meanwhile."""
@@ -47,11 +50,10 @@ class CellSettings:
         self._before = library_settings.SettingsBefore(dict(self._arrived.waiting))
         self._imported = len(sys.modules)
 
-    def watch_environment(self) -> None:
-        """Begin to watch environment variables, threads and working folder: from here on the cell sets them."""
+    def watch_threads(self) -> None:
+        """The cell begins with as many threads, and with their environment variables, as there are now."""
         if self._before is not None:
             self._before.read_again("os", "torch")
-            self._folder = WorkingFolder.current()
 
     def changes(self) -> tuple[library_settings.Settings, list[str]]:
         """Settings that travel home, and the names of those that cannot."""

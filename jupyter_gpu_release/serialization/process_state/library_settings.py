@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -406,7 +407,7 @@ def capture_settings(*, that_count: bool = False) -> Settings:
     for library, values in _loaded(asked):
         changed = _differing(library, values, _usual(library))
         changed = {name: value for name, value in changed.items() if environment.may_change_results(name)}
-        packed = {name: packed for name, value in changed.items() if (packed := _pack(value)) is not None}
+        packed = {name: packed for name, value in changed.items() if (packed := _packed_once(value)) is not None}
         found |= {library.module: packed} if packed else {}
     return found
 
@@ -416,7 +417,7 @@ class SettingsBefore:
 
     def __init__(self, waiting: Settings) -> None:
         self._values = {library.module: values for library, values in _loaded()}
-        self._waiting = waiting
+        self.waiting = waiting
 
     def read_again(self, *modules: str) -> None:
         """Their settings are to be as they are now."""
@@ -438,7 +439,7 @@ class SettingsBefore:
         known = self._values.get(library.module)
         if known or (known is not None and library.only_set):
             return known
-        waited = {name: _unpack(value) for name, value in self._waiting.get(library.module, {}).items()}
+        waited = {name: _unpack(value) for name, value in self.waiting.get(library.module, {}).items()}
         return {**_usual(library), **waited}
 
 
@@ -554,6 +555,28 @@ def _pack(value: Any) -> Any:
     except Exception:  # noqa: BLE001 - values of any type
         data = _by_value(value)
     return PackedSetting(data) if data and len(data) <= LIMIT_BYTES else None
+
+
+def _packed_once(value: Any) -> Any:
+    """The same; of a filter of warnings, which stays the same object from cell to cell, it is kept."""
+    if type(value) is not tuple:
+        return _pack(value)
+    known = _packed.get(id(value))
+    if known is not None and known[0] is value:
+        return known[1]
+    packed = _pack(value)
+    if len(_packed) < _MOST_PACKED and all(map(_is_fixed, value)):
+        _packed[id(value)] = value, packed
+    return packed
+
+
+def _is_fixed(part: Any) -> bool:
+    return type(part) in (*_PLAIN, re.Pattern) or (type(part) is type and part.__module__ != "__main__")
+
+
+_MOST_PACKED = 100
+#: id of a tuple → the tuple itself, so that nothing else gets its id, and how it travels
+_packed: dict[int, tuple[Any, Any]] = {}
 
 
 def _by_value(value: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,17 +68,21 @@ def package_of(name: str) -> str:
 def _loggers() -> Iterator[logging.Logger]:
     yield logging.root
     known = logging.root.manager.loggerDict
-    for logger in list((known if _watch is None else _watch.set_since).values()):
-        if not isinstance(logger, logging.Logger) or (_watch is None and _is_as_made(logger)):
-            continue
+    for logger in _that_may_be_set(known) if _watch is None else list(_watch.set_since.values()):
         if logger.name.partition(".")[0] in _OF_THE_PROCESS:
             continue
         if known.get(logger.name) is logger:  # not one that somebody made for itself
             yield logger
 
 
-def _is_as_made(logger: logging.Logger) -> bool:
-    return logger.propagate and not (logger.level or logger.disabled or logger.handlers or logger.filters)
+def _that_may_be_set(known: Mapping[str, object]) -> list[logging.Logger]:
+    """Those that are not as they were made; each cell looks at some hundreds."""
+    return [
+        logger
+        for logger in list(known.values())
+        if isinstance(logger, logging.Logger)
+        and (logger.level or logger.disabled or logger.handlers or logger.filters or not logger.propagate)
+    ]
 
 
 class _Watch:
