@@ -404,4 +404,6 @@ def _static_attribute(owner: Any, name: str) -> Any:
 
 def _is_ipythons(value: Any) -> bool:
     """``open`` and the like, which IPython puts into the namespace (it wears the name of the function it wraps)."""
-    return isinstance(value, types.FunctionType) and str(value.__globals__.get("__name__")).startswith("IPython.core")
+    return (
+        isinstance(value, types.FunctionType) and value.__globals__.get("__name__") == "IPython.core.interactiveshell"
+    )

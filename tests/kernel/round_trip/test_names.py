@@ -100,6 +100,12 @@ def test_last_output_is_sent_and_returns_where_the_cell_binds_it(nb: Notebook) -
 COUNTER = "counter = 0\nscale = 2\ndef bump():\n    global counter\n    counter += 1\n    return counter * scale\n"
 
 
+def test_functions_that_the_notebook_imports_from_ipython_are_sent(nb: Notebook) -> None:
+    nb.cell("from IPython.display import clear_output")
+    nb.ok("name = clear_output.__name__, open('x.txt', 'w').close()")
+    assert nb.ns["name"] == ("clear_output", None)
+
+
 def test_global_counter(nb: Notebook) -> None:
     nb.cell(COUNTER)
     nb.ok("bump()\nbump()")
