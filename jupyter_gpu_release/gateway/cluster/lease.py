@@ -6,6 +6,7 @@ Our own table says what is free: Ray's report lags. How Ray is asked for them: `
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Protocol
 
 import msgspec
@@ -41,6 +42,8 @@ class Lease:
         self.gpu_ids: tuple[tuple[str, ...], ...] = ()
         self.group: PlacementGroup | None = None
         self.incarnation = ""
+        #: when its GPUs were free, or another run's (unix seconds); the next run is granted them from then on
+        self.gone_at: float | None = None
         #: set while the lease is warm
         self.kept: WarmLeaseRow | None = None
         #: Ray makes the group, and answers with the tasks that tell the ids; ``group`` is set a little sooner
@@ -119,7 +122,7 @@ class LeaseTable:
 
     def drop_lease(self, lease: Lease) -> bool:
         """Forget a lease whose resources are free (or whose node is gone). False: a newer lease has its name by now."""
-        lease.state = LeaseState.GONE
+        lease.state, lease.gone_at = LeaseState.GONE, time.time()
         newest = self._leases.get(lease.name, lease) is lease
         if newest and self._drop(lease.name):
             self.changes += 1

@@ -304,7 +304,7 @@ class Lifecycle:
         gone: dict[str, Any] = {}
         if lease is not None and freed:
             also = self.warm.written(lease) if kept else None
-            gone = {**gone_facts(outcome, time.time()), "kept": kept, "also": also}
+            gone = {**gone_facts(outcome, lease.gone_at or time.time()), "kept": kept, "also": also}
         if stage.is_final:
             self._finish(record, outcome, **gone)
         else:
@@ -324,6 +324,7 @@ class Lifecycle:
         if successor is None:
             return False
         self.queue.remove(successor)
+        lease.gone_at = time.time()
         self._start_on(successor, self.leases.add(lease.handed_to(successor.run)))
         return True
 
