@@ -46,8 +46,8 @@ class RunQueue:
         #: runs that keep their place (and what they would get) without being granted
         self._paused: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
-        #: no decision before this (the loop's time)
-        self._rests_until = 0.0
+        #: no decision before this (monotonic seconds), and when the next one is due
+        self._rests_until_s = self._soon_at_s = 0.0
         self._soon: asyncio.TimerHandle | None = None
 
     def __contains__(self, run: str) -> bool:
@@ -84,15 +84,19 @@ class RunQueue:
         """Decide about all that wait (and about what is kept warm) and carry it out: now, or in a moment together
         with what happens until then.
         """
-        if not (self._open and (self._waiting or self._leases.warm())):
-            self._cancel_soon()
-        elif (began_s := asyncio.get_running_loop().time()) < self._rests_until:
-            self._serve_at(self._rests_until)
+        if time.monotonic() < self._rests_until_s:
+            self._serve_at(self._rests_until_s)
         else:
-            self._cancel_soon()
-            self._decide()
-            took_s = asyncio.get_running_loop().time() - began_s
-            self._rests_until = began_s + took_s + max(_PAUSE_S, _PAUSES * took_s)
+            self._serve_now()
+
+    def _serve_now(self) -> None:
+        self._cancel_soon()
+        if not (self._open and (self._waiting or self._leases.warm())):
+            return
+        began_s = time.monotonic()
+        self._decide()
+        ended_s = time.monotonic()
+        self._rests_until_s = ended_s + max(_PAUSE_S, _PAUSES * (ended_s - began_s))
 
     def _decide(self) -> None:
         now_s = time.time()
@@ -117,12 +121,17 @@ class RunQueue:
 
     def serve_soon(self) -> None:
         """Like :meth:`serve`, together with what comes until then: nothing became free, only places have changed."""
-        self._serve_at(asyncio.get_running_loop().time() + _SOON_S)
+        self._serve_at(max(self._rests_until_s, time.monotonic() + _SOON_S))
 
     def _serve_at(self, at_s: float) -> None:
-        if self._soon is None or self._soon.when() > at_s:
+        """Decide then, unless that is to be sooner already. Its own clock: loops' timers come early, or do not say when
+        they come.
+        """
+        if self._soon is None or at_s < self._soon_at_s:
             self._cancel_soon()
-            self._soon = asyncio.get_running_loop().call_at(at_s, self.serve)
+            self._soon_at_s = at_s
+            delay_s = max(0.0, at_s - time.monotonic())
+            self._soon = asyncio.get_running_loop().call_later(delay_s, self._serve_now)
 
     def _cancel_soon(self) -> None:
         if self._soon is not None:

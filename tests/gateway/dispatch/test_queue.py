@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,4 +82,30 @@ async def test_what_happens_close_together_is_decided_together() -> None:
         queue.serve()
     before = len(passes)
     assert 1 <= before < 25, "the first is decided at once, the others wait a moment"
+    await until(lambda: len(passes) > before)
+
+
+@pytest.mark.asyncio
+async def test_a_change_of_places_in_the_pause_after_a_long_decision_is_decided_after_it() -> None:
+    passes: list[int] = []
+    view = RunView("waits", "ann", "queued", position=1)
+    waits = RunRecord(view, 1, RunRequest("waits", "s", ResourceAsk(gpus=3), b""))
+
+    def states(_: Any) -> tuple[NodeState, ...]:
+        passes.append(1)
+        time.sleep(0.04)  # as long as a decision about thousands takes
+        return (NodeState("n", "host", 8, 0, 8, 8),)
+
+    queue = RunQueue(
+        SimpleNamespace(change=lambda *_, **__: None, move=lambda *_: None), SimpleNamespace(states=states),
+        SimpleNamespace(warm=list), lambda *_: None, lambda *_: None, lambda *_: None,
+    )  # fmt: skip
+    queue.open()
+    queue.add(waits)
+    queue.serve()
+    before = len(passes)
+    queue.serve_soon()
+    await until(lambda: len(passes) > before)
+    before = len(passes)
+    queue.serve()
     await until(lambda: len(passes) > before)
