@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.engine import Engine
 
 from ..protocol.rest import Usage, UsageFacts
 from .auth.permissions import Caller
-from .db.usage import WEEK_S, read_leases, usage_since
+from .db.usage import WEEK_S, put_capacity, read_capacity, read_leases, usage_since
 from .db.warm_leases import warm_spans
+from .db.writer import LedgerWriter
 
 #: an account younger than this is shown as it is; one that takes long to read is read less often
 _FRESH_S, _SHARE = 1.0, 0.02
@@ -21,14 +23,21 @@ _FRESH_S, _SHARE = 1.0, 0.02
 class UsageAccount:
     """The usage of everybody, read anew when somebody asks and it is old."""
 
-    def __init__(self, engine: Engine, capacity: Callable[[], int]) -> None:
-        """``capacity``: GPUs of the cluster now."""
+    def __init__(self, engine: Engine, ledger: LedgerWriter) -> None:
         self._engine = engine
-        self._capacity = capacity
+        self._ledger = ledger
+        #: GPUs of the cluster, as last noted
+        self._capacity: int | None = None
         self._again_s = float("-inf")
         self._week: dict[str, Usage] = {}
         self._today: dict[str, Usage] = {}
         self._reading = asyncio.Lock()
+
+    def note_capacity(self, gpus: int) -> None:
+        """The cluster has so many GPUs now (called every few seconds)."""
+        if gpus != self._capacity:
+            self._capacity = gpus
+            self._ledger.write(partial(put_capacity, since=time.time(), gpus=gpus))
 
     async def usage_for(self, caller: Caller) -> UsageFacts:
         """The usage that the caller sees: the own and the team's; admins see everybody's."""
@@ -49,7 +58,7 @@ class UsageAccount:
         with self._engine.connect() as connection:
             leases, ends = read_leases(connection, now_s - WEEK_S)
             kept = warm_spans(connection, now_s - WEEK_S)
-        capacity = self._capacity()
+            capacity = read_capacity(connection, now_s - WEEK_S)
         self._week = usage_since(leases, ends, now_s - WEEK_S, now_s, kept, capacity)
         self._today = usage_since(leases, ends, midnight_s, now_s, kept, capacity)
 

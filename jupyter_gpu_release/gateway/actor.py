@@ -131,6 +131,7 @@ class Gateway(GatewayApi):
         await self._listen()
         restore_sessions(self._service, remembered)
         self._service.nodes.refresh(await self._service.ray_leases.nodes(START_S))
+        self._service.usage.note_capacity(sum(self._service.nodes.totals().values()))
         self._warm_workers()
         await compare_with_cluster(self._service, remembered)
         self._service.recovered.set()
@@ -188,8 +189,9 @@ class Gateway(GatewayApi):
         self._stripped_to = database.strip_old_values(connection, self._stripped_to, before_s)
 
     async def _look_at_others(self) -> None:
-        """GPUs that others than us use in Ray."""
+        """GPUs that others than us use in Ray, and how many there are."""
         leases = self._service.leases
+        self._service.usage.note_capacity(sum(self._service.nodes.totals().values()))
         external = await self._service.ray_leases.external_gpus(self._service.nodes.totals())
         if external is not None and external != leases.external:
             leases.external = external

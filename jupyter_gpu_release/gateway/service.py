@@ -115,7 +115,7 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
-        self.usage = UsageAccount(self.engine, lambda: sum(self.nodes.totals().values()))
+        self.usage = UsageAccount(self.engine, self.ledger)
         self.url = config.url
         self.recovered = asyncio.Event()
         self.agent_up = asyncio.Event()

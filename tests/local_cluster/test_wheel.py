@@ -67,7 +67,8 @@ def test_the_wheel_has_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
     entry = json.loads(BUNDLE.read_text())["jupyterlab"]["_build"]["load"]
     assert f"{extension}/{entry}" in found
     assert {name.split("/")[0].partition("-")[0] for name in found} == {"etc", "share", "jupyter_gpu_release"}
-    assert not [name for name in found if "test" in name or "node_modules" in name or name.endswith((".map", ".pyc"))]
+    assert not [name for name in found if {"tests", "test", "node_modules"} & {*Path(name).parts}]
+    assert not [name for name in found if name.endswith((".map", ".pyc")) or Path(name).name.startswith("test_")]
 
 
 def test_a_cell_runs_from_the_wheel_without_load_ext(

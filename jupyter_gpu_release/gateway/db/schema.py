@@ -149,6 +149,11 @@ token_facts = Table(
 #: mean use of a run's GPUs (0 to 1), where it was measured
 gpu_use = Table("gpu_use", metadata, Column("run", String, primary_key=True), Column("mean", Float, nullable=False))
 
+#: GPUs of the cluster from a time on, for each time when their number changed
+capacity = Table(
+    "capacity", metadata, Column("since", Float, primary_key=True), Column("gpus", Integer, nullable=False)
+)
+
 #: when kernels' sessions ended; ``sessions`` forgets them after an hour
 session_ends = Table(
     "session_ends", metadata, Column("session", String, primary_key=True), Column("ended_at", Float, nullable=False)

@@ -10,8 +10,9 @@ of that other users held at that moment.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -20,6 +21,7 @@ from sqlalchemy.engine import Connection
 
 from ...protocol.rest import Usage
 from .rows import WarmSpan
+from .schema import capacity as capacity_table
 from .schema import gpu_use, runs, session_ends, sessions
 
 WEEK_S = 7 * 86400.0
@@ -55,17 +57,37 @@ def put_session_end(connection: Connection, session: str, ended_at: float) -> No
     connection.execute(session_ends.delete().where(session_ends.c.ended_at < ended_at - 2 * WEEK_S))
 
 
+def put_capacity(connection: Connection, since: float, gpus: int) -> None:
+    """Note how many GPUs the cluster has from now on; what nothing counts any more is forgotten."""
+    known = read_capacity(connection, since)
+    if not known or known[-1][1] != gpus:
+        connection.execute(upsert(capacity_table).on_conflict_do_nothing(), {"since": since, "gpus": gpus})
+    first = read_capacity(connection, since - 2 * WEEK_S)
+    connection.execute(capacity_table.delete().where(capacity_table.c.since < first[0][0]))
+
+
+def read_capacity(connection: Connection, since_s: float) -> list[tuple[float, int]]:
+    """The GPUs that the cluster had at ``since_s``, and each change after it: (unix seconds, GPUs), by time."""
+    column = capacity_table.c.since
+    before = connection.execute(select(func.max(column)).where(column <= since_s)).scalar()
+    rows = connection.execute(
+        select(column, capacity_table.c.gpus).where(column >= (since_s if before is None else before)).order_by(column)
+    )
+    return [(row.since, row.gpus) for row in rows]
+
+
 def usage_since(
     leases: Iterable[LeaseUse],
     ends: Mapping[str, float],
     since_s: float,
     now_s: float,
     kept: Iterable[WarmSpan] = (),
-    capacity: float = math.inf,
+    capacity: Sequence[tuple[float, int]] = (),
 ) -> dict[str, Usage]:
     """User → GPU-seconds between two times.
 
-    ``ends``: until when sessions were there (unknown: only between runs). ``capacity``: GPUs of the cluster.
+    ``ends``: until when sessions were there (unknown: only between runs). ``capacity``: GPUs of the cluster from a
+    time on, by time; empty: not known, and no limit.
     """
     held: dict[str, float] = defaultdict(float)
     used: dict[str, float] = defaultdict(float)
@@ -129,14 +151,15 @@ class _Steps:
         if end > begin:
             self._changes += [(begin, user, held, warm, paused), (end, user, -held, -warm, -paused)]
 
-    def sums(self, capacity: float) -> tuple[dict[str, float], dict[str, float]]:
+    def sums(self, capacity: Sequence[tuple[float, int]]) -> tuple[dict[str, float], dict[str, float]]:
         """User → GPU-seconds saved, and how many of these others used."""
         now: dict[str, list[int]] = {}
         sums: tuple[dict[str, float], dict[str, float]] = (defaultdict(float), defaultdict(float))
         at_s = self._since_s
-        for change_s, user, *changes in sorted(self._changes):
+        steps = [(since, "", 0, 0, 0) for since, _ in capacity if self._since_s < since < self._now_s]
+        for change_s, user, *changes in sorted(self._changes + steps):
             if change_s > at_s:
-                for total, at_once in zip(sums, _saved_at_once(now, capacity), strict=True):
+                for total, at_once in zip(sums, _saved_at_once(now, _capacity_at(capacity, at_s)), strict=True):
                     for each, gpus in at_once.items():
                         total[each] += gpus * (change_s - at_s)
                 at_s = change_s
@@ -145,6 +168,13 @@ class _Steps:
             if not any(gpus_now):
                 del now[user]
         return sums
+
+
+def _capacity_at(capacity: Sequence[tuple[float, int]], at_s: float) -> float:
+    """GPUs of the cluster at a time; before the first that is known, the first."""
+    if not capacity:
+        return math.inf
+    return capacity[max(0, bisect_right(capacity, (at_s, math.inf)) - 1)][1]
 
 
 def _saved_at_once(now: Mapping[str, list[int]], capacity: float) -> tuple[dict[str, float], dict[str, float]]:

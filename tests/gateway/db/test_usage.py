@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_release.gateway.db.database import insert_run, open_ledger, put_session, update_run
 from jupyter_gpu_release.gateway.db.rows import StoredSession, WarmSpan
-from jupyter_gpu_release.gateway.db.usage import LeaseUse, put_session_end, put_use, read_leases, usage_since
+from jupyter_gpu_release.gateway.db.usage import (
+    LeaseUse,
+    put_capacity,
+    put_session_end,
+    put_use,
+    read_capacity,
+    read_leases,
+    usage_since,
+)
 from jupyter_gpu_release.protocol.rest import Usage
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest, RunView
 
@@ -84,7 +92,7 @@ def test_the_ledger_tells_leases_and_ends(tmp_path: Path) -> None:
 def test_two_who_share_one_gpu_save_it_for_each_other() -> None:
     """Ada's pause is grace's run: with GPUs of their own they would have needed two, and there is one."""
     leases = [_held(0, 100), _held(100, 200, user="bob", session="t"), _held(200, 300)]
-    found = usage_since(leases, {"s": 300.0, "t": 300.0}, 0.0, NOW, capacity=1)
+    found = usage_since(leases, {"s": 300.0, "t": 300.0}, 0.0, NOW, capacity=[(0.0, 1)])
     assert found == {"ann": Usage(200, 200, 100, 0, 100), "bob": Usage(100, 100, 100, 0, 100)}
 
 
@@ -94,17 +102,20 @@ _CELLS = st.lists(
 )
 
 
-@given(_CELLS, st.dictionaries(st.sampled_from(["s", "t", "u"]), st.integers(0, 90)), st.integers(1, 4))
+@given(
+    _CELLS, st.dictionaries(st.sampled_from(["s", "t", "u"]), st.integers(0, 90)), st.integers(0, 4), st.integers(0, 4)
+)
 def test_saved_is_what_a_simulation_second_by_second_says(
-    cells: list[tuple[str, int, int, int]], ends: dict[str, int], capacity: int
+    cells: list[tuple[str, int, int, int]], ends: dict[str, int], before: int, after: int
 ) -> None:
-    """Never more than the cluster had; others used no more than they held."""
+    """Never more than the cluster had at that time; others used no more than they held."""
     leases = [
         _held(begin, begin + long, user=who.split("/")[0], session=who.split("/")[1], gpus=gpus)
         for who, begin, long, gpus in cells
     ]
+    capacity = [(-5.0, before), (50.0, after)]
     found = usage_since(leases, {name: float(end) for name, end in ends.items()}, 0.0, 100.0, capacity=capacity)
-    saved = sum(_saved_in(second, leases, ends, capacity) for second in range(100))
+    saved = sum(_saved_in(second, leases, ends, before if second < 50 else after) for second in range(100))
     assert sum(usage.saved_s for usage in found.values()) == pytest.approx(saved)
     for user, usage in found.items():
         others = sum(each.held_s for name, each in found.items() if name != user)
@@ -125,3 +136,16 @@ def _saved_in(second: int, leases: list[LeaseUse], ends: dict[str, int], capacit
 
 def _covers(lease: LeaseUse, second: int) -> bool:
     return lease.since <= second < (lease.until or NOW)
+
+
+def test_the_ledger_knows_how_many_gpus_there_were_when(tmp_path: Path) -> None:
+    engine = open_ledger(tmp_path / "ledger.sqlite")
+    with engine.begin() as connection:
+        assert read_capacity(connection, 0.0) == []
+        for since, gpus in ((100.0, 4), (200.0, 0), (300.0, 0), (400.0, 8)):
+            put_capacity(connection, since, gpus)
+        assert read_capacity(connection, 150.0) == [(100.0, 4), (200.0, 0), (400.0, 8)]
+        assert read_capacity(connection, 0.0) == [(100.0, 4), (200.0, 0), (400.0, 8)]
+        put_capacity(connection, 400.0 + 3 * 7 * 86400, 2)
+        assert read_capacity(connection, 0.0) == [(400.0, 8), (400.0 + 3 * 7 * 86400, 2)]
+    engine.dispose()
