@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from ..units import parse_seconds
 
 #: magics whose body, or line, is Python
 _TRANSPARENT = frozenset({"time", "timeit", "prun", "capture"})
-_WALL = re.compile(r"Wall time: ((?:\d+(?:\.\d+)?\s*(?:h|min|ms|s)\s*)+)")
+_AMOUNT = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(d|h|min|s|ms|[uµμ]s|ns)\b"
+#: as ``%%time`` writes it: ``1min 2s``, ``2.5 s``, ``30.1 µs``
+_WALL = re.compile(rf"Wall time: ((?:{_AMOUNT}\s*)+)")
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "ns": 1e-9}
 
 
 @dataclass(frozen=True)
@@ -162,5 +164,5 @@ def _wall_time(cell: dict[str, Any]) -> float | None:
     for output in outputs if isinstance(outputs, list) else []:
         text = _mapping(output).get("text", "")
         if found := _WALL.search("".join(map(str, text)) if isinstance(text, list) else str(text)):
-            return parse_seconds(found[1].replace("min", "m"), option="Wall time")
+            return sum(float(number) * _SECONDS.get(unit, 1e-6) for number, unit in re.findall(_AMOUNT, found[1]))
     return None

@@ -143,3 +143,16 @@ def test_what_is_no_notebook_is_named(tmp_path: Path, text: str | None, said: st
         return
     with pytest.raises(OptionError, match=said):
         read_notebook(path)
+
+
+@pytest.mark.parametrize(
+    ("said", "took_s"),
+    [
+        ("CPU times: user 2 s\nWall time: 2.5 s\n", 2.5), ("Wall time: 1min 2s\n", 62.0), ("Wall time: 30 µs", 3e-5),
+        ("Wall time: 1d 1h\n", 90_000.0), ("Wall time: 1e+03 ms\n", 1.0), ("Wall time: soon", None),
+    ],
+)  # fmt: skip
+def test_the_time_that_the_time_magic_has_printed(tmp_path: Path, said: str, took_s: float | None):
+    printed = [{"output_type": "stream", "name": "stdout", "text": said.splitlines(keepends=True)}]
+    notebook = read_notebook(write(tmp_path / "a.ipynb", code("%%time\nx = 1", outputs=printed)))
+    assert notebook.cells[0].took_s == (took_s if took_s is None else pytest.approx(took_s))

@@ -76,7 +76,8 @@ def _ask(find: Callable[[], Target | None], path: str) -> Any:
     target = find()
     if target is None or not is_alive(target):
         return {}
-    request = urllib.request.Request(f"{target.url}{path}", headers={"Authorization": f"Bearer {target.token}"})
+    request = urllib.request.Request(f"{target.url}{path}")
+    request.add_unredirected_header("Authorization", f"Bearer {target.token}")  # never for another host
     proxies = [urllib.request.ProxyHandler({})] if target.is_loopback else []
     try:
         with urllib.request.build_opener(*proxies).open(request, timeout=_ANSWER_S) as answer:

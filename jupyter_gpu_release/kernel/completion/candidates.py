@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...client.facts.cluster import ClusterFacts, KnownRun
@@ -30,6 +29,7 @@ _TAKE_A_RUN = _WANTED.keys() | _OF_THIS_KERNEL
 _MOST_LETTERS = 44
 #: ``%gpu_debug RUN --rank N``
 _RUN_AND_RANK = 2
+_QUOTES = "\"'"
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Candidates:
 
 
 def _fitting(typed: str, candidates: Iterable[Candidate]) -> Offer:
-    start = typed.lower()
-    return Offer(typed, tuple(each for each in candidates if each.text.lower().startswith(start)))
+    start = typed.lower().lstrip(_QUOTES)
+    return Offer(typed, tuple(each for each in candidates if each.text.lower().lstrip(_QUOTES).startswith(start)))
 
 
 def _names_of_options(given: Collection[str]) -> Iterator[Candidate]:
@@ -199,17 +199,27 @@ def _exported(asked: _Asked) -> Iterator[Candidate]:
 
 
 def _folders(asked: _Asked) -> Iterator[Candidate]:
-    start, slash, _ = asked.cursor.typed.rpartition("/")
-    folder = Path(start + slash).expanduser()
-    for name in _subfolders(folder):
-        yield Candidate(f"{start}{slash}{name}/", "folder")
+    typed = asked.cursor.typed
+    opened = typed[:1] if typed[:1] in _QUOTES else ""
+    start, slash, _ = typed[len(opened) :].rpartition("/")
+    for name in _subfolders(os.path.expanduser(start + slash) or "."):
+        if (quoted := _quoted(f"{start}{slash}{name}/", opened)) is not None:
+            yield Candidate(quoted, "folder")
 
 
-def _subfolders(folder: Path) -> list[str]:
+def _quoted(path: str, opened: str) -> str | None:
+    """A path with an opening quote where it needs one: more may be typed behind it. None: no quotes would do."""
+    if not opened and not re.search(r"[\s\"'\\]", path):
+        return path
+    quote = next((each for each in opened or _QUOTES if each not in path), None)
+    return None if quote is None or "\\" in path else f"{quote}{path}"
+
+
+def _subfolders(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a zero byte
         return []
 
 

@@ -21,6 +21,7 @@ from .magic_line import MagicLine, find_magic_line
 
 #: before IPython's own matchers, which would offer keywords and files
 _FIRST = 1000.0
+_PACKAGE = __name__.partition(".")[0]
 _UNBROKEN = {ord(" "): "\N{NO-BREAK SPACE}", ord("-"): "\N{NON-BREAKING HYPHEN}"}
 
 
@@ -89,29 +90,35 @@ class MagicCompleter:
         if not found:
             return Offer("")
         start = min(each.start for each in found)
-        texts = [Candidate(statement[start : each.start] + each.text, each.type) for each in found]
+        texts = [Candidate(statement[start : each.start] + each.text, each.type or "") for each in found]
         return Offer(statement[start:], tuple(texts))
 
     def _is_ours(self, line: MagicLine) -> bool:
+        magic = self._shell.magics_manager.magics["line"].get(line.magic)
+        if type(getattr(magic, "__self__", None)).__module__.partition(".")[0] != _PACKAGE:
+            return False
         if line.has_percent:
             return True
-        return bool(self._shell.automagic) and line.magic not in self._shell.user_ns
+        return bool(self._shell.automagic) and line.magic not in self._shell.user_ns and not line.goes_on_as_python
 
-    def inspect(self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Any = ()) -> dict[str, Any]:
-        """Answer an ``inspect_request``: on an option or its value its sentence, elsewhere on the line the manual."""
+    def inspect(self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Any = ()) -> Any:
+        """Answer an ``inspect_request``: on an option or its value its sentence, elsewhere on the line the manual.
+
+        What the kernel answers itself is handed on as it is: it may be awaitable.
+        """
         before = code[:cursor_pos]
         line = find_magic_line(code, before.count("\n"), len(before) - before.rfind("\n") - 1)
-        if line is None or line.magic not in ("gpu_train", "gpu_config"):
-            return dict(self._inspect(code, cursor_pos, detail_level, omit_sections))
+        if line is None or line.magic not in ("gpu_train", "gpu_config") or not self._is_ours(line):
+            return self._inspect(code, cursor_pos, detail_level, omit_sections)
         cursor = line.cursor_behind_word
         option = cursor.option or OPTIONS.get(cursor.typed.lstrip("-").replace("_", "-").lower())
         if option is not None:
             data = {"text/plain": help_of(option, is_setting=line.magic == "gpu_config")}
             return {"status": "ok", "found": True, "data": data, "metadata": {}}
         if cursor.statement and not line.is_cell:
-            return dict(self._inspect(code, cursor_pos, detail_level, omit_sections))
+            return self._inspect(code, cursor_pos, detail_level, omit_sections)
         manual = f"%{line.magic}"
-        return dict(self._inspect(manual, len(manual), detail_level, omit_sections))
+        return self._inspect(manual, len(manual), detail_level, omit_sections)
 
 
 def help_of(option: Option, *, is_setting: bool = False) -> str:

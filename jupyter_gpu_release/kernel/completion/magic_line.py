@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ...options.cursor import Cursor, find_cursor, find_setting
 
 #: ``%%gpu_train …``, ``%gpu_logs …``, ``x = %gpu_train …``, and without the percent sign (automagic)
-_MAGIC = re.compile(r"\s*(?:[\w.,\[\] ]+=\s*)?(?P<percent>%{0,2})(?P<name>gpu_[a-z]+)(?=\s)")
+_MAGIC = re.compile(r"\s*(?:[\w.,\[\] ]+=\s*(?=%))?(?P<percent>%{0,2})(?P<name>gpu_[a-z]+)(?=\s)")
+#: ``gpu_train = …``, ``gpu_train (…)``: a name of the user's
+_PYTHON = tuple("=+*/%^&|<>!.,:()[]")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class MagicLine:
     head: str
     tail: str
     body: str = ""
+
+    @property
+    def goes_on_as_python(self) -> bool:
+        """Tell if, without a percent sign, the line is an expression or an assignment that begins with a name."""
+        return (self.head + self.tail).lstrip().startswith(_PYTHON)
 
     @property
     def cursor(self) -> Cursor:

@@ -162,7 +162,7 @@ class Namespace:
             loaded.values.pop(name, None)
             loaded.modules.pop(name, None)
         namespace = self._shell.user_ns
-        arrival = self._bind(loaded, prepared)
+        arrival = self._bind(loaded, prepared, sent)
         if in_turn:
             if prepared is not None:
                 self._bind_outputs(loaded, sent)
@@ -187,7 +187,7 @@ class Namespace:
         self._failed = loaded.facts.get("failed")
         self._warned |= dict.fromkeys(map(tuple, loaded.facts.get("warned", ())))
 
-    def _bind(self, loaded: codec.Loaded, prepared: CapturedInputs | None) -> NamespaceUpdate:
+    def _bind(self, loaded: codec.Loaded, prepared: CapturedInputs | None, sent: SentObjects) -> NamespaceUpdate:
         """Bind names, put in-place changes into what the notebook has; values of the last step are those that stand."""
         namespace = self._shell.user_ns
         if prepared is None:
@@ -198,7 +198,7 @@ class Namespace:
             arrival = NamespaceUpdate(namespace, loaded, originals, prepared.memo)
         hook, hidden = self._shell.displayhook, self._shell.user_ns_hidden
         latest = [name for name in _LATEST if name in hidden and namespace.get(name) is hidden[name]]
-        old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()))
+        old_parts = None if prepared is None else OldParts(prepared, loaded.facts.get("inplace", ()), sent.caches)
         arrival.bind()
         self._old_parts = [] if old_parts is None else old_parts.left(namespace, arrival.kept)
         for name in latest:  # else IPython would think that the user has assigned to `_`, and leave it alone for good
@@ -290,7 +290,12 @@ class SentObjects:
         if self._prepared is None:
             return []
         found = [self._prepared.originals, self._prepared.unsent, self.__dict__.get("_by_number")]
-        return [*map(id, [*found, *self._prepared.buffers, *self._inside.values(), *self._parts.values()])]
+        return [*map(id, [*found, *self._prepared.buffers, *self.caches])]
+
+    @property
+    def caches(self) -> list[list[Any]]:
+        """Lists of parts, made to find them again."""
+        return [*self._inside.values(), *self._parts.values()]
 
     def _numbered(self, value: Any, part: PartOf) -> Any:
         if part.name not in self._inside:

@@ -15,6 +15,8 @@ from ...serialization.sharing.held_elsewhere import held_elsewhere, references_o
 from ...submission.capture import CapturedInputs
 
 _MOST = 200_000
+#: afterwards only what is not found counts, so all has to be seen
+_MOST_AFTERWARDS = 1_000_000
 #: of a graph of fewer objects the run tells all apart but lists and dicts that hold other things than plain values
 _MOST_NUMBERED = 20_000
 _NOT_WALKED = (
@@ -24,49 +26,62 @@ _NOT_WALKED = (
 
 
 class OldParts:
-    """Made before anything is bound: the parts of these inputs that something else holds, too."""
+    """Made before anything is bound: the parts of these inputs that something else holds, too.
 
-    def __init__(self, prepared: CapturedInputs, changed: Collection[str]) -> None:
-        originals = prepared.originals
-        self._names = [name for name in changed if name in originals]
+    ``caches``: lists of ours that hold parts as well. It only finds words for the receipt, among objects of any kind:
+    where it fails, nothing is said.
+    """
+
+    def __init__(self, prepared: CapturedInputs, changed: Collection[str], caches: Collection[list[Any]] = ()) -> None:
+        self._of: dict[str, set[int]] = {}
+        #: so that no other object gets an id of theirs
         self._parts: dict[int, Any] = {}
-        if len(prepared.stream) <= LONGEST_COUNTED_BYTES or not self._names:
+        names = [name for name in changed if name in prepared.originals]
+        if len(prepared.stream) <= LONGEST_COUNTED_BYTES or not names:
             return
-        tops = {id(value) for value in originals.values()}
-        memo = prepared.memo
+        try:
+            self._find(prepared, names, caches)
+        except Exception:  # noqa: BLE001 - see the class
+            self._of = {}
+
+    def _find(self, prepared: CapturedInputs, names: list[str], caches: Collection[list[Any]]) -> None:
+        originals, memo = prepared.originals, prepared.memo
         every_kind = not 0 < len(memo) <= _MOST_NUMBERED
         if not memo:
-            things = _inside([originals[name] for name in self._names]) | {0: []}
+            things = _inside([originals[name] for name in names])[0] | {0: []}
             memo = {ident: (ident, thing) for ident, thing in things.items()}
             del things
-        found = held_elsewhere(memo, but=tops, ours=references_of_ours(memo), every_kind=every_kind)
+        memo = {**memo, **{id(cache): (-place, cache) for place, cache in enumerate(caches, 1)}}
+        but = {*map(id, originals.values()), *map(id, caches)}
+        found = held_elsewhere(memo, but=but, ours=references_of_ours(memo), every_kind=every_kind)
         by_number = dict(memo.values()) if found else {}
         self._parts = {id(thing): thing for thing in map(by_number.__getitem__, found)}
         if self._parts:
-            inside = {name: _inside([originals[name]]).keys() for name in self._names}
-            self._of = {name: idents & self._parts.keys() for name, idents in inside.items()}
+            self._of = {name: _inside([originals[name]])[0].keys() & self._parts.keys() for name in names}
 
     def left(self, namespace: Mapping[str, Any], kept: Collection[int]) -> list[str]:
         """Names of inputs of which something still holds old parts; ``kept``: ids of what is not old any more."""
-        if not self._parts:
+        try:
+            return [name for name, idents in self._of.items() if _is_left(name, idents - set(kept), namespace)]
+        except Exception:  # noqa: BLE001 - see the class
             return []
-        return [
-            name
-            for name, idents in self._of.items()
-            if idents - set(kept) - (_inside([namespace[name]]).keys() if name in namespace else set())
-        ]
 
 
-def _inside(values: list[Any]) -> dict[int, Any]:
-    """All that these values lead to, by id, up to a number."""
+def _is_left(name: str, idents: set[int], namespace: Mapping[str, Any]) -> bool:
+    inside, whole = _inside([namespace[name]], _MOST_AFTERWARDS) if idents and name in namespace else ({}, True)
+    return whole and not idents <= inside.keys()
+
+
+def _inside(values: list[Any], most: int = _MOST) -> tuple[dict[int, Any], bool]:
+    """All that these values lead to, by id, up to a number; and if that is all."""
     found = {id(value): value for value in values}
     waiting = list(values)
-    while waiting and len(found) < _MOST:
+    while waiting and len(found) < most:
         for part in gc.get_referents(waiting.pop()):
             if id(part) not in found and not issubclass(type(part), _NOT_WALKED):
                 found[id(part)] = part
                 waiting.append(part)
-    return found
+    return found, not waiting
 
 
 def old_parts_left(names: Collection[str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from .in_place import dict_of, is_open
+from .in_place import dict_of, is_open, module_of
 
 _OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
 #: references that are ours: a pickler's memo, its copy, the loop and the question
@@ -49,11 +49,11 @@ def references_of_ours(memo: Mapping[int, tuple[int, Any]]) -> int:
 
 
 def _can_change(kind: type) -> bool:
-    return kind.__module__ in _OF_ARRAYS or (is_open(kind) and not issubclass(kind, type))
+    return module_of(kind) in _OF_ARRAYS or (is_open(kind) and not issubclass(kind, type))
 
 
 def _takes_no_weak_reference(kind: type) -> bool:
-    return kind.__weakrefoffset__ == 0 and is_open(kind) and not kind.__module__.startswith("pandas.")
+    return kind.__weakrefoffset__ == 0 and is_open(kind) and not module_of(kind).startswith("pandas.")
 
 
 def _held_in(memo: Mapping[int, tuple[int, Any]]) -> Iterator[Any]:
@@ -69,4 +69,4 @@ def _held_in(memo: Mapping[int, tuple[int, Any]]) -> Iterator[Any]:
 
 def _is_of_objects(thing: Any) -> bool:
     kind: Any = type(thing)
-    return kind.__module__ == "numpy" and kind.__name__ == "ndarray" and bool(thing.dtype.hasobject)
+    return module_of(kind) == "numpy" and kind.__name__ == "ndarray" and bool(thing.dtype.hasobject)

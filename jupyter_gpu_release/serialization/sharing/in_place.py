@@ -30,7 +30,7 @@ def update_in_place(old: Any, new: Any) -> bool:
     kind = type(old)
     if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
         return False
-    library = str(kind.__module__).partition(".")[0]
+    library = module_of(kind).partition(".")[0]
     if library in _NOT_UPDATED:
         return False
     numpy = sys.modules.get("numpy")
@@ -49,6 +49,11 @@ def update_in_place(old: Any, new: Any) -> bool:
         old.setstate(new.getstate())  # pickle takes nothing else of it along
         return True
     return is_open(kind) and _update_object(old, new)
+
+
+def module_of(kind: type) -> str:
+    """The name of a class's module; a class may have taken it away."""
+    return str(getattr(kind, "__module__", ""))
 
 
 def is_open(kind: type) -> bool:
@@ -162,7 +167,7 @@ def _update_frame(old: Any, new: Any) -> bool:
 
 def memory_of_frame(thing: Any) -> Iterator[int]:
     """Ids of the arrays that a frame or series consists of. Others may share them until somebody writes."""
-    manager = getattr(thing, "__dict__", {}).get("_mgr") if str(type(thing).__module__).startswith("pandas") else None
+    manager = getattr(thing, "__dict__", {}).get("_mgr") if module_of(type(thing)).startswith("pandas") else None
     for block in getattr(manager, "blocks", ()):
         yield id(block.values)
         yield from map(id, getattr(block.values, "__dict__", {}).values())
@@ -175,7 +180,7 @@ def _update_object(old: Any, new: Any) -> bool:
 def _update_attributes(old: Any, new: Any) -> bool:
     attributes, theirs = dict_of(old), dict_of(new)
     if attributes is not None and theirs is not None and attributes is not theirs:
-        stayed = _not_sent(old, attributes)
+        stayed = _not_sent(old, attributes, theirs)
         attributes.clear()
         attributes.update(stayed | theirs)
     for member in _members(type(old)):
@@ -189,11 +194,14 @@ def _update_attributes(old: Any, new: Any) -> bool:
     return True
 
 
-def _not_sent(old: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+def _not_sent(old: Any, attributes: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Attributes (a cache, a lock) that its class leaves out of what travels."""
     if getattr(type(old).__getstate__, "__objclass__", None) is object:
         return {}
-    state = old.__getstate__()
+    try:
+        state = old.__getstate__()
+    except Exception:  # noqa: BLE001 - the user's code; other names are still to be bound
+        state = theirs
     return {name: value for name, value in attributes.items() if name not in state} if type(state) is dict else {}
 
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
 import pytest
 
+from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.facts import cached, cluster
 from jupyter_gpu_release.client.facts.cluster import ClusterFacts, ClusterGpus, short_type
 from jupyter_gpu_release.errors import GatewayUnavailableError
@@ -69,6 +71,34 @@ def test_the_gateways_own_documents_are_understood():
     (run,) = cluster._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
+
+
+def test_the_token_does_not_follow_a_redirect_to_another_host():
+    """Its answer is read like any other; it gets no token."""
+    seen: list[str | None] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            self.send_response(302 if len(seen) == 1 else 200)
+            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/elsewhere")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        target = Target(f"http://127.0.0.1:{server.server_port}", "secret")
+        try:
+            assert cluster._ask(lambda: target, "/v1/status") == {}
+        finally:
+            server.shutdown()
+            thread.join(60)
+    assert seen == ["Bearer secret", None]
 
 
 def _as_json(document: msgspec.Struct) -> Any:

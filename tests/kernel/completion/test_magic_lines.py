@@ -169,6 +169,37 @@ def test_code_is_completed_as_code(kernel: Kernel):
     assert "a_model" in typist.matches("gpus = a_m|")
 
 
+def test_names_that_look_like_our_magics_are_code(kernel: Kernel):
+    kernel.run("get_ipython().kernel.use_experimental_completions = True")
+    typist = Typist(kernel)
+    kernel.run("import collections\nfrom IPython.core.magic import register_line_magic as ours")
+    kernel.run("@ours\ndef gpu_plot(line): pass")
+    for start in (
+        "gpu_name = ",
+        "gpu_name: list = ",
+        "gpu_status = ",
+        "x = gpu_status + ",
+        "gpu_runs += ",
+        "%gpu_plot ",
+    ):
+        assert any(each.endswith("Counter") for each in typist.matches(f"{start}collections.Count|")), start
+    kernel.run("timeout = 'the notebook has such a name, too'")
+    assert "such a name" in typist.help("gpu_train = timeout|")
+    assert typist.help("%gpu_train --timeout|").startswith("--timeout TIME\n")
+    assert typist.matches("gpu_train --g|") == ["--gpus", "--gpu-type", "--gather"]
+
+
+def test_folders(kernel: Kernel):
+    typist = Typist(kernel)
+    kernel.run("import os; os.makedirs('my data/deep'); os.makedirs('mine')")
+    for start in ("m|", '"m|', "'m|"):
+        quote = start[0] if start[0] != "m" else '"'
+        plain = "mine/" if start[0] == "m" else f"{quote}mine/"
+        assert typist.matches(f"%%gpu_train --workdir {start}") == [plain, f"{quote}my data/"], start
+    assert typist.matches('%%gpu_train --workdir "my data/|') == ['"my data/deep/']
+    assert typist.matches("%%gpu_train --workdir ~nosuchuser/|") == []
+
+
 def test_a_gateway_that_hangs_keeps_nobody_waiting(kernel: Kernel, cluster: Cluster):
     typist = Typist(kernel)
     cluster.answers.clear()

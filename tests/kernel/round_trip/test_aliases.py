@@ -13,7 +13,7 @@ import pytest
 import torch
 from round_trip import Notebook
 
-from jupyter_gpu_release.kernel.namespace import left_behind
+from jupyter_gpu_release.kernel.namespace import left_behind, old_parts
 
 LISTS = (
     "import functools, collections\nlst = [0]\n"
@@ -199,6 +199,13 @@ def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, cou
     assert (len(nb.ns["few"]), [note for note in trip.notes if "old ones" in note]) == (1, [said])
     nb.cell("few = None")
     assert not any("old ones" in note for note in nb.ok("bank['few'].append(1)").notes)
+
+
+def test_of_what_is_too_large_to_be_walked_nothing_is_said(nb: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part is the same object as before; that it was not found in so many steps says nothing."""
+    monkeypatch.setattr(old_parts, "_MOST_AFTERWARDS", 100)
+    nb.cell("class Account: pass\nbank = [[Account() for _ in range(6000)] for _ in range(3)]; few = bank[2]")
+    assert not any("old ones" in note for note in nb.ok("bank.append(1)").notes)
 
 
 def test_sentinels_are_themselves_in_inputs_and_results(nb: Notebook) -> None:
