@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from ..errors import OptionError
+from ..options.definitions import split_line
 from .cell_facts import CellFacts
 from .dataflow import analyse
 from .gpu_work import GpuWork, WorkFinder
@@ -33,7 +35,7 @@ class CellAdvice:
     @property
     def uses_gpu(self) -> bool:
         """Tell if a plain kernel would hold the GPU from this cell on."""
-        return self.kind in ("gpu", "already", "short", "moves")
+        return self.kind in ("gpu", "already", "short", "moves") and self.gpus > 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,19 @@ def _advise_cell(cell: CodeCell, finder: WorkFinder, known: _Known) -> CellAdvic
     known.variables |= facts.bound
     known.imported = (known.imported - facts.bound) | imported
     kind, reason = _judge(cell, work, facts)
-    return CellAdvice(cell, kind, reason, sent, back, work.gpus)
+    gpus = _asked_gpus(cell) if kind == "already" else work.gpus
+    return CellAdvice(cell, kind, reason, sent, back, gpus)
+
+
+def _asked_gpus(cell: CodeCell) -> int:
+    """The GPUs that a GPU cell's own line asks for."""
+    line = cell.source.strip().partition("\n")[0].removeprefix("%%gpu_train")
+    try:
+        given = split_line(line).written.get("gpus", ())
+    except OptionError:  # it would not run as it is
+        return 1
+    number = given[0].rpartition(":")[2] if given else ""
+    return int(number) if number.isdecimal() else 1
 
 
 def _imported(tree: ast.Module) -> set[str]:

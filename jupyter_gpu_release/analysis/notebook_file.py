@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,12 @@ from ..errors import OptionError
 
 #: magics whose body, or line, is Python
 _TRANSPARENT = frozenset({"time", "timeit", "prun", "capture"})
+_COMMAND = re.compile(r"\s*(?:[\w, ]+=\s*)?[%!]")
+#: before the statement, on the line of a magic
+_OPTIONS = {
+    "timeit": re.compile(r"^(?:-(?:[nrp]\s*\d+|[tcqov]+)\s+)*"),
+    "prun": re.compile(r"^(?:-(?:[DlsT]\s*\S+|[rq]+)\s+)*"),
+}
 _AMOUNT = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(d|h|min|s|ms|[uµμ]s|ns)\b"
 #: as ``%%time`` writes it: ``1min 2s``, ``2.5 s``, ``30.1 µs``
 _WALL = re.compile(rf"Wall time: ((?:{_AMOUNT}\s*)+)")
@@ -57,7 +64,8 @@ class NotebookFile:
         for at, source in sources.items():
             cell = document["cells"][at]
             cell["source"] = source.splitlines(keepends=True) if isinstance(cell["source"], list) else source
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)  # no encoding has them
 
 
 def read_notebook(path: Path) -> NotebookFile:
@@ -122,13 +130,34 @@ def as_python(source: str) -> tuple[str, str]:
         if magic not in _TRANSPARENT and magic != "gpu_train":
             return magic, ""
         lines[first] = ""
-    return magic, "\n".join(_plain_line(line) for line in lines)
+    raw = "\n".join(lines)
+    return magic, raw if _is_python(raw) else "\n".join(_plain_line(line) for line in _joined(lines))
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _joined(lines: Sequence[str]) -> Iterator[str]:
+    """The lines, of magics and commands with those that a backslash at the end adds; their place is left empty."""
+    rest = iter(lines)
+    for line in rest:
+        added = 0
+        while _COMMAND.match(line) and line.rstrip().endswith("\\") and (more := next(rest, None)) is not None:
+            line, added = f"{line.rstrip()[:-1]} {more.strip()}", added + 1
+        yield line
+        yield from [""] * added
 
 
 def _plain_line(line: str) -> str:
     indent, text = line[: len(line) - len(line.lstrip())], line.strip()
     if found := re.match(r"%(\w+)\s+(.*)", text):
-        return f"{indent}{found[2]}" if found[1] in _TRANSPARENT else f"{indent}pass"
+        statement = _OPTIONS[found[1]].sub("", found[2]) if found[1] in _OPTIONS else found[2]
+        return f"{indent}{statement}" if found[1] in _TRANSPARENT else f"{indent}pass"
     if text.startswith(("%", "!", "?")) or re.match(r"[\w.]+\?{1,2}$", text):
         return f"{indent}pass"
     return re.sub(r"^(\s*[\w, ]+=\s*)[!%].*$", r"\1None", line)

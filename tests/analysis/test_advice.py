@@ -145,6 +145,24 @@ def test_what_is_no_notebook_is_named(tmp_path: Path, text: str | None, said: st
         read_notebook(path)
 
 
+def test_ordinary_cells_are_python():
+    raw = "text = '''\n%s of\n!\n'''\nrest = (a\n    % b)"
+    assert as_python(raw) == ("", raw)
+    assert as_python("!pip install a \\\n   b\n%timeit -n 10 -r3 f(x)\n%prun -s time -q g()\nx = !ls \\\n -l") == (
+        "", "pass\n\nf(x)\ng()\nx = None\n",
+    )  # fmt: skip
+    assert as_python("%timeit -x") == ("", "-x")
+
+
+def test_gpus_of_a_gpu_cell_are_those_of_its_own_line(tmp_path: Path):
+    cells = [
+        code(f"%%gpu_train {line}\nx = 1", 60 * at, 10) for at, line in enumerate(("--gpus a100:4", "", "--gpus 0"))
+    ]
+    advice = advise(read_notebook(write(tmp_path / "a.ipynb", *cells)))
+    assert [each.gpus for each in advice.cells] == [4, 1, 0]
+    assert (advice.plain_s, advice.cells_s) == (4 * 130.0, 50.0)
+
+
 @pytest.mark.parametrize(
     ("said", "took_s"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,19 @@ def _write(advice: Advice, target: Path) -> None:
     """Never over a file that is there: the notebook with its outputs may be the only one."""
     if not advice.worth:
         raise OptionError(f"{advice.notebook.path}: no cell is worth a GPU cell, so nothing is written", hint="")
+    content = advice.rewritten().encode()
+    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(advice.rewritten())
+        aside.write_bytes(content)
+        target.open("x").close()
+        aside.replace(target)
     except FileExistsError:
         raise OptionError(f"--write {target}: it exists", hint="name a new file") from None
     except OSError as error:
         raise OptionError(f"--write {target}: {error.strerror}", hint="name a file in a folder of yours") from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def _print(advice: Advice, written: str | None) -> None:

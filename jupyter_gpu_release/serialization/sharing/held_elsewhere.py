@@ -16,8 +16,17 @@ from typing import Any
 from .in_place import dict_of, is_open, module_of
 
 _OF_ARRAYS = ("numpy", "torch", "torch.nn.parameter")
-#: references that are ours: a pickler's memo, its copy, the loop and the question
-_OURS = 4
+
+
+def _references_while_asked() -> int:
+    """References that are ours: a pickler's memo, its copy, the loop and, by Python's version, the question."""
+    memo = [[0]]  # stands for a pickler's
+    entries = {0: (0, memo[0])}.values()
+    count = sys.getrefcount
+    return {number: count(thing) for number, thing in entries}[0]
+
+
+_OURS = _references_while_asked()
 
 
 def held_elsewhere(

@@ -29,6 +29,18 @@ def test_advice_and_the_copy(notebook: Path, capsys: pytest.CaptureFixture[str])
     assert "1 cell has %%gpu_train, none of the others would gain by it." in capsys.readouterr().out
 
 
+def test_a_copy_is_whole_or_not_there(notebook: Path):
+    """Half a character in an output is no reason to stop half-way."""
+    document = json.loads(notebook.read_text())
+    document["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "\ud83d"}]
+    notebook.write_text(json.dumps(document))
+    copy = notebook.with_name("b.ipynb")
+    assert main(["advise", str(notebook), "--write", str(copy)]) == 0
+    assert json.loads(copy.read_text())["cells"][0] == document["cells"][0]
+    assert main(["advise", str(notebook), "--write", str(copy)]) == 2
+    assert sorted(each.name for each in notebook.parent.iterdir() if "ipynb" in each.name) == ["a.ipynb", "b.ipynb"]
+
+
 def test_as_a_document(notebook: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["advise", str(notebook), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
