@@ -10,48 +10,45 @@ interface IUsageProps {
 
 /** My GPU-hours: held, used, and saved by giving back between cells. */
 export function Usage({ usage, trans }: IUsageProps): React.ReactElement {
-  const rows: [string, IUsage][] = [
-    [trans.__('Today'), usage.today],
-    [trans.__('7 days'), usage.week]
+  const rows: [string, string, (usage: IUsage) => number][] = [
+    [
+      trans.__('Held'),
+      trans.__('GPU-hours in which you held GPUs'),
+      ({ held_s }) => held_s
+    ],
+    [
+      trans.__('Used'),
+      trans.__('of these, while a cell was running'),
+      ({ used_s }) => used_s
+    ],
+    [
+      trans.__('Saved'),
+      trans.__('GPU-hours that kernels with GPUs of their own would have kept'),
+      ({ saved_s }) => saved_s
+    ],
+    [
+      trans.__('Used by others'),
+      trans.__('of the saved GPU-hours, those that others used'),
+      ({ others_s }) => others_s ?? 0
+    ]
   ];
   return (
     <table className="jp-GpuRelease-usage">
       <thead>
         <tr>
           <td />
-          <th scope="col" title={trans.__('GPU-hours in which you held GPUs')}>
-            {trans.__('Held')}
-          </th>
-          <th
-            scope="col"
-            title={trans.__('of these, while a cell was running')}
-          >
-            {trans.__('Used')}
-          </th>
-          <th
-            scope="col"
-            title={trans.__(
-              'GPU-hours that kernels with GPUs of their own would have kept'
-            )}
-          >
-            {trans.__('Saved')}
-          </th>
-          <th
-            scope="col"
-            title={trans.__('of the saved GPU-hours, those that others used')}
-          >
-            {trans.__('Others used')}
-          </th>
+          <th scope="col">{trans.__('Today')}</th>
+          <th scope="col">{trans.__('7 days')}</th>
         </tr>
       </thead>
       <tbody>
-        {rows.map(([name, { held_s, used_s, saved_s, others_s }]) => (
+        {rows.map(([name, hint, secondsOf]) => (
           <tr key={name}>
-            <th scope="row">{name}</th>
-            <td>{formatGpuHours(held_s)}</td>
-            <td>{formatGpuHours(used_s)}</td>
-            <td className="jp-mod-saved">{formatGpuHours(saved_s)}</td>
-            <td>{formatGpuHours(others_s ?? 0)}</td>
+            <th scope="row" title={hint}>
+              {name}
+            </th>
+            <td>{formatGpuHours(secondsOf(usage.today))}</td>
+            <td>{formatGpuHours(secondsOf(usage.week))}</td>
           </tr>
         ))}
       </tbody>

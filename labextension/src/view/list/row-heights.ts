@@ -19,4 +19,4 @@ export const PADDING = 6;
 /** a section below its title, at least */
 export const SECTION = 48;
 /** the table of GPU-hours */
-export const USAGE = 72;
+export const USAGE = 91;
