@@ -136,7 +136,7 @@ def test_the_form_writes_the_line_and_the_running_panel_has_the_run(page: Page, 
 
 
 def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_path: Path) -> None:
-    """Reload mid-run; attach to it; the gateway is killed and comes back; it ends well."""
+    """Reload mid-run; Attach leads to its cell; the gateway is killed and comes back; it ends well."""
     mark = tmp_path / "goes-on"
     write_notebook(team.lab.root / "long.ipynb", _LOAD, _hold(mark, "--async --name long"))
     _open(page, "long.ipynb")
@@ -152,9 +152,14 @@ def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_pat
     expect(notebook.locator(".jp-GpuRelease-hint")).to_contain_text("Running")
     expect(notebook.locator(".jp-Cell-inputWrapper + .jp-GpuRelease-hint")).to_have_count(1)  # not above the code
 
+    cells = notebook.locator(".jp-CodeCell")
+    own = cells.filter(has_text="--name long")
+    cells.first.click()
     press(run, "Attach")
-    attached = notebook.locator(".jp-Cell", has_text="%gpu_attach").locator(".jp-OutputArea")
-    expect(attached).to_contain_text("of many")
+    expect(own).to_contain_class("jp-mod-active")
+    expect(cells).to_have_count(2)  # its own cell shows the run: no second one with the same output
+    output = own.locator(".jp-OutputArea")
+    expect(output).to_contain_text("of many")
 
     down = page.locator(".jp-GpuRelease-situation", has_text="The cluster does not answer")
     killed: set[int] = set()
@@ -169,7 +174,8 @@ def test_a_run_outlives_the_page_and_the_gateway(page: Page, team: Team, tmp_pat
     mark.unlink()
     expect(_free(page)).to_have_text("4free")
     expect(run).to_contain_text("free after")
-    expect(attached).to_contain_text("free")
+    expect(output).to_contain_text("free")
+    expect(cells).to_have_count(2)
 
 
 def _kill_gateway(gateway: GatewayClient, killed: set[int]) -> None:

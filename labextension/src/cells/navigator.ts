@@ -5,8 +5,9 @@ import {
   NotebookActions,
   NotebookPanel
 } from '@jupyterlab/notebook';
-import type { INavigator } from '../model/actions';
+import type { INavigator, ITarget } from '../model/actions';
 import type { IHealer } from '../tokens';
+import { readMagic } from './magic';
 import { serverPath } from './paths';
 
 /** Opens notebooks at their cells. */
@@ -26,16 +27,17 @@ export class Navigator implements INavigator {
     }
   }
 
-  /** Below the run's cell, bring the run back with `%gpu_attach`; in the cell itself while the kernel has no time. */
-  async attach(notebook: string, cell: string, run: string): Promise<void> {
+  /** Go to the run's cell where it shows the run; else bring the run back with `%gpu_attach` below it. */
+  async attach(target: ITarget): Promise<void> {
+    const { notebook = '', cell = '', run = '', kernel } = target;
     const panel = await this._panel(notebook);
     if (!panel) {
       return;
     }
     await showCell(panel, cell);
-    const status = panel.sessionContext.session?.kernel?.status;
-    if (status !== 'idle' && this._healer?.show(panel, cell, run)) {
-      return; // a cell would wait behind the very run
+    const needsNoCell = isBusy(panel) || isAwaited(panel, cell, kernel);
+    if (needsNoCell && this._healer?.show(panel, cell, run)) {
+      return;
     }
     NotebookActions.insertBelow(panel.content);
     panel.content.activeCell?.model.sharedModel.setSource(`%gpu_attach ${run}`);
@@ -73,4 +75,25 @@ async function showCell(panel: NotebookPanel, cell: string): Promise<void> {
     await content.scrollToItem(index, 'smart');
   }
   content.activate();
+}
+
+/** Whether a cell would wait, perhaps behind the very run. */
+function isBusy(panel: NotebookPanel): boolean {
+  return panel.sessionContext.session?.kernel?.status !== 'idle';
+}
+
+/** Whether the notebook's kernel waits for this cell's run in the background, and binds its names by itself. */
+function isAwaited(
+  panel: NotebookPanel,
+  cell: string,
+  kernel: string | undefined
+): boolean {
+  const source = panel.content.widgets
+    .find(({ model }) => model.id === cell)
+    ?.model.sharedModel.getSource();
+  return (
+    kernel !== undefined &&
+    kernel === panel.sessionContext.session?.kernel?.id &&
+    readMagic(source ?? '').options.mode === 'async'
+  );
 }

@@ -22,7 +22,8 @@ export interface ITarget {
 /** Ways into notebooks; none where there are no notebooks. */
 export interface INavigator {
   open(notebook: string, cell: string): Promise<void>;
-  attach(notebook: string, cell: string, run: string): Promise<void>;
+  /** `kernel`: the one that the run goes on for, if it is bound to one. */
+  attach(target: ITarget): Promise<void>;
 }
 
 export function gpuTarget(gpu: IGpu): ITarget {
@@ -86,12 +87,18 @@ export class ActionRunner {
         await this._navigator?.open(target.notebook ?? '', target.cell ?? '');
         return;
       case 'attach':
-        await this._navigator?.attach(
-          target.notebook ?? '',
-          target.cell ?? '',
-          target.run ?? ''
-        );
+        await this._navigator?.attach({
+          ...target,
+          kernel: this._kernelOf(target.run)
+        });
     }
+  }
+
+  /** The kernel that a run ends with; none for one that is over or detached. */
+  private _kernelOf(run: string | undefined): string | undefined {
+    const { active } = this._model.snapshot;
+    const row = active.find(known => known.run === run);
+    return row?.detached ? undefined : row?.kernel;
   }
 
   private async _cancel(target: ITarget): Promise<void> {

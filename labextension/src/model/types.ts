@@ -68,6 +68,8 @@ export interface IActiveRow {
   /** last line of the cell's output */
   progress?: string;
   detached?: boolean;
+  /** Jupyter's id of the kernel that submitted it */
+  kernel?: string;
 }
 
 export type RunState =
