@@ -62,6 +62,7 @@ class RunDisplay:
         """The run has ended: a line above output (or a traceback) stays as its heading, the rest is said below."""
         if not self.line.is_shown:
             return
+        metadata = metadata or heading_mark(self.view.run)
         if failed and self._is_settled:
             self.line.finish_plain("the results are written", metadata)
         elif failed or (self.relay.has_shown and not self._is_settled):
@@ -98,6 +99,11 @@ class RunDisplay:
 def live_mark(run: str) -> dict[str, Any]:
     """Metadata of a line that stands for a run which is not over: whoever opens the notebook later can resolve it."""
     return {"jupyter_gpu_release": {"run": run, "live": True}}
+
+
+def heading_mark(run: str) -> dict[str, Any]:
+    """Metadata of a heading: the run's output begins here, and its line or receipt stands below."""
+    return {"jupyter_gpu_release": {"run": run}}
 
 
 def describe_run(view: RunView) -> str:

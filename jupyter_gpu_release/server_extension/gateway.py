@@ -143,6 +143,11 @@ class GatewayConnection(LoggingConfigurable):
         return target is not None and is_alive(target)
 
     @property
+    def is_of_one_user(self) -> bool:
+        """Tell if it has the token of one user, not the server's own."""
+        return bool(self._token_file)
+
+    @property
     def store(self) -> str:
         """Root of the store as far as it is known here; empty while no gateway is."""
         return self._client.target.store if self._client is not None else self._settings.store

@@ -1,12 +1,23 @@
 import { CodeCellModel } from '@jupyterlab/cells';
+import type { JSONObject } from '@lumino/coreutils';
 import { CellWriter, LineWriter } from '../src/heal/cell-writer';
-import { isOneRun, liveMarks, mentions } from '../src/heal/marks';
+import {
+  indexOf,
+  isOfOthers,
+  isOneRun,
+  liveMarks,
+  mentions
+} from '../src/heal/marks';
+import { OutputStream } from '../src/heal/output-stream';
 
-const line = (run: string, live: boolean, text = 'running') => ({
+const ours = (facts: JSONObject, text: string) => ({
   output_type: 'display_data',
   data: { 'text/plain': text },
-  metadata: { jupyter_gpu_release: live ? { run, live } : { run } }
+  metadata: { jupyter_gpu_release: facts }
 });
+const line = (run: string, live: boolean, text = 'running') =>
+  ours(live ? { run, live } : { run, status: 'ok' }, text);
+const heading = (run: string) => ours({ run }, 'ran on node');
 const print = (text: string) => ({
   output_type: 'stream',
   name: 'stdout',
@@ -19,6 +30,15 @@ describe('marks', () => {
     expect(liveMarks(outputs)).toEqual([{ run: 'two', index: 2 }]);
     expect(mentions(outputs, 'one')).toBe(true);
     expect(mentions(outputs, 'three')).toBe(false);
+  });
+
+  it('tell where a run begins, and what is of another one', () => {
+    const outputs = [print('a'), heading('one'), print('b'), line('one', true)];
+    expect(indexOf(outputs, 'one')).toBe(1);
+    expect(indexOf(outputs, 'two')).toBe(-1);
+    expect(mentions([heading('one')], 'one')).toBe(false);
+    expect(isOfOthers(outputs, 'one')).toBe(false);
+    expect(isOfOthers(outputs, 'two')).toBe(true);
   });
 
   it('stand for the rest of the cell where nothing else can follow', () => {
@@ -54,6 +74,19 @@ describe.each([false, true])('a cell (shared: %s)', isShared => {
     expect(writer.isDisturbed).toBe(true);
   });
 
+  it('is trusted only where nothing else stands in it', () => {
+    for (const base of [0, 1]) {
+      const model = new CodeCellModel();
+      [ours({}, '<script>'), line('run', true)].forEach(output =>
+        model.outputs.add(output)
+      );
+      const writer = new CellWriter(model, base, () => isShared);
+      writer.begin();
+      writer.trust();
+      expect(model.trusted).toBe(base === 0);
+    }
+  });
+
   it('is emptied by the run itself', () => {
     const model = new CodeCellModel();
     model.outputs.add(print('before\n'));
@@ -70,11 +103,22 @@ it('one line among others becomes the receipt, and nothing else changes', () => 
     model.outputs.add(output)
   );
   const writer = new LineWriter(model, 'two');
+  let changes = 0;
+  model.outputs.changed.connect(() => (changes += 1));
   writer.begin();
+  writer.trust();
   writer.apply([
     { op: 'add', output: line('two', true) },
-    { op: 'add', output: print('printed by the run') },
-    { op: 'set', index: 0, output: line('two', false, 'receipt') }
+    { op: 'add', output: print('printed by the run') }
+  ]);
+  expect([changes, model.trusted]).toEqual([0, false]); // nothing new
+  writer.apply([
+    { op: 'set', index: 0, output: heading('two') },
+    { op: 'add', output: line('two', true, 'writing') }
+  ]);
+  expect(model.outputs.toJSON()[1]).toMatchObject(line('two', true, 'writing'));
+  writer.apply([
+    { op: 'set', index: 2, output: line('two', false, 'receipt') }
   ]);
   expect(model.outputs.toJSON()).toMatchObject([
     { data: { 'text/plain': 'running' } },
@@ -82,3 +126,44 @@ it('one line among others becomes the receipt, and nothing else changes', () => 
     { text: 'mine' }
   ]);
 });
+
+it.each([false, true])(
+  'a server that never answers is given up (it did once: %s)',
+  answered => {
+    jest.useFakeTimers();
+    const sockets: {
+      onclose?: () => void;
+      onmessage?: (event: object) => void;
+    }[] = [];
+    const settings = {
+      wsUrl: 'ws://x/',
+      token: '',
+      appendToken: false,
+      WebSocket: class {
+        onclose?: () => void;
+        onmessage?: (event: object) => void;
+        constructor() {
+          sockets.push(this);
+        }
+        close(): void {}
+      }
+    };
+    const onEnd = jest.fn();
+    new OutputStream(settings as never, 'run', {
+      onBegin: () => undefined,
+      onMessage: () => undefined,
+      onEnd
+    });
+    for (let n = 0; n < 10 && !onEnd.mock.calls.length; n++) {
+      const socket = sockets[sockets.length - 1];
+      if (answered && n === 0) {
+        socket.onmessage?.({ data: '{"live": true}' });
+      }
+      socket.onclose?.();
+      jest.runOnlyPendingTimers();
+    }
+    expect(sockets.length).toBe(answered ? 11 : 5);
+    expect(onEnd).toHaveBeenCalledTimes(answered ? 0 : 1);
+    jest.useRealTimers();
+  }
+);

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from jupyter_gpu_release.errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from jupyter_gpu_release.protocol.events import Event
 from jupyter_gpu_release.protocol.runs import ErrorInfo, Outcome, RunView, ValueInfo
+from jupyter_gpu_release.protocol.session import Events, Update
+from jupyter_gpu_release.server_extension.gateway import GatewayConnection
+from jupyter_gpu_release.server_extension.models import OutputMessage
+from jupyter_gpu_release.server_extension.outputs.following import follow
 from jupyter_gpu_release.server_extension.outputs.transcript import Transcript
+from jupyter_gpu_release.store.layout import RunPaths
 
-RUN = "20261123-010203-abcdef"
+RUN = "20261123-010203-abcdef01"
 
 
 def view(state: str, **facts: Any) -> RunView:
@@ -61,6 +74,73 @@ def test_output_goes_on_below_what_was_recorded_and_ends_with_the_receipt() -> N
     assert not [
         output for output in cell.outputs if output.get("metadata", {}).get("jupyter_gpu_release", {}).get("live")
     ]
+
+
+def test_while_the_results_are_written_the_heading_says_where_the_run_begins() -> None:
+    transcript, cell = Transcript(RUN), Cell()
+    transcript.show_view(view("running"))
+    transcript.show_events(events(text("one\n")))
+    transcript.show_view(view("running", gone_at=2.0))
+    cell.apply(transcript.take_changes())
+    marks = [output.get("metadata", {}).get("jupyter_gpu_release") for output in cell.outputs]
+    assert marks == [{"run": RUN}, None, {"run": RUN, "live": True}]
+
+
+class Line:
+    """A line to a gateway: with messages, or away for good."""
+
+    def __init__(self, store: Path, messages: Sequence[object] = (), user: str = "") -> None:
+        self.store = str(store)
+        self.is_of_one_user = bool(user)
+        self.remembered = SimpleNamespace(user=user)
+        self._messages = messages
+
+    def is_there(self) -> bool:
+        return False
+
+    async def follow(self, run: str, after: int) -> AsyncGenerator[object, None]:
+        for message in self._messages:
+            yield message
+        raise GatewayUnavailableError("away")
+
+
+def followed(line: Line) -> list[OutputMessage]:
+    async def collect() -> list[OutputMessage]:
+        return [message async for message in follow(cast(GatewayConnection, line), RUN)]
+
+    return asyncio.run(collect())
+
+
+def _record(store: Path, user: str) -> None:
+    paths = RunPaths.of(store, RUN)
+    paths.manifest.parent.mkdir(parents=True)
+    facts = {"schema_version": 1, "run": RUN, "user": user, "state": "succeeded", "granted_at": 1.0, "gone_at": 2.0}
+    paths.manifest.write_text(json.dumps(facts))
+
+
+def test_without_a_gateway_a_users_token_shows_the_users_own_runs_alone(tmp_path: Path) -> None:
+    _record(tmp_path, "ada")
+    (told,) = followed(Line(tmp_path, user="ada"))
+    assert told.changes
+    assert told.mine
+    assert followed(Line(tmp_path))[0].changes  # the server's own token
+    with pytest.raises(ForbiddenError):
+        followed(Line(tmp_path, user="bob"))
+
+
+def test_a_run_without_a_record_is_unknown_and_a_damaged_record_is_not(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchRunError):
+        followed(Line(tmp_path))
+    _record(tmp_path, "ada")
+    RunPaths.of(tmp_path, RUN).manifest.write_text("{")
+    with pytest.raises(StoreError):
+        followed(Line(tmp_path))
+
+
+def test_a_fault_in_what_is_shown_ends_the_following(tmp_path: Path) -> None:
+    broken = Events(RUN, events(("stream", {"name": "stdout", "text": 1})))
+    with pytest.raises(TypeError):
+        followed(Line(tmp_path, [Update(view("running")), broken]))
 
 
 def test_an_error_is_the_cells_own_and_no_pickle_is_loaded() -> None:

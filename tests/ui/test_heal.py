@@ -95,7 +95,9 @@ def test_a_reload_brings_the_output_back_live_and_once(page: Page, team: Team, t
     )
     outputs = _saved(page, team, path)
     assert _text(outputs).strip() == _WHOLE
-    assert [facts.get("status") for facts in _marks(outputs)] == ["ok"]
+    heading, receipt = _marks(outputs)
+    assert list(heading) == ["run"]
+    assert (receipt["run"], receipt["status"]) == (heading["run"], "ok")
     expect(cell.locator(".jp-InputPrompt").first).not_to_contain_text("*")
 
 

@@ -16,7 +16,7 @@ from jupyter_server.utils import ensure_async
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ...errors import GpuReleaseError, RequestError
+from ...errors import GpuReleaseError, NoSuchRunError, RequestError
 from ...protocol.rest import RunsDocument
 from ..models import DOCUMENT_VERSION, CellRuns, OutputMessage
 from ..outputs.following import follow
@@ -197,7 +197,7 @@ class CellsHandler(GpuHandler):
 
 
 class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Changes of the outputs of a run's cell, until the run is over; one that is refused or unknown is ``gone``."""
+    """Changes of the outputs of a run's cell, until the run is over; one that nobody knows is ``gone``."""
 
     _sending: asyncio.Task[None] | None = None
 
@@ -226,15 +226,29 @@ class OutputSocket(GpuRoute, WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._sending.cancel()
 
     async def _send(self, run: str) -> None:
-        with suppress(WebSocketClosedError):
-            try:
-                line = await self.app.identities.seen_by(self.username)
-                async with aclosing(follow(line, run)) as messages:
-                    async for message in messages:
-                        await self.write_message(msgspec.json.encode(message).decode())
-            except GpuReleaseError as error:
-                await self.write_message(msgspec.json.encode(OutputMessage(gone=error.message)).decode())
-        self.close()
+        try:
+            with suppress(WebSocketClosedError):
+                await self._tell(run)
+        except Exception:  # nobody else hears of this task
+            self.log.exception("the output of run %s cannot be shown", run)
+            with suppress(WebSocketClosedError):
+                await self._say(OutputMessage(problem="the Jupyter server's log says what went wrong"))
+        finally:
+            self.close()
+
+    async def _tell(self, run: str) -> None:
+        try:
+            line = await self.app.identities.seen_by(self.username)
+            async with aclosing(follow(line, run)) as messages:
+                async for message in messages:
+                    await self._say(message)
+        except NoSuchRunError as error:
+            await self._say(OutputMessage(gone=error.message))
+        except GpuReleaseError as error:  # may pass, or be for this user alone: the document stays as it is
+            await self._say(OutputMessage(problem=error.message))
+
+    async def _say(self, message: OutputMessage) -> None:
+        await self.write_message(msgspec.json.encode(message).decode())
 
 
 class CancelHandler(GpuHandler):

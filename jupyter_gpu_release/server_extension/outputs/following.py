@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ...client.home import HomePaths
-from ...errors import GatewayUnavailableError, GpuReleaseError, NoSuchRunError, StoreError
+from ...errors import ForbiddenError, GatewayUnavailableError, NoSuchRunError, StoreError
 from ...protocol.runs import RunView
 from ...protocol.session import Events
-from ...protocol.states import RunState
+from ...protocol.states import RunState, is_run_id
 from ...store.event_log import read_events
 from ...store.layout import RunPaths
 from ...store.run_folders import read_manifest
@@ -36,11 +36,12 @@ async def follow(gateway: GatewayConnection, run: str) -> AsyncGenerator[OutputM
         try:
             async with aclosing(_news(gateway, transcript)) as news:
                 async for _ in news:
-                    yield _message(gateway, transcript)
-                    await asyncio.sleep(_GAP_S)
+                    if transcript.is_known:  # what was recorded before its first view comes with it
+                        yield _message(gateway, transcript)
+                        await asyncio.sleep(_GAP_S)
         except GatewayUnavailableError as error:
             gone = not await asyncio.to_thread(gateway.is_there)
-            if gone and await asyncio.to_thread(_read_store, gateway.store, transcript):
+            if gone and await asyncio.to_thread(_read_store, gateway, transcript):
                 yield _message(gateway, transcript)
                 return
             yield OutputMessage(live=True, problem=error.message)
@@ -49,18 +50,21 @@ async def follow(gateway: GatewayConnection, run: str) -> AsyncGenerator[OutputM
 
 
 def _message(gateway: GatewayConnection, transcript: Transcript) -> OutputMessage:
-    status, user = gateway.remembered, transcript.view.user
-    mine = status is not None and bool(user) and status.user == user
+    mine = _is_own(gateway, transcript.view)
     return OutputMessage(transcript.take_changes(), not transcript.is_over, mine)
+
+
+def _is_own(gateway: GatewayConnection, view: RunView) -> bool:
+    status = gateway.remembered
+    return status is not None and bool(view.user) and status.user == view.user
 
 
 async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGenerator[None, None]:
     """Yield when the transcript has grown. What comes while a page is slow is taken in one piece."""
     grown, over = asyncio.Event(), False
-    failure: GpuReleaseError | None = None
 
     async def read() -> None:
-        nonlocal over, failure
+        nonlocal over
         try:
             async with aclosing(gateway.follow(transcript.view.run, transcript.last_event)) as messages:
                 async for message in messages:
@@ -71,8 +75,6 @@ async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGene
                     grown.set()
                     if transcript.is_over:
                         break
-        except GpuReleaseError as error:
-            failure = error
         finally:
             over = True
             grown.set()
@@ -82,22 +84,29 @@ async def _news(gateway: GatewayConnection, transcript: Transcript) -> AsyncGene
         while not over or grown.is_set():
             await grown.wait()
             grown.clear()
-            if failure is not None:
-                raise failure
+            if over:
+                await reading  # raises what ended it
             yield
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def _read_store(store: str, transcript: Transcript) -> bool:
-    """Take the run from its folder: its cluster is gone, and with it the gateway. False: nothing is known there."""
-    run = transcript.view.run
+def _read_store(gateway: GatewayConnection, transcript: Transcript) -> bool:
+    """Take the run from its folder: its cluster is gone, and with it the gateway. False: nothing is known there.
+
+    Where each user has a token of her own, she sees her own runs: nobody else is there to decide it.
+    """
+    run, store = transcript.view.run, gateway.store
     try:
         paths = RunPaths.of(Path(store) if store else HomePaths.from_environment().store, run)
         view = _view_in(read_manifest(paths))
+        if gateway.is_of_one_user and not _is_own(gateway, view):
+            raise ForbiddenError(f"run {run} may be another user's", hint="once its cluster is back, that decides")
         transcript.show_events(list(read_events(paths.events)))
     except StoreError as error:
+        if is_run_id(run) and not isinstance(error.__cause__, FileNotFoundError):
+            raise  # a record is there
         raise NoSuchRunError(f"run {run} is not known here", hint="it belongs to another cluster") from error
     except msgspec.ValidationError:
         return False

@@ -26,6 +26,8 @@ class Transcript:
         self._display = RunDisplay(self._outputs, RunView(run=run, user="", state="submitted"), replays=True)
         #: number of the last event that was shown
         self.last_event = 0
+        #: a view of the run has come: it is known whose it is
+        self.is_known = False
         #: nothing more will come
         self.is_over = False
 
@@ -45,6 +47,7 @@ class Transcript:
         """Take a newer view; ends with the receipt."""
         if self.is_over:
             return
+        self.is_known = True
         self._display.show_view(view)
         if is_usable(view) or RunState.of(view.state).is_terminal:
             self._end(view)
@@ -57,7 +60,6 @@ class Transcript:
         return self._outputs.take_changes()
 
     def _end(self, view: RunView) -> None:
-        self.is_over = True
         self._display.relay.show_held_back()
         notes = [_NOTE.format(run=view.run)] if view.outcome is not None and view.outcome.results else []
         receipt = make_receipt(view, notes=notes)
@@ -68,6 +70,7 @@ class Transcript:
             error = view.outcome.error if view.outcome is not None else None
             name, text = (type(failure).__name__, str(failure)) if error is None else (error.ename, error.evalue)
             self._outputs.show_traceback(name, text, lines_of(failure))
+        self.is_over = True
 
 
 def _without_objects(view: RunView) -> RunView:

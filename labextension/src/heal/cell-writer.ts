@@ -1,5 +1,6 @@
 import type { ICodeCellModel } from '@jupyterlab/cells';
-import type { Output } from './marks';
+import { JSONExt } from '@lumino/coreutils';
+import { isLineOrReceipt, Output, ours } from './marks';
 import type { Change } from './output-stream';
 
 /** The lines of a run in a cell's outputs, from `base` on; what stands above is not the run's. */
@@ -24,6 +25,13 @@ export class CellWriter {
   begin(): void {
     this._rewrite(this._outputs().slice(0, this._base));
     this._length = this._model.outputs.length;
+  }
+
+  /** The run is this user's own: show its output as after running it. What is there already is not made to run. */
+  trust(): void {
+    if (this._model.outputs.length === 0) {
+      this._model.trusted = true;
+    }
   }
 
   apply(changes: readonly Change[]): void {
@@ -57,13 +65,14 @@ export class CellWriter {
   }
 
   private _rewrite(all: readonly Output[]): void {
-    if (this._isShared()) {
-      this._model.sharedModel.setOutputs([...all]);
-      return;
-    }
     const { outputs } = this._model;
     outputs.clear();
-    all.forEach(output => outputs.add(output));
+    // an own step: JupyterLab joins text that comes with what it then takes away
+    if (this._isShared()) {
+      this._model.sharedModel.setOutputs([...all]);
+    } else {
+      all.forEach(output => outputs.add(output));
+    }
   }
 
   private _outputs(): Output[] {
@@ -88,6 +97,9 @@ export class LineWriter {
     this._told = [];
   }
 
+  /** Nothing: other outputs of the cell are not the run's. */
+  trust(): void {}
+
   apply(changes: readonly Change[]): void {
     for (const change of changes) {
       if (change.op === 'clear') {
@@ -102,22 +114,17 @@ export class LineWriter {
         this._told.push(change.output);
       }
     }
-    const line = this._told.filter(isOurs).pop();
+    const line = this._told.filter(isLineOrReceipt).pop();
     const { outputs } = this._model;
-    const index = outputs
-      .toJSON()
-      .findIndex(output => isOurs(output, this._run));
-    if (line && index >= 0) {
+    const all = outputs.toJSON();
+    const index = all.findIndex(output => {
+      const { run, live } = ours(output);
+      return live === true && run === this._run;
+    });
+    if (line && index >= 0 && !JSONExt.deepEqual(all[index], line)) {
       outputs.set(index, line);
     }
   }
 
   private _told: Output[] = [];
-}
-
-function isOurs(output: Output, run?: unknown): boolean {
-  const metadata = output.metadata as
-    { jupyter_gpu_release?: { run?: string } } | undefined;
-  const own = metadata?.jupyter_gpu_release?.run;
-  return typeof run === 'string' ? own === run : own !== undefined;
 }

@@ -5,7 +5,7 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { hasMagic } from '../cells/magic';
 import type { IApi } from '../model/api';
 import { CellWriter, LineWriter } from './cell-writer';
-import { isOneRun, liveMarks, mentions } from './marks';
+import { indexOf, isOfOthers, isOneRun, liveMarks, mentions } from './marks';
 import { IOutputMessage, OutputStream } from './output-stream';
 import { Peers } from './peers';
 
@@ -23,6 +23,7 @@ class Healing {
     private _isWanted: () => boolean,
     private _onEnd: () => void
   ) {
+    this._isAtWork = model.executionState === 'running'; // maybe of a page that is closed
     this._stream = new OutputStream(settings, run, {
       onBegin: () => (this._isNew = true),
       onMessage: message => this._onMessage(message),
@@ -34,14 +35,15 @@ class Healing {
     if (!this._isOver) {
       this._isOver = true;
       this._stream.dispose();
-      this._showAtWork(false);
+      if (this._isWanted()) {
+        this._showAtWork(false);
+      }
       this._onEnd();
     }
   }
 
   private _onMessage(message: IOutputMessage): void {
-    const isDisturbed = !this._isNew && this._writer.isDisturbed;
-    if (isDisturbed || this.model.isDisposed || !this._isWanted()) {
+    if (this._writer.isDisturbed || !this._isWanted()) {
       this.dispose();
       return;
     }
@@ -49,12 +51,12 @@ class Healing {
       this._sayGone(message.gone);
     }
     if (message.changes) {
-      if (message.mine) {
-        this.model.trusted = true; // as after running it: it is what this user's own run showed
-      }
       if (this._isNew) {
         this._isNew = false;
         this._writer.begin();
+      }
+      if (message.mine) {
+        this._writer.trust();
       }
       this._writer.apply(message.changes);
       this._showAtWork(message.live === true);
@@ -87,7 +89,7 @@ class Healing {
   private _stream: OutputStream;
   /** what was told before is told again */
   private _isNew = true;
-  private _isAtWork = false;
+  private _isAtWork: boolean;
   private _isOver = false;
 }
 
@@ -129,12 +131,20 @@ export class NotebookHealer {
       return;
     }
     for (const cell of cells) {
-      const marks = liveMarks(cell.model.outputs.toJSON());
+      const outputs = cell.model.outputs.toJSON();
+      const marks = liveMarks(outputs);
       const isWhole =
         marks.length === 1 && isOneRun(cell.model.sharedModel.getSource());
-      for (const { run, index } of marks) {
-        this._heal(cell, run, isWhole ? index : null);
+      for (const { run } of marks) {
+        this._heal(cell, run, isWhole ? indexOf(outputs, run) : null);
       }
+    }
+    if (!this._hasLookedAtRuns) {
+      this._hasLookedAtRuns = true;
+      this._lookAtRuns().catch(reason => {
+        this._hasLookedAtRuns = false; // the next look tries again
+        console.warn('The runs of a notebook are not known:', reason);
+      });
     }
   }
 
@@ -147,19 +157,25 @@ export class NotebookHealer {
       () => {
         this._isSettled = true;
         this.look();
-        if (!this._hasLookedAtRuns) {
-          this._hasLookedAtRuns = true;
-          void this._lookAtRuns();
-        }
       },
       isShared ? SETTLED_MS : 0
     );
   }
 
-  /** Show the run in its cell, live. False: the cell is not there, or shows it already. */
+  /** Show the run in its cell, live. False: the cell is not there, or holds something else, too. */
   show(cellId: string, run: string): boolean {
     const cell = this._codeCells().find(({ model }) => model.id === cellId);
-    return cell !== undefined && this._heal(cell, run, 0);
+    if (!cell || !isOneRun(cell.model.sharedModel.getSource())) {
+      return false;
+    }
+    const outputs = cell.model.outputs.toJSON();
+    if (isOfOthers(outputs, run)) {
+      return false;
+    }
+    [...this._healings]
+      .filter(({ model, run: other }) => model === cell.model && other !== run)
+      .forEach(healing => healing.dispose());
+    return this._heal(cell, run, Math.max(0, indexOf(outputs, run)));
   }
 
   /** The notebook may have been saved last before a run ended, or showed anything at all. */

@@ -13,9 +13,12 @@ export interface IMark {
 interface IOurMetadata {
   run?: unknown;
   live?: unknown;
+  /** how the run ended: of receipts */
+  status?: unknown;
 }
 
-function ours(output: Output): IOurMetadata {
+/** The facts that a line of ours carries. */
+export function ours(output: Output): IOurMetadata {
   const metadata = output.metadata as
     { jupyter_gpu_release?: IOurMetadata } | undefined;
   return metadata?.jupyter_gpu_release ?? {};
@@ -33,9 +36,29 @@ export function liveMarks(outputs: readonly Output[]): IMark[] {
   return marks;
 }
 
-/** Whether an output is of that run: its line or its receipt. */
+/** Where the run's own output begins: its heading, its line or its receipt; -1 where there is none. */
+export function indexOf(outputs: readonly Output[], run: string): number {
+  return outputs.findIndex(output => ours(output).run === run);
+}
+
+/** Whether a line or a receipt is that run's; a heading alone says nothing of what follows it. */
 export function mentions(outputs: readonly Output[], run: string): boolean {
-  return outputs.some(output => ours(output).run === run);
+  return outputs.some(
+    output => ours(output).run === run && isLineOrReceipt(output)
+  );
+}
+
+/** Whether a line or a receipt is another run's. */
+export function isOfOthers(outputs: readonly Output[], run: string): boolean {
+  return outputs.some(
+    output => isLineOrReceipt(output) && ours(output).run !== run
+  );
+}
+
+/** Whether it stands for a whole run, as a heading does not. */
+export function isLineOrReceipt(output: Output): boolean {
+  const { live, status } = ours(output);
+  return live === true || status !== undefined;
 }
 
 /** Whether all that follows a run's line in the cell is that run's. */

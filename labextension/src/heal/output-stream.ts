@@ -26,6 +26,8 @@ export interface IOutputListener {
 
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 30_000;
+/** that often a server which has not said anything yet is asked */
+const MOST_TRIES = 5;
 
 /** A run's output as the server tells it, also across lost connections. */
 export class OutputStream {
@@ -59,6 +61,7 @@ export class OutputStream {
       }
       if (isFirst) {
         isFirst = false;
+        this._wasTold = true;
         this._pauseMs = FIRST_PAUSE_MS;
         this._listener.onBegin();
       }
@@ -70,7 +73,8 @@ export class OutputStream {
       if (this._isOver) {
         return;
       }
-      if (!isLive) {
+      this._tries += 1;
+      if (!isLive || (!this._wasTold && this._tries >= MOST_TRIES)) {
         this._isOver = true;
         this._listener.onEnd();
         return;
@@ -84,5 +88,7 @@ export class OutputStream {
   private _socket: WebSocket | null = null;
   private _pauseMs = FIRST_PAUSE_MS;
   private _timer = 0;
+  private _tries = 0;
+  private _wasTold = false;
   private _isOver = false;
 }
