@@ -21,7 +21,7 @@ class Once:
 def test_an_object_whose_state_cannot_be_asked_for():
     old, new = Once(1), Once(2)
     del new.cache
-    assert update_in_place(old, new)
+    assert update_in_place(old, new, set())
     assert (old.n, old.cache) == (2, [1])
 
 
@@ -32,5 +32,5 @@ def test_a_class_without_a_module():
     memo = {id(thing): (1, thing)}
     for every_kind in (False, True):
         assert held_elsewhere(memo, but=(), every_kind=every_kind) in ([], [1])
-    assert update_in_place(thing, kind([2]))
+    assert update_in_place(thing, kind([2]), set())
     assert thing == [2]

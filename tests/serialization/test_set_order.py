@@ -59,7 +59,7 @@ def test_a_set_takes_what_came_back_in_its_order() -> None:
     chance = random.Random(8)
     for size in range(1, 100):
         old, new = _added(chance, 3), _deleted(chance, size)
-        assert update_in_place(old, new)
+        assert update_in_place(old, new, set())
         assert list(old) == list(new)
 
 

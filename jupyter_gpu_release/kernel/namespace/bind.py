@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...serialization.codec import Loaded
@@ -12,6 +12,7 @@ from ...serialization.sharing.array_memory import copy_into_view
 from ...serialization.sharing.in_place import memory_of_frame, update_in_place
 from ...serialization.sharing.replace import ReferenceReplacer
 
+_MOST_STALE = 4
 #: names of IPython's own, which lead to all of it
 _NOT_WALKED = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
 
@@ -30,6 +31,8 @@ class NamespaceUpdate:
         self._pairs: dict[int, tuple[Any, Any]] = {}
         #: names whose object is another one now → the old one
         self.olds: dict[str, Any] = {}
+        #: attributes that did not travel, so that they are what they were before the cell
+        self.stale: set[str] = set()
         #: whether something of the notebook stands in the place of something that arrived
         self._home = False
 
@@ -103,7 +106,7 @@ class NamespaceUpdate:
             self._stay(old, new)
             self._keep_function(old, new)
             return True
-        if copy_into_view(old, new) or update_in_place(old, new):
+        if copy_into_view(old, new) or update_in_place(old, new, self.stale):
             self._stay(old, new)
             return True
         return False
@@ -129,6 +132,11 @@ class NamespaceUpdate:
                 continue
             if now is not _EMPTY:
                 cell.cell_contents = now
+
+
+def stale_sentences(stale: Collection[str]) -> list[str]:
+    """Sentences for the receipt."""
+    return [f"`{name}` does not travel: it is what it was before the cell" for name in sorted(stale)[:_MOST_STALE]]
 
 
 _EMPTY = object()

@@ -28,7 +28,7 @@ from ...submission.capture import CapturedInputs, InputCapture
 from ...submission.library_patches import LibraryPatches
 from ...submission.placeholders import Pending, Unreturned
 from ...submission.selection import Awaits, NameChoice, placeholder
-from .bind import NamespaceUpdate
+from .bind import NamespaceUpdate, stale_sentences
 from .left_behind import left_behind, left_behind_sentences
 from .old_parts import OldParts, old_parts_left
 from .post_mortem import value_of
@@ -174,7 +174,7 @@ class Namespace:
         self._notes = [f"`{name}` is a placeholder here: {reason}" for name, reason in loaded.missing.items()]
         if prepared is not None:
             self._notes += stayed + _left_behind(arrival, sent)
-            self._notes += old_parts_left(self._old_parts)
+            self._notes += old_parts_left(self._old_parts) + stale_sentences(arrival.stale)
             self._notes += [f"results hold copies of parts of `{name}`" for name in sorted(loaded.copied)]
         lacking = loaded.lacking(namespace) if prepared is None else []  # else the code is of this notebook
         if lacking:

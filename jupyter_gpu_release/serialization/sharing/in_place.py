@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import os
 import random
 import sys
 import types
@@ -25,8 +26,11 @@ _PLAIN_BASES = (object, *_CONTAINERS, collections.defaultdict, collections.Order
 _NOT_UPDATED = ("matplotlib", "IPython", "ipykernel", "ipywidgets")
 
 
-def update_in_place(old: Any, new: Any) -> bool:
-    """Make ``old`` what ``new`` is. False: it cannot be made so, and nothing has happened to it."""
+def update_in_place(old: Any, new: Any, stale: set[str]) -> bool:
+    """Make ``old`` what ``new`` is. False: it cannot be made so, and nothing has happened to it.
+
+    ``stale`` gets the attributes (``Class.name``) that a class of the user's leaves out of what travels: they stay.
+    """
     kind = type(old)
     if kind is not type(new) or isinstance(old, type | types.ModuleType | types.FunctionType):
         return False
@@ -44,11 +48,11 @@ def update_in_place(old: Any, new: Any) -> bool:
     if library == "pandas":
         return _update_frame(old, new)
     if isinstance(old, array.array):
-        return old.typecode == new.typecode and _update_slice(old, new) and _update_attributes(old, new)
+        return old.typecode == new.typecode and _update_slice(old, new) and _update_attributes(old, new, stale)
     if isinstance(old, random.Random) and kind.setstate is random.Random.setstate:
         old.setstate(new.getstate())  # pickle takes nothing else of it along
         return True
-    return is_open(kind) and _update_object(old, new)
+    return is_open(kind) and _update_object(old, new, stale)
 
 
 def module_of(kind: type) -> str:
@@ -173,14 +177,17 @@ def memory_of_frame(thing: Any) -> Iterator[int]:
         yield from map(id, getattr(block.values, "__dict__", {}).values())
 
 
-def _update_object(old: Any, new: Any) -> bool:
-    return (not isinstance(old, _CONTAINERS) or _update_items(old, new)) and _update_attributes(old, new)
+def _update_object(old: Any, new: Any, stale: set[str]) -> bool:
+    return (not isinstance(old, _CONTAINERS) or _update_items(old, new)) and _update_attributes(old, new, stale)
 
 
-def _update_attributes(old: Any, new: Any) -> bool:
+def _update_attributes(old: Any, new: Any, stale: set[str]) -> bool:
     attributes, theirs = dict_of(old), dict_of(new)
     if attributes is not None and theirs is not None and attributes is not theirs:
         stayed = _not_sent(old, attributes, theirs)
+        left_out = stayed.keys() - theirs.keys()
+        if left_out and _is_of_the_user(type(old).__getstate__):
+            stale.update(f"{type(old).__name__}.{name}" for name in left_out)
         attributes.clear()
         attributes.update(stayed | theirs)
     for member in _members(type(old)):
@@ -203,6 +210,12 @@ def _not_sent(old: Any, attributes: dict[str, Any], theirs: dict[str, Any]) -> d
     except Exception:  # noqa: BLE001 - the user's code; other names are still to be bound
         state = theirs
     return {name: value for name, value in attributes.items() if name not in state} if type(state) is dict else {}
+
+
+def _is_of_the_user(function: Any) -> bool:
+    """Tell if it is code of the notebook or of a module of its own: libraries know what they leave out."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", "<frozen")
+    return not file.startswith(("<frozen", os.path.dirname(os.__file__))) and "site-packages" not in file
 
 
 def _update_items(old: Any, new: Any) -> bool:

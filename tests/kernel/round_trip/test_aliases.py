@@ -201,6 +201,20 @@ def test_parts_of_large_inputs_that_stay_the_old_ones_are_said(nb: Notebook, cou
     assert not any("old ones" in note for note in nb.ok("bank['few'].append(1)").notes)
 
 
+def test_an_attribute_that_its_class_does_not_let_travel_is_as_before_and_is_said(nb: Notebook) -> None:
+    nb.cell(
+        "class Lazy:\n    def __init__(self): self.n, self.cache = 1, [0]\n    def __getstate__(self): return {'n': self.n}\n"
+        "    def __setstate__(self, state): self.n = state['n']\n"
+        "class Packed:\n    def __init__(self): self.n = 1\n    def __getstate__(self): return {'packed': self.n}\n"
+        "    def __setstate__(self, state): self.n = state['packed']\n"
+        "lazy, packed = Lazy(), Packed(); packed.extra = 5"
+    )
+    notes = nb.ok("lazy.n, lazy.cache = 2, None; packed.n = 2").notes
+    assert (nb.ns["lazy"].n, nb.ns["lazy"].cache, vars(nb.ns["packed"])) == (2, [0], {"n": 2, "extra": 5})
+    said = "does not travel: it is what it was before the cell"
+    assert notes == [f"`Lazy.cache` {said}", f"`Packed.extra` {said}"]
+
+
 def test_of_what_is_too_large_to_be_walked_nothing_is_said(nb: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is the same object as before; that it was not found in so many steps says nothing."""
     monkeypatch.setattr(old_parts, "_MOST_AFTERWARDS", 100)
