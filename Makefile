@@ -28,6 +28,7 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@mkdir -p jupyter_gpu_release/labextension
+	@rm -rf $(INSTALLED) jupyter_gpu_release/labextension/install.json # pip would write through the link into the sources
 	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[examples]' --group dev
 	@touch $@
 
