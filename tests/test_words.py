@@ -33,7 +33,7 @@ _RETIRED = {
 #: (file, word): there it is another thing's name
 _EXCEPTIONS = {
     ("docs/index.md", "card"),  # sphinx-design's boxes
-    ("jupyter_gpu_release/scheduling/queues/document.py", "card"),  # `card_tiers` of the queues file
+    ("jupyter_gpu_release/scheduling/queues/queues_file.py", "card"),  # `card_tiers` of the queues file
     ("docs/scheduling.md", "card"),
 }
 _CLAUSE = re.compile(r"(What|Which|Who|Whom|Whose|Whoever|Whatever|Whether)\b")

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import OptionError
 from ..scheduling.decisions import Start
 from ..scheduling.forecast import LearnedForecast, OrderSettings
-from ..scheduling.queues.document import QueuesFile, parse_queues, priority_value
+from ..scheduling.queues.queues_file import QueuesFile, parse_queues, priority_value
 from ..scheduling.schedule import decide_on
 from ..scheduling.state import ClusterSnapshot, State
 from ..scheduling.workload import GPU, Needs, Node, Rank, Run

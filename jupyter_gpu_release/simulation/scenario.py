@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import OptionError
 from ..scheduling.decisions import Start, Yield
-from ..scheduling.queues.document import (
+from ..scheduling.queues.queues_file import (
     DEFAULT_QUEUE,
     PolicySpec,
     QueueSpec,

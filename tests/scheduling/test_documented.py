@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_release.scheduling.queues.document import parse_queues
+from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.simulation.scenario import differences, parse_scenarios, run_scenario
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.scheduling.queues.document import QueuesFile, parse_queues
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
 from jupyter_gpu_release.scheduling.workload import GPU
 
 GOOD = """\

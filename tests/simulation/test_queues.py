@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.scheduling.queues.document import parse_queues
+from jupyter_gpu_release.scheduling.queues.queues_file import parse_queues
 from jupyter_gpu_release.simulation.cluster import ClusterSpec, NodeKind
 from jupyter_gpu_release.simulation.configured import Configured, read_queues
 from jupyter_gpu_release.simulation.replay import replay
