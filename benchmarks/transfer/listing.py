@@ -19,7 +19,7 @@ from jupyter_gpu_release.cli import runs
 from jupyter_gpu_release.cli.parser import parse
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.gateway.api.app import build_app, serve
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, embedded_token
 from jupyter_gpu_release.gateway.db import database
 from jupyter_gpu_release.gateway.reconcile.recovery import unix_user

@@ -16,7 +16,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; never lets a traceback out for an error of ours."""
     if words is None and "_ARGCOMPLETE" in os.environ:
-        from .writing.completion import complete
+        from .authoring.completion import complete
 
         complete()
     try:
@@ -49,7 +49,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
         return doctor.run
     if name == "advise":
-        from .writing import advise
+        from .authoring import advise
 
         return advise.run
     if name == "token":

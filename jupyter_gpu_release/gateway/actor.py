@@ -23,7 +23,7 @@ from ..protocol.node import GatewayApi, NodeInfo, NodeReport, RunAsks, RunUnbegu
 from ..protocol.wire import Packed, decode, unpack
 from ..store.files import make_private_folder
 from .api.app import build_app, open_port, serve
-from .api.routes import ROUTES
+from .api.route_table import ROUTES
 from .cluster.lease_workers import warm_worker
 from .cluster.ray_calls import START_S
 from .db import database

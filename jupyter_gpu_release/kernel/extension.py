@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from ..cell_api.context import ExecutionContext, set_context
-from ..client.facts.cluster import ClusterFacts
+from ..client.cluster_facts.facts import ClusterFacts
 from ..client.tracebacks import end_tracebacks_at_users_line, show_whole_tracebacks
 from .completion.completer import MagicCompleter
 from .interrupts import LateInterrupts

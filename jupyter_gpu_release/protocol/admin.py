@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .limits import Seconds, Word
+from .bounds import Seconds, Word
 
 
 class TokenRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from .limits import Bytes, Name, Names, Word
+from .bounds import Bytes, Name, Names, Word
 
 
 class TrackedFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .bounds import Seconds
 from .events import Event
-from .limits import Seconds
 from .runs import FileInfo, ValueInfo
 
 DOCUMENT_VERSION = 1

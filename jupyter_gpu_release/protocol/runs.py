@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .cell import Graph
-from .limits import (
+from .bounds import (
     Blob,
     Bytes,
     Cores,
@@ -26,6 +25,7 @@ from .limits import (
     Versions,
     Word,
 )
+from .cell import Graph
 from .lineage import TrackedFile, UsedInputs
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .bounds import Count, Finite, Number, Resumed, SmallBlob, Word
 from .events import Event
-from .limits import Count, Finite, Number, Resumed, SmallBlob, Word
 from .lineage import UsedInputs
 from .runs import RunRequest, RunView
 

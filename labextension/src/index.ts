@@ -1,12 +1,12 @@
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { cellPlugin } from './plugins/cells';
-import { healPlugin } from './plugins/heal';
+import { outputsPlugin } from './plugins/outputs';
 import { notificationPlugin } from './plugins/notifications';
 import { panelPlugin } from './plugins/panel';
 import { runningPlugin } from './plugins/running';
 import { statusBarPlugin } from './plugins/statusbar';
 
-export { IGpus, IHealer } from './tokens';
+export { IGpus, IOutputRestorer } from './tokens';
 
 const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panelPlugin,
@@ -14,7 +14,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   runningPlugin,
   notificationPlugin,
   cellPlugin,
-  healPlugin
+  outputsPlugin
 ];
 
 export default plugins;

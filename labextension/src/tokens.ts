@@ -27,13 +27,13 @@ export const IGpus = new Token<IGpus>(
 );
 
 /** Brings the output of runs back into their cells. */
-export interface IHealer {
+export interface IOutputRestorer {
   /** Show the run in its cell of this notebook; false: there is no such cell. */
   show(panel: NotebookPanel, cell: string, run: string): boolean;
 }
 
-export const IHealer = new Token<IHealer>(
-  'jupyter-gpu-release:IHealer',
+export const IOutputRestorer = new Token<IOutputRestorer>(
+  'jupyter-gpu-release:IOutputRestorer',
   'Brings the output of runs back into their cells, without a kernel.'
 );
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.protocol.cell import CellPayload
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.session import ClientMessage, Submit

@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.gateway.api.route import Route
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 
 SOCKET_ROUTES = [route for route in ROUTES if route.socket is not None]
 

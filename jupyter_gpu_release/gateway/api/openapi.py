@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...openapi import ERROR_FACTS, Operation, document
+from ...openapi_builder import ERROR_FACTS, Operation, document
 from .route import Route
 
 _ERROR = {"type": "object", "required": ["error"], "properties": {"error": ERROR_FACTS}}

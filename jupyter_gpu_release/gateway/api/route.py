@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket
 
 from ...errors import RequestError
-from ...protocol.limits import LARGEST_NUMBER
+from ...protocol.bounds import LARGEST_NUMBER
 from ..auth.permissions import Caller
 from ..service import GatewayService
 

@@ -14,7 +14,7 @@ from IPython.core.completer import (
     provisionalcompleter,
 )
 
-from ...client.facts.cluster import ClusterFacts
+from ...client.cluster_facts.facts import ClusterFacts
 from ...options.definitions import OPTIONS, Option
 from .candidates import Candidate, Candidates, Offer
 from .magic_line import MagicLine, find_magic_line

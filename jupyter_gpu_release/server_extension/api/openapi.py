@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...openapi import ERROR_FACTS, Operation, document
+from ...openapi_builder import ERROR_FACTS, Operation, document
 from ...protocol.rest import RunRow, RunsDocument, WarmRow
 from ..models import CellRuns, Health, KeepReply, KernelsDocument, OutputMessage, Released, ServerStatus
 from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest

@@ -6,7 +6,7 @@ import {
   NotebookPanel
 } from '@jupyterlab/notebook';
 import type { INavigator, ITarget } from '../model/actions';
-import type { IHealer } from '../tokens';
+import type { IOutputRestorer } from '../tokens';
 import { readMagic } from './magic';
 import { serverPath } from './paths';
 
@@ -16,7 +16,7 @@ export class Navigator implements INavigator {
     private _documents: IDocumentManager,
     private _tracker: INotebookTracker,
     private _activate: (id: string) => void,
-    private _healer: IHealer | null
+    private _outputs: IOutputRestorer | null
   ) {}
 
   /** Show the notebook, and its cell where there is one with that id. */
@@ -36,7 +36,7 @@ export class Navigator implements INavigator {
     }
     await showCell(panel, cell);
     const needsNoCell = isBusy(panel) || isAwaited(panel, cell, kernel);
-    if (needsNoCell && this._healer?.show(panel, cell, run)) {
+    if (needsNoCell && this._outputs?.show(panel, cell, run)) {
       return;
     }
     NotebookActions.insertBelow(panel.content);

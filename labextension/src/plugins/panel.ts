@@ -18,7 +18,7 @@ import { GpuModel } from '../model/model';
 import { Navigator } from '../cells/navigator';
 import { GpuPanel, PANEL_ID } from '../panel';
 import { DEFAULTS, GROUPINGS, readPreferences, SORTINGS } from '../preferences';
-import { CommandIDs, IGpus, IHealer } from '../tokens';
+import { CommandIDs, IGpus, IOutputRestorer } from '../tokens';
 
 const ID = 'jupyter-gpu-release:plugin';
 const RANK = 250;
@@ -49,7 +49,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     ILayoutRestorer,
     IDocumentManager,
     INotebookTracker,
-    IHealer
+    IOutputRestorer
   ],
   activate: (
     app: JupyterFrontEnd,
@@ -59,7 +59,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
     restorer: ILayoutRestorer | null,
     documents: IDocumentManager | null,
     tracker: INotebookTracker | null,
-    healer: IHealer | null
+    outputs: IOutputRestorer | null
   ): IGpus => {
     const trans = (translator ?? nullTranslator).load('jupyter_gpu_release');
     const { serviceManager, shell } = app;
@@ -71,7 +71,7 @@ export const panelPlugin: JupyterFrontEndPlugin<IGpus> = {
             documents,
             tracker,
             id => shell.activateById(id),
-            healer
+            outputs
           )
         : null;
     const runner = new ActionRunner(model, api, trans, navigator);

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection
 
 from jupyter_gpu_release.errors import ForbiddenError
 from jupyter_gpu_release.gateway.api.route import Route
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.protocol.admin import TokenRequest, TokenRevocation
 from jupyter_gpu_release.protocol.session import (
     PROTOCOL,

@@ -28,7 +28,7 @@ from websockets.sync.client import connect
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.gateway.api.route import Route
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.protocol.session import PROTOCOL, GatewayMessage, Heartbeat, Hello
 from jupyter_gpu_release.protocol.states import new_run_id
 from jupyter_gpu_release.protocol.wire import decode, encode

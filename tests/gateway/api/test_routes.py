@@ -22,7 +22,7 @@ from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, NoSuchRunError
 from jupyter_gpu_release.gateway.api.app import BODY_LIMIT_BYTES, settings_for
 from jupyter_gpu_release.gateway.api.route import Route
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth.tokens import TokenBook, digest_of
 from jupyter_gpu_release.gateway.db.rows import StoredToken
 from jupyter_gpu_release.protocol.admin import TokenRequest

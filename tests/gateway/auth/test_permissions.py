@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jupyter_gpu_release.gateway.api.routes import ROUTES
+from jupyter_gpu_release.gateway.api.route_table import ROUTES
 from jupyter_gpu_release.gateway.auth import permissions
 from jupyter_gpu_release.gateway.auth.permissions import Act, Caller, may, shown_run, shown_status, shown_view
 from jupyter_gpu_release.protocol.rest import (

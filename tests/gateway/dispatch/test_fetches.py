@@ -14,9 +14,9 @@ from ray_bed import GatewayBed, request
 
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.gateway.runs.sessions import SessionTable
+from jupyter_gpu_release.protocol.bounds import SmallBlob
 from jupyter_gpu_release.protocol.cell import INLINE_LIMIT_BYTES, Graph
 from jupyter_gpu_release.protocol.fetch import Answer
-from jupyter_gpu_release.protocol.limits import SmallBlob
 from jupyter_gpu_release.protocol.lineage import UsedInput
 from jupyter_gpu_release.protocol.session import Supply
 from jupyter_gpu_release.protocol.states import new_run_id

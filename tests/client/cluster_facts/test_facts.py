@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpu_release.client.cluster_facts import cached, facts
+from jupyter_gpu_release.client.cluster_facts.facts import ClusterFacts, ClusterGpus, short_type
 from jupyter_gpu_release.client.discovery import Target
-from jupyter_gpu_release.client.facts import cached, cluster
-from jupyter_gpu_release.client.facts.cluster import ClusterFacts, ClusterGpus, short_type
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.rest import (
     GatewayFacts,
@@ -61,14 +61,14 @@ def test_the_gateways_own_documents_are_understood():
     gpu = GpuRow("0", "u", "NVIDIA H100 80GB HBM3", 80 << 30, 0, None, "free")
     nodes = [NodeRow("a", "a", [gpu, gpu]), NodeRow("b", "b", [gpu], up=False)]
     status = StatusDocument(1, False, GatewayFacts("http://x", "0"), GpuCounts(2, 0, 2, 0), nodes, [], [])
-    assert cluster._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
+    assert facts._gpus_of(_as_json(status)) == ClusterGpus(2, {"h100": 2}, (80,), 1)
     row = RunRow(
         run="r", user="ann", state="failed", gpus=2, ranks=1, name="", notebook="a/b.ipynb", cell="", queue="",
         priority="", simulated=False, submitted_at=0.0, granted_at=None, running_at=None, gone_at=None,
         finished_at=None, queued_s=0.0, held_s=0.0, release_ms=None, position=None, reason="", hosts=[], gpu_ids=[],
         gpu_name="", results=[], files=[], error=None,
     )  # fmt: skip
-    (run,) = cluster._runs_of(_as_json(RunsDocument(1, [row])))
+    (run,) = facts._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
 
@@ -94,7 +94,7 @@ def test_the_token_does_not_follow_a_redirect_to_another_host():
         thread.start()
         target = Target(f"http://127.0.0.1:{server.server_port}", "secret")
         try:
-            assert cluster._ask(lambda: target, "/v1/status") == {}
+            assert facts._ask(lambda: target, "/v1/status") == {}
         finally:
             server.shutdown()
             thread.join(60)

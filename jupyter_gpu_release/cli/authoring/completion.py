@@ -8,8 +8,8 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter, SuppressCompleter
 
+from ...client.cluster_facts.facts import ClusterFacts
 from ...client.discovery import find_gateway
-from ...client.facts.cluster import ClusterFacts
 from ..parser import RUNS_ACTIONS, build
 
 #: of Tab in a shell, which nothing else waits for

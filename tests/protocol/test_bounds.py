@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from jupyter_gpu_release.errors import RequestError
 from jupyter_gpu_release.gateway.api.session import RefusedMessageError, message_of
-from jupyter_gpu_release.protocol.limits import LARGEST_NUMBER
+from jupyter_gpu_release.protocol.bounds import LARGEST_NUMBER
 from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
 from jupyter_gpu_release.protocol.session import Submit, Subscribe
 from jupyter_gpu_release.protocol.states import new_run_id

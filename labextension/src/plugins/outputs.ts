@@ -3,31 +3,31 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
-import { NotebookHealer } from '../heal/healer';
+import { OutputRestorer } from '../outputs/restorer';
 import { Api } from '../model/api';
-import { IHealer } from '../tokens';
+import { IOutputRestorer } from '../tokens';
 
-export const healPlugin: JupyterFrontEndPlugin<IHealer> = {
-  id: 'jupyter-gpu-release:heal',
+export const outputsPlugin: JupyterFrontEndPlugin<IOutputRestorer> = {
+  id: 'jupyter-gpu-release:outputs',
   description: 'Brings the output of GPU cells back into their cells.',
   autoStart: true,
-  provides: IHealer,
+  provides: IOutputRestorer,
   optional: [INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker | null
-  ): IHealer => {
+  ): IOutputRestorer => {
     const settings = app.serviceManager.serverSettings;
     const api = new Api(settings);
-    const healers = new WeakMap<NotebookPanel, NotebookHealer>();
+    const restorers = new WeakMap<NotebookPanel, OutputRestorer>();
     tracker?.widgetAdded.connect(async (_, panel) => {
       await panel.context.ready;
       if (!panel.isDisposed) {
-        healers.set(panel, new NotebookHealer(panel, api, settings));
+        restorers.set(panel, new OutputRestorer(panel, api, settings));
       }
     });
     return {
-      show: (panel, cell, run) => healers.get(panel)?.show(cell, run) ?? false
+      show: (panel, cell, run) => restorers.get(panel)?.show(cell, run) ?? false
     };
   }
 };

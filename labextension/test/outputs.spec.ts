@@ -1,14 +1,14 @@
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { JSONObject } from '@lumino/coreutils';
-import { CellWriter, LineWriter } from '../src/heal/cell-writer';
+import { CellWriter, LineWriter } from '../src/outputs/cell-writer';
 import {
   indexOf,
   isOfOthers,
   isOneRun,
   liveMarks,
   mentions
-} from '../src/heal/marks';
-import { OutputStream } from '../src/heal/output-stream';
+} from '../src/outputs/marks';
+import { OutputStream } from '../src/outputs/output-stream';
 
 const ours = (facts: JSONObject, text: string) => ({
   output_type: 'display_data',

@@ -14,7 +14,7 @@ const SETTLED_MS = 1500;
 type Writer = CellWriter | LineWriter;
 
 /** Brings one cell up to date with one run. */
-class Healing {
+class Restoration {
   constructor(
     settings: ServerConnection.ISettings,
     readonly model: ICodeCellModel,
@@ -94,7 +94,7 @@ class Healing {
 }
 
 /** Keeps the GPU cells of one notebook up to date where its kernel's messages do not reach this page. */
-export class NotebookHealer {
+export class OutputRestorer {
   constructor(
     private _panel: NotebookPanel,
     private _api: IApi,
@@ -115,7 +115,7 @@ export class NotebookHealer {
     sessionContext.kernelChanged.disconnect(this.look, this);
     window.clearTimeout(this._timer);
     this._peers.dispose();
-    [...this._healings].forEach(healing => healing.dispose());
+    [...this._restorations].forEach(restoration => restoration.dispose());
   }
 
   /** Resolve every line that still stands for a run under way. */
@@ -136,7 +136,7 @@ export class NotebookHealer {
       const isWhole =
         marks.length === 1 && isOneRun(cell.model.sharedModel.getSource());
       for (const { run } of marks) {
-        this._heal(cell, run, isWhole ? indexOf(outputs, run) : null);
+        this._restore(cell, run, isWhole ? indexOf(outputs, run) : null);
       }
     }
     if (!this._hasLookedAtRuns) {
@@ -172,10 +172,10 @@ export class NotebookHealer {
     if (isOfOthers(outputs, run)) {
       return false;
     }
-    [...this._healings]
+    [...this._restorations]
       .filter(({ model, run: other }) => model === cell.model && other !== run)
-      .forEach(healing => healing.dispose());
-    return this._heal(cell, run, Math.max(0, indexOf(outputs, run)));
+      .forEach(restoration => restoration.dispose());
+    return this._restore(cell, run, Math.max(0, indexOf(outputs, run)));
   }
 
   /** The notebook may have been saved last before a run ended, or showed anything at all. */
@@ -199,15 +199,15 @@ export class NotebookHealer {
         !this._scheduled.has(cell.model) &&
         !mentions(cell.model.outputs.toJSON(), row.run)
       ) {
-        this._heal(cell, row.run, 0);
+        this._restore(cell, row.run, 0);
       }
     }
   }
 
-  private _heal(cell: CodeCell, run: string, base: number | null): boolean {
+  private _restore(cell: CodeCell, run: string, base: number | null): boolean {
     const { model } = cell;
-    const isKnown = [...this._healings].some(
-      healing => healing.model === model && healing.run === run
+    const isKnown = [...this._restorations].some(
+      restoration => restoration.model === model && restoration.run === run
     );
     const isWanted = () =>
       !receives(cell) &&
@@ -220,15 +220,15 @@ export class NotebookHealer {
       base === null
         ? new LineWriter(model, run)
         : new CellWriter(model, base, () => this._peers.areThere);
-    const healing = new Healing(
+    const restoration = new Restoration(
       this._settings,
       model,
       run,
       writer,
       isWanted,
-      () => this._healings.delete(healing)
+      () => this._restorations.delete(restoration)
     );
-    this._healings.add(healing);
+    this._restorations.add(restoration);
     return true;
   }
 
@@ -237,13 +237,15 @@ export class NotebookHealer {
     return (
       PageConfig.getOption('serverSideExecution').toLowerCase() === 'true' &&
       model.executionState === 'running' &&
-      !this._isHealed(model) &&
+      !this._isBeingRestored(model) &&
       this._panel.sessionContext.session?.kernel?.status === 'busy'
     );
   }
 
-  private _isHealed(model: ICodeCellModel): boolean {
-    return [...this._healings].some(healing => healing.model === model);
+  private _isBeingRestored(model: ICodeCellModel): boolean {
+    return [...this._restorations].some(
+      restoration => restoration.model === model
+    );
   }
 
   private _onScheduled(
@@ -251,9 +253,9 @@ export class NotebookHealer {
     { cell }: { cell: { model: unknown } }
   ): void {
     this._scheduled.add(cell.model as object);
-    [...this._healings]
-      .filter(healing => healing.model === cell.model)
-      .forEach(healing => healing.dispose());
+    [...this._restorations]
+      .filter(restoration => restoration.model === cell.model)
+      .forEach(restoration => restoration.dispose());
     // its kernel connection brings its output from now on
     window.setTimeout(() => this.look());
   }
@@ -268,7 +270,7 @@ export class NotebookHealer {
   private _isSettled = false;
   private _hasLookedAtRuns = false;
   private _timer = 0;
-  private _healings = new Set<Healing>();
+  private _restorations = new Set<Restoration>();
   private _scheduled = new WeakSet<object>();
 }
 
