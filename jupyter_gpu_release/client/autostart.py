@@ -57,9 +57,8 @@ def start_local_cluster(
     Blocks for some seconds; an interrupt (KeyboardInterrupt) ends the attempt and leaves nothing. ``options``
     are those of ``jupyter gpu start``. Raises :class:`GpuReleaseError` with the reason.
     """
-    command = [python, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
     process = subprocess.Popen(
-        command,
+        start_command(options, python),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,17 +73,34 @@ def start_local_cluster(
         process.communicate()
 
 
+def start_command(options: Sequence[str] = (), python: str = sys.executable) -> list[str]:
+    """The command that starts it and prints one JSON record a line."""
+    return [python, "-m", "jupyter_gpu_release.cli", "start", "--progress-json", *options]
+
+
+def read_step(raw: bytes) -> Progress | Ready:
+    """Read one line of that command; raises the reason when nothing was started."""
+    line: StartLine = msgspec.json.decode(raw, type=StartLine)
+    if isinstance(line, Failed):
+        raise from_code(line.code, line.message, line.hint)
+    return line
+
+
+def ended_without_word(status: int, said: bytes) -> ClusterError:
+    """The error for a start that ended before it said how; ``said``: what it wrote on standard error."""
+    last = said.decode(errors="replace").strip()[-400:] or "it said nothing"
+    return ClusterError(
+        f"the start of the local cluster ended with status {status}: {last}",
+        hint="run `jupyter gpu start` in a terminal, then `jupyter gpu doctor`",
+    )
+
+
 def _follow(process: subprocess.Popen[bytes], progress: Callable[[str], None]) -> Ready:
     stdout: IO[bytes] | None = process.stdout
     for raw in stdout or ():
-        line = msgspec.json.decode(raw, type=StartLine)
+        line = read_step(raw)
         if isinstance(line, Ready):
             return line
-        if isinstance(line, Failed):
-            raise from_code(line.code, line.message, line.hint)
         progress(line.text)
-    said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
-    raise ClusterError(
-        f"the start of the local cluster ended with status {process.wait()}: {said[-400:] or 'it said nothing'}",
-        hint="run `jupyter gpu start` in a terminal, then `jupyter gpu doctor`",
-    )
+    said = process.stderr.read() if process.stderr else b""
+    raise ended_without_word(process.wait(), said)

@@ -24,8 +24,10 @@ from .culling.actions import Actor
 from .culling.config import GpuCuller
 from .culling.monitor import Monitor
 from .gateway import GatewayConnection, GatewayListener, LatestMemo, encoded_json
+from .local_start import LocalStart
 from .models import (
     DOCUMENT_VERSION,
+    ClusterStart,
     GatewayState,
     Health,
     KeepReply,
@@ -89,6 +91,7 @@ class GpuReleaseExtension(ExtensionApp):
         self._automatic = settings.automatic
         self.record = ActionLog(serverapp.event_logger, self.culler.audit_log, parent=self)
         self.gateway = GatewayConnection(settings, _ServersListener(self.record))
+        self.local_start = LocalStart(settings, self.gateway, _ChangeListener(self.record))
         self.identities = UserConnections(settings, self.gateway, _ChangeListener(self.record))
         self.actor = Actor(self.culler, self.gateway, serverapp.kernel_manager)
         self.watches = Watches(serverapp, self._on_execute, self._for_kernels, parent=self)
@@ -142,6 +145,7 @@ class GpuReleaseExtension(ExtensionApp):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.local_start.close()
         await self.identities.close()
 
     # ------------------------------------------------------------------------------------- answers
@@ -162,8 +166,14 @@ class GpuReleaseExtension(ExtensionApp):
         return ServerStatus(
             DOCUMENT_VERSION, __version__, state, cluster,
             self._gpus.value_for(self.monitor.sample), self.problems(state), self.culler.facts(), choices, may_act,
-            usage,
+            usage, self.local_start.facts() if state.state == "none" else None,
         )  # fmt: skip
+
+    def start_cluster(self, user: str) -> ClusterStart:
+        """``POST cluster/start``."""
+        began = self.local_start.begin()
+        self.note_action("start", "this machine's cluster", user)
+        return began
 
     def health(self) -> Health:
         """``GET health``."""

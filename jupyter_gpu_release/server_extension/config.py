@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traitlets import Any, Bool, Float, Unicode
+from traitlets import Any, Bool, Enum, Float, List, Unicode
 from traitlets.config import LoggingConfigurable
 
 FILE_NAME = "jupyter_gpu_release_config"
@@ -16,7 +16,7 @@ class GpuRelease(LoggingConfigurable):
     url = Unicode(
         "",
         help="Address of the team's gateway, such as https://gpu.example.org:8265. Empty: this machine's own cluster, "
-        "when there is one; the server never starts one. JUPYTER_GPU_URL wins.",
+        "when there is one. JUPYTER_GPU_URL wins.",
     ).tag(config=True)
     token_file = Unicode(
         "",
@@ -30,8 +30,15 @@ class GpuRelease(LoggingConfigurable):
         "on the cluster through this server. Empty: everybody who may use this server speaks with its own token.",
     ).tag(config=True)
     store = Unicode("", help="Root of the shared filesystem. Empty: the path that the gateway names.").tag(config=True)
-    auto_start = Any(help="For kernels; the server never starts a cluster.").tag(config=True)
-    start_options = Any(help="For kernels: options of the start of this machine's own cluster.").tag(config=True)
+    auto_start = Enum(
+        ["local", "never"],
+        "local",
+        help="`local`: while no cluster is there, the sidebar has a button that starts this machine's own (and a GPU "
+        "cell starts it, too); `never`: it has none. There is no button where `url` or `user_tokens` is set.",
+    ).tag(config=True)
+    start_options = List(
+        Unicode(), help="Options of `jupyter gpu start` for that start, such as ['--simulated-gpus', '2']."
+    ).tag(config=True)
     defaults = Any(help="For kernels: default options of %%gpu_train.").tag(config=True)
     implicit_send_max = Any(help="For kernels: how much goes along with a cell that looks names up by text.").tag(
         config=True

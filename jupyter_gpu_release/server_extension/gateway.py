@@ -139,8 +139,7 @@ class GatewayConnection(LoggingConfigurable):
 
     def is_there(self) -> bool:
         """Tell if there is a gateway to ask: one is named, or this machine's own runs. Raises as :meth:`ask`."""
-        target = _find(self._settings, self._token_file)
-        return target is not None and is_alive(target)
+        return _find(self._settings, self._token_file) is not None
 
     @property
     def is_of_one_user(self) -> bool:
@@ -271,6 +270,8 @@ def _outline(status: StatusDocument | None) -> object:
 
 def _find(settings: GpuRelease, user_token_file: str) -> Target | None:
     target = _servers_own(settings)
+    if target is not None and not is_alive(target):
+        return None  # it was killed, and its connection file left behind
     if target is None or not user_token_file:
         return target
     return replace(target, token=read_secret(Path(user_token_file)), connection=None)

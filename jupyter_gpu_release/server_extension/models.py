@@ -37,6 +37,19 @@ class GatewayState(msgspec.Struct, frozen=True):
     next_try_s: float = 0.0
 
 
+class ClusterStart(msgspec.Struct, frozen=True):
+    """The start of this machine's own cluster through this server, while there is none. ``state``: ``possible``,
+    ``starting``, ``failed`` (``message`` and ``mend`` say why) or ``refused`` (it is not for this server to start one).
+    """
+
+    state: str
+    #: what it is at: "starting Ray with 4 simulated GPUs"
+    step: str = ""
+    elapsed_s: float = 0.0
+    message: str = ""
+    hint: str = msgspec.field(default="", name="mend")
+
+
 class MigInstance(msgspec.Struct, frozen=True):
     """A slice of a GPU (MIG)."""
 
@@ -166,6 +179,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
     may_act: bool = True
     #: the gateway's account of who asks
     usage: UsageFacts | None = None
+    #: None: a cluster is there, or one is named
+    start: ClusterStart | None = None
 
 
 class Health(msgspec.Struct, frozen=True):

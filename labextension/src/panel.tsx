@@ -9,7 +9,7 @@ import {
 import { type AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { IArrangement } from './model/sorting';
-import type { ActionRunner } from './model/actions';
+import { ActionRunner, START_KEY } from './model/actions';
 import { gpuIcon } from './icons';
 import { GpuModel } from './model/model';
 import { ISnapshot } from './model/snapshot';
@@ -76,7 +76,7 @@ export class GpuPanel extends SidePanel {
   }
 
   private _drawHeader(): JSX.Element {
-    const { model, trans } = this._options;
+    const { model, runner, trans } = this._options;
     const { snapshot } = model;
     const gpus = snapshot.hosts.flatMap(host => host.gpus).length;
     const rows = Math.max(gpus, snapshot.queue.length, snapshot.runs.length);
@@ -89,6 +89,8 @@ export class GpuPanel extends SidePanel {
           snapshot={snapshot}
           trans={trans}
           onRetry={() => void model.refresh()}
+          onStart={() => void runner.startCluster()}
+          feedback={model.feedback.get(START_KEY)}
         />
         {(rows >= FILTER_FROM_ROWS || this._state.filter) && (
           <Filter

@@ -137,6 +137,10 @@ export class FakeApi implements IApi {
     return { schema_version: 1, gpus: [], kernels: this.kernelRows };
   }
 
+  startCluster(): Promise<void> {
+    return this._post('start');
+  }
+
   cancelRun(id: string): Promise<void> {
     return this._post(`cancel ${id}`);
   }

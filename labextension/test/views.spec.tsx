@@ -11,7 +11,7 @@ import * as React from 'react';
 import { MagicForm, offerOf } from '../src/cells/form';
 import { NO_OPTIONS } from '../src/cells/magic';
 import { ActionRunner } from '../src/model/actions';
-import { IRunRow } from '../src/model/types';
+import { IClusterStart, IRunRow } from '../src/model/types';
 import { GpuModel } from '../src/model/model';
 import { NOTHING, Situation } from '../src/model/snapshot';
 import { Gpus } from '../src/view/gpus';
@@ -165,9 +165,40 @@ describe('situations', () => {
         snapshot={{ ...NOTHING, situation }}
         trans={trans}
         onRetry={() => undefined}
+        onStart={() => undefined}
       />
     );
     expect(container.textContent).toMatch(words);
+  });
+
+  it('starts a cluster where that is possible, and nowhere else', () => {
+    const asked: string[] = [];
+    const draw = (start: IClusterStart | null, more = {}) => (
+      <SituationView
+        snapshot={{ ...NOTHING, situation: 'no-cluster', start, ...more }}
+        trans={trans}
+        onRetry={() => undefined}
+        onStart={() => asked.push('start')}
+      />
+    );
+    const { container, rerender } = render(
+      draw({ state: 'possible' }, { mayAct: true })
+    );
+    fireEvent.click(screen.getByRole('button', { name: 'Start' }));
+    expect(asked).toEqual(['start']);
+    rerender(draw({ state: 'possible' }, { mayAct: false }));
+    expect(screen.queryByRole('button', { name: 'Start' })).toBeNull();
+    rerender(
+      draw({ state: 'starting', step: 'starting Ray', elapsed_s: 3 }, { at: 1 })
+    );
+    expect(container.textContent).toMatch(/is starting.*Starting Ray · /);
+    const failed = { message: 'no room', mend: 'run `jupyter gpu gc`' };
+    rerender(draw({ state: 'failed', ...failed }, { mayAct: true }));
+    expect(container.textContent).toContain('No room; run jupyter gpu gc.');
+    expect(screen.getByRole('button', { name: 'Try again' })).toBeTruthy();
+    rerender(draw({ state: 'refused', message: 'this server uses another' }));
+    expect(container.textContent).toContain('This server uses another.');
+    expect(screen.queryByRole('button')).toBeNull();
   });
 
   it('none when all is well', () => {
@@ -176,6 +207,7 @@ describe('situations', () => {
         snapshot={{ ...NOTHING, situation: 'ready' }}
         trans={trans}
         onRetry={() => undefined}
+        onStart={() => undefined}
       />
     );
     expect(container.textContent).toBe('');

@@ -58,7 +58,8 @@ KERNEL: Document = {
 def no_cluster(api: GpuApi) -> None:
     """Nothing is configured, nothing runs."""
     message = "no GPU cluster is configured and none runs on this machine"
-    api.status = {**_without("none"), "gateway": {"state": "none", "message": message, "mend": "run jupyter gpu start"}}
+    gateway = {"state": "none", "message": message, "mend": "run jupyter gpu start"}
+    api.status = {**_without("none"), "gateway": gateway, "start": {"state": "possible"}}
 
 
 def gateway_down(api: GpuApi) -> None:

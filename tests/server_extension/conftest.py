@@ -20,8 +20,8 @@ StartServer = Callable[..., tuple[ServerBed, FakeGpus]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBed]:
-    """A server on a machine without GPU, driver and cluster."""
-    bed = ServerBed(tmp_path_factory.mktemp("server"))
+    """A server on a machine without GPU, driver and cluster, and without the button that starts one."""
+    bed = ServerBed(tmp_path_factory.mktemp("server"), {"GpuRelease": {"auto_start": "never"}})
     yield bed
     bed.stop()
 

@@ -24,7 +24,7 @@ from .views import is_at, newest_of_cells
 
 if TYPE_CHECKING:
     from ..gateway import GatewayConnection
-    from ..models import Health, KeepReply, KernelsDocument, Released, ServerStatus
+    from ..models import ClusterStart, Health, KeepReply, KernelsDocument, Released, ServerStatus
     from ..user_tokens import UserConnections
 
 #: what an authoriser is asked about
@@ -46,6 +46,9 @@ class Application(Protocol):
 
     def kernels(self) -> KernelsDocument:
         """``GET kernels``."""
+
+    def start_cluster(self, user: str) -> ClusterStart:
+        """``POST cluster/start``."""
 
     async def release(self, kernel: str, patterns: list[str], user: str) -> Released:
         """``POST kernels/<id>/release``."""
@@ -269,6 +272,22 @@ class CancelHandler(GpuHandler):
         self.answer(row)
 
 
+class ClusterStartHandler(GpuHandler):
+    """Start this machine's own cluster."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """POST cluster/start: answered at once; the status says how far it is.
+
+        Raises
+        ------
+        ConflictError
+            A cluster is there, another gateway is named, or this server's configuration forbids it.
+        """
+        self.answer(self.app.start_cluster(self.username))
+
+
 class LeaseReleaseHandler(GpuHandler):
     """End a warm lease."""
 
@@ -392,6 +411,7 @@ HANDLERS: list[tuple[str, type[JupyterHandler]]] = [
     (rf"{BASE}/cells", CellsHandler),
     (rf"{BASE}/runs/{_ID}/output", OutputSocket),
     (rf"{BASE}/runs/{_ID}/cancel", CancelHandler),
+    (rf"{BASE}/cluster/start", ClusterStartHandler),
     (rf"{BASE}/leases/{_ID}/release", LeaseReleaseHandler),
     (rf"{BASE}/leases/{_ID}/extend", LeaseExtendHandler),
     (rf"{BASE}/kernels", KernelsHandler),

@@ -13,7 +13,7 @@ import msgspec
 
 from ...openapi_builder import ERROR_FACTS, Operation, document
 from ...protocol.rest import RunRow, RunsDocument, WarmRow
-from ..models import CellRuns, Health, KeepReply, KernelsDocument, OutputMessage, Released, ServerStatus
+from ..models import CellRuns, ClusterStart, Health, KeepReply, KernelsDocument, OutputMessage, Released, ServerStatus
 from .handlers import BASE, ExtendRequest, KeepRequest, ReleaseRequest
 
 FILE = Path(__file__).parent / "openapi.json"
@@ -30,6 +30,8 @@ OPERATIONS = (
     Operation("GET", BASE + "/runs/{id}/output", "WebSocket: changes of its cell's outputs, then the receipt",
               OutputMessage),
     Operation("POST", BASE + "/runs/{id}/cancel", "End a run: an interrupt, the second time a kill", RunRow),
+    Operation("POST", BASE + "/cluster/start", "Start this machine's own cluster, where none is there or named",
+              ClusterStart),
     Operation("POST", BASE + "/leases/{id}/release", "End a warm lease", WarmRow),
     Operation("POST", BASE + "/leases/{id}/extend", "Keep a warm lease for longer", WarmRow, ExtendRequest,
               needs_body=False),

@@ -9,6 +9,9 @@ import { IGpu } from './gpus';
 
 export const KEEP_S = 1800;
 
+/** Where a refused start is shown. */
+export const START_KEY = 'cluster-start';
+
 /** What an action is about. `key`: where its progress and result are shown. */
 export interface ITarget {
   key: string;
@@ -92,6 +95,15 @@ export class ActionRunner {
           kernel: this._kernelOf(target.run)
         });
     }
+  }
+
+  /** Start this machine's own cluster. */
+  async startCluster(): Promise<void> {
+    const trans = this._trans;
+    await this._model.act(START_KEY, trans.__('Starting…'), async () => {
+      await this._api.startCluster();
+      return '';
+    });
   }
 
   /** The kernel that a run ends with; none for one that is over or detached. */

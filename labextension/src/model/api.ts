@@ -27,6 +27,8 @@ export interface IApi {
   kernels(): Promise<IKernelsDocument>;
   /** The newest run of each cell of a notebook. */
   cellRuns(notebook: string): Promise<ICellRun[]>;
+  /** Begins; the status says how far it is. */
+  startCluster(): Promise<void>;
   cancelRun(run: string): Promise<void>;
   releaseLease(lease: string): Promise<void>;
   /** Answers until when it is kept (Unix seconds): the gateway has a maximum. */
@@ -59,6 +61,10 @@ export class Api implements IApi {
   async cellRuns(notebook: string): Promise<ICellRun[]> {
     const path = `cells?notebook=${encodeURIComponent(notebook)}`;
     return (await this._ask<{ cells: ICellRun[] }>(path)).cells;
+  }
+
+  async startCluster(): Promise<void> {
+    await this._ask('cluster/start', {});
   }
 
   async cancelRun(run: string): Promise<void> {

@@ -229,10 +229,12 @@ export class GpuModel extends VDomModel {
 
   /** Every second while my runs are not known, or go on and no events tell of it. */
   private _pace(): void {
-    const { active, isClusterKnown, me } = this._snapshot;
+    const { active, isClusterKnown, me, start } = this._snapshot;
     const hasEvents = this._now() - this._eventAt < EVENTS_COUNT_FOR_S;
     const isBehind = isClusterKnown && this._runsKey === null;
-    const isBusy = !hasEvents && active.some(row => row.user === me);
+    const goesOn =
+      start?.state === 'starting' || active.some(row => row.user === me);
+    const isBusy = !hasEvents && goesOn;
     const interval =
       isBehind || isBusy
         ? Math.min(BUSY_INTERVAL_MS, this._intervalMs)

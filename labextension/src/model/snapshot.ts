@@ -1,6 +1,7 @@
 import {
   IActiveRow,
   IChoices,
+  IClusterStart,
   IKernelRow,
   IKernelsDocument,
   IProblem,
@@ -58,6 +59,8 @@ export interface ISnapshot {
   kernels: IKernelRow[];
   usage: { today: IUsage; week: IUsage } | null;
   choices: IChoices;
+  /** of this machine's own cluster, while there is none */
+  start: IClusterStart | null;
   problems: IProblem[];
 }
 
@@ -91,6 +94,7 @@ export const NOTHING: ISnapshot = {
   kernels: [],
   usage: null,
   choices: {},
+  start: null,
   problems: []
 };
 
@@ -133,6 +137,7 @@ export function takeSnapshot(
     kernels: local,
     usage: status.usage ?? null,
     choices: status.choices ?? {},
+    start: status.start ?? null,
     problems: status.problems ?? []
   };
 }

@@ -144,6 +144,16 @@ export interface IChoices {
   options?: string[];
 }
 
+/** The start of this machine's own cluster through this server. */
+export interface IClusterStart {
+  state: 'possible' | 'starting' | 'failed' | 'refused';
+  /** what it is at */
+  step?: string;
+  elapsed_s?: number;
+  message?: string;
+  mend?: string;
+}
+
 export interface IServerStatus {
   schema_version: number;
   version: string;
@@ -154,6 +164,7 @@ export interface IServerStatus {
   may_act?: boolean | null;
   usage?: { today: IUsage; week: IUsage } | null;
   choices?: IChoices | null;
+  start?: IClusterStart | null;
 }
 
 export interface IRunRow {

@@ -4,13 +4,17 @@ import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 import { formatDuration } from '../format';
 import { gpuIcon } from '../icons';
+import { IFeedback } from '../model/model';
 import { ISnapshot } from '../model/snapshot';
-import { Button } from './widgets';
+import { Age, Button, Feedback } from './widgets';
 
 interface ISituationProps {
   snapshot: ISnapshot;
   trans: TranslationBundle;
   onRetry: () => void;
+  onStart: () => void;
+  /** what came of asking for a start, where it was refused */
+  feedback?: IFeedback;
 }
 
 interface IWords {
@@ -19,13 +23,17 @@ interface IWords {
   /** what to type in a terminal */
   command?: string;
   isRetryable?: boolean;
+  /** what the button says that starts a cluster */
+  start?: string;
+  /** seconds for which it has been under way */
+  elapsedS?: number;
 }
 
 /** Why there is nothing (or not all) to see, and what to do about it; nothing when all is well. */
 export function SituationView(
   props: ISituationProps
 ): React.ReactElement | null {
-  const { snapshot, trans, onRetry } = props;
+  const { snapshot, trans, onRetry, onStart, feedback } = props;
   if (snapshot.situation === 'loading') {
     return (
       <div className="jp-GpuRelease-situation" role="status" aria-busy={true}>
@@ -48,7 +56,27 @@ export function SituationView(
         <gpuIcon.react tag="span" width="40px" height="40px" aria-hidden />
       )}
       <h3>{words.title}</h3>
-      <p>{words.text}</p>
+      {words.elapsedS !== undefined && (
+        <div className="jp-GpuRelease-spinner" aria-hidden={true} />
+      )}
+      <p>
+        {words.text}
+        {words.elapsedS !== undefined && (
+          <>
+            {' · '}
+            <Age seconds={words.elapsedS} at={snapshot.at} />
+          </>
+        )}
+      </p>
+      {words.start && (
+        <Button
+          label={words.start}
+          kind="accept"
+          isDisabled={feedback?.kind === 'busy'}
+          onClick={onStart}
+        />
+      )}
+      {feedback?.kind === 'error' && <Feedback feedback={feedback} />}
       {words.command && <Command command={words.command} trans={trans} />}
       {words.isRetryable && (
         <Button label={trans.__('Try now')} onClick={onRetry} />
@@ -81,14 +109,7 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
     case 'loading':
       return null;
     case 'no-cluster':
-      return {
-        title: trans.__('No GPU cluster'),
-        text: trans.__(
-          'Run a %1 cell to start one on this machine (GPUs are simulated where there are none), or start it in a terminal. A team’s cluster is named by JUPYTER_GPU_URL.',
-          '%%gpu_train'
-        ),
-        command: 'jupyter gpu start'
-      };
+      return withoutCluster(snapshot, trans);
     case 'no-gpu':
       return {
         title: trans.__('The cluster has no GPUs'),
@@ -139,6 +160,49 @@ function wordsOf(snapshot: ISnapshot, trans: TranslationBundle): IWords | null {
         isRetryable: true
       };
   }
+}
+
+/** No cluster is a normal state: it says how to get one. */
+function withoutCluster(
+  { start, mayAct }: ISnapshot,
+  trans: TranslationBundle
+): IWords {
+  const title = trans.__('No GPU cluster');
+  const team = trans.__('A team’s cluster is named by JUPYTER_GPU_URL.');
+  if (start?.state === 'starting') {
+    const text = sentence(start.step ?? '', '')
+      .trim()
+      .replace(/\.$/, '');
+    return {
+      title: trans.__('The cluster is starting'),
+      text,
+      elapsedS: start.elapsed_s ?? 0
+    };
+  }
+  if (start?.state === 'refused' || (start && !mayAct)) {
+    return {
+      title,
+      text: `${trans.__('None runs on this machine.')} ${sentence(start.message ?? '', start.mend ?? '')}`
+    };
+  }
+  if (start?.state === 'failed') {
+    return {
+      title: trans.__('The cluster did not start'),
+      text: sentence(start.message ?? '', start.mend ?? '').trim(),
+      start: trans.__('Try again'),
+      command: 'jupyter gpu doctor'
+    };
+  }
+  const here = trans.__(
+    'Start one on this machine, here or with the first %1 cell. GPUs are simulated where there are none.',
+    '%%gpu_train'
+  );
+  return {
+    title,
+    text: `${here} ${team}`,
+    start: start ? trans.__('Start') : undefined,
+    command: 'jupyter gpu start'
+  };
 }
 
 function sentence(message: string, mend: string): string {

@@ -38,7 +38,7 @@ interface IButtonProps {
   icon?: LabIcon;
   tabIndex?: number;
   isDisabled?: boolean;
-  kind?: 'warn';
+  kind?: 'warn' | 'accept';
 }
 
 /** A button with a word; with `icon`, the icon stands for the word. */
