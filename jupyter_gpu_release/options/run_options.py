@@ -112,22 +112,65 @@ _OWN_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_RUN_DIR", "JUPYTER_GPU_
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Requests of a ``%%gpu_train`` line, checked. ``None``: found automatically, or no limit.
+    """Requests of a ``%%gpu_train`` line, checked. Names of variables are as the notebook has them.
 
-    Names that end in ``_s`` are seconds; names of variables are as the notebook has them.
+    Attributes
+    ----------
+    ask : ResourceAsk
+        GPUs, processes, memory and nodes: ``--gpus``, ``--ranks``, ``--nodes``, ``--ps``, ``--cpus``, ``--memory``, …
+    send : tuple of str, optional
+        ``--in``: exactly these names go to the run (None: those that the cell reads).
+    send_more : tuple of str, default ()
+        ``--in +NAME``: names that go along with those found.
+    out : tuple of str, optional
+        ``--out``: exactly these names come back (None: those that the cell binds).
+    skip : tuple of str, default ()
+        ``--skip``: names that neither go nor come back.
+    gather : tuple of str, default ()
+        ``--gather``: names that come back as a list, one value a rank.
+    rank_timeout_s : float, optional
+        ``--rank-timeout`` in seconds, above 0: a rank may stay behind the others for so long (None: without limit).
+    is_gang : bool, default False
+        ``--ranks`` was given, be it 1.
+    timeout_s : float, optional
+        ``--timeout`` in seconds, above 0: limit on running (None: without limit).
+    wait_s : float, optional
+        ``--wait`` in seconds, 0 or more: limit on queueing; 0: only if free now (None: without limit).
+    on_disconnect : str, default 'continue'
+        ``--on-disconnect``: ``continue`` or ``cancel`` when contact with this kernel is lost.
+    env : dict of str to str, default {}
+        ``--env``: environment variables of the cell.
+    export : tuple of str, default ()
+        ``--export``: environment variables of the kernel that go along.
+    workdir : str, optional
+        ``--workdir``: the cell's folder (None: the notebook's, where the node sees it).
+    name : str, default ''
+        ``--name``: label of the run in lists.
+    fresh : bool, default False
+        ``--fresh``: a new interpreter instead of a fork.
+    pin : bool, default False
+        ``--pin``: the results are never removed.
+    estimate : bool, default False
+        ``--estimate``: say what would be, run nothing.
+    cache : bool, default False
+        ``--cache``: take stored results of the same code and inputs.
+    in_background : bool, default False
+        ``--async`` or ``--detach``: the cell returns at once.
+    detach : bool, default False
+        ``--detach``: the run goes on without this kernel.
+    keep_s : float, default 0.0
+        ``--keep`` in seconds: the GPUs stay so long with the kernel after the cell.
+    keep_auto : bool, default False
+        ``--keep auto``: they stay while nobody waits for them, ``keep_s`` at most.
     """
 
     ask: ResourceAsk
     send: tuple[str, ...] | None = None
-    #: ``--in +a``: in addition to what is found
     send_more: tuple[str, ...] = ()
     out: tuple[str, ...] | None = None
     skip: tuple[str, ...] = ()
-    #: names that come back as a list over the ranks
     gather: tuple[str, ...] = ()
-    #: give up on a rank that stays behind the others for longer
     rank_timeout_s: float | None = None
-    #: a number of ranks was given
     is_gang: bool = False
     timeout_s: float | None = None
     wait_s: float | None = None
@@ -140,11 +183,8 @@ class RunOptions:
     pin: bool = False
     estimate: bool = False
     cache: bool = False
-    #: ``--async`` or ``--detach``: the cell returns at once
     in_background: bool = False
-    #: the run goes on without this kernel
     detach: bool = False
-    #: seconds that the GPUs stay with the kernel after the cell; ``keep_auto``: while nobody waits for them
     keep_s: float = 0.0
     keep_auto: bool = False
 

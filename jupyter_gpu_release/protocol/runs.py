@@ -30,13 +30,35 @@ from .lineage import TrackedFile, UsedInputs
 
 
 class ResourceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """GPUs and node properties of one run; all GPUs at once or none."""
+    """GPUs and node properties of one run; all GPUs at once or none.
+
+    Attributes
+    ----------
+    gpus : int, default 1
+        GPUs of all ranks together; 0: a CPU stage.
+    ranks : int, default 1
+        Processes that run the cell; a divisor of ``gpus``.
+    nodes : int, default 1
+        The ranks are spread evenly over so many nodes; a divisor of ``ranks``.
+    ps : int, default 0
+        Parameter servers: processes without a GPU beside the ranks.
+    evaluator : bool, default False
+        One more process without a GPU, which evaluates.
+    cpus : float, optional
+        Processor cores; reserved with 0 GPUs, else only the number of threads.
+    memory_bytes : int, optional
+        Limit on host memory in bytes (None: a share of the node).
+    gpu_type : str, optional
+        Type of GPU that a node must have, such as ``h100``.
+    min_gpu_memory_bytes : int, optional
+        Memory in bytes that each GPU must have.
+    labels : dict of str to str, default {}
+        Labels that a node must carry.
+    """
 
     gpus: Count = 1
     ranks: Several = 1
-    #: spread evenly over this many nodes
     nodes: Several = 1
-    #: processes without a GPU beside the ranks: parameter servers, and one that evaluates
     ps: Few = 0
     evaluator: bool = False
     cpus: Cores | None = None

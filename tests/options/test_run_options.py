@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import inspect
+from typing import get_args, get_type_hints
+
 import pytest
 
 from jupyter_gpu_release.errors import OptionError
-from jupyter_gpu_release.options.definitions import split_line
+from jupyter_gpu_release.options.definitions import OPTIONS, split_line
 from jupyter_gpu_release.options.run_options import RunOptions, build_options
+from jupyter_gpu_release.protocol import runs
+from jupyter_gpu_release.protocol.runs import ResourceAsk
 
 
 def read(line: str) -> RunOptions:
@@ -108,3 +113,30 @@ def test_how_long_gpus_cannot_be_kept(value: str):
     with pytest.raises(OptionError, match="not a duration") as refused:
         read(f"--keep {value}")
     assert "--keep auto" in refused.value.hint
+
+
+def attributes_of(record: object) -> list[str]:
+    """The lines `name : type, default` of a docstring in numpy style."""
+    section = inspect.getdoc(record).partition("Attributes\n----------\n")[2]
+    return [line for line in section.splitlines() if line and not line.startswith(" ")]
+
+
+def as_documented(name: str, kind: object, default: object) -> str:
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    text = text.replace("tuple[str, ...]", "tuple of str").replace("dict[str, str]", "dict of str to str")
+    if default is None:
+        return f"{name} : {text.replace('typing.Optional[', '').removesuffix(' | None').rstrip(']')}, optional"
+    return f"{name} : {text}" + ("" if isinstance(default, ResourceAsk) else f", default {default!r}")
+
+
+@pytest.mark.parametrize("default", [build_options({}), ResourceAsk()], ids=["RunOptions", "ResourceAsk"])
+def test_docstrings_list_each_attribute_with_type_and_default(default):
+    kinds = get_type_hints(type(default), vars(runs))
+    expected = [as_documented(name, kind, getattr(default, name)) for name, kind in kinds.items()]
+    assert attributes_of(default) == expected
+
+
+def test_docstrings_name_each_option():
+    text = f"{RunOptions.__doc__} {' '.join('--' + line.split(' : ')[0] for line in attributes_of(ResourceAsk))}"
+    hidden = [name for name in OPTIONS if f"--{name}" not in text and f"--{name.replace('-', '_')}" not in text]
+    assert hidden == []
