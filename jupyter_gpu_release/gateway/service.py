@@ -49,7 +49,7 @@ from .dispatch.fetches import Fetches
 from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
 from .dispatch.start import LeaseRecorder
-from .dispatch.warm import WarmLeases
+from .dispatch.warm_leases import WarmLeases
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService

@@ -28,7 +28,7 @@ from . import gangs
 from .queue import RunQueue
 from .start import LeaseRecorder, RunStarter
 from .tasks import BackgroundWork
-from .warm import WarmLeases
+from .warm_leases import WarmLeases
 
 log = logging.getLogger(__name__)
 
