@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -17,7 +18,7 @@ from ..client.autostart import Failed, Progress, Ready
 from ..client.home import HomePaths
 from ..errors import GpuReleaseError
 from ..local_cluster.existing_ray import attach, detach
-from ..local_cluster.start import Say, readable_connection, start_embedded, stop_embedded
+from ..local_cluster.start import Say, StartOptions, readable_connection, start_embedded, stop_embedded
 
 
 def start(arguments: argparse.Namespace) -> int:
@@ -56,19 +57,35 @@ def stop(arguments: argparse.Namespace) -> int:
 
 
 def _start(arguments: argparse.Namespace, home: HomePaths, say: Say) -> Ready:
+    queues = _queues_file(arguments.queues, may_be_elsewhere=bool(arguments.address))
     if arguments.address:
-        return attach(
-            arguments.address, home=home, store=arguments.store, host=arguments.host, port=arguments.port, progress=say
-        )
+        asked = StartOptions(store=arguments.store, host=arguments.host, port=arguments.port, queues=queues)
+        return attach(arguments.address, home=home, asked=asked, progress=say)
     return start_embedded(
         gpus=arguments.gpus,
         simulated=arguments.simulated_gpus,
         store=arguments.store,
         host=arguments.host,
         port=arguments.port,
+        queues=queues,
         home=home,
         progress=say,
     )
+
+
+def _queues_file(given: str | None, *, may_be_elsewhere: bool) -> str | None:
+    """The file's whole path, once it was read: a mistake in it is said before anything starts.
+
+    ``may_be_elsewhere``: the gateway reads it on another machine; what is not here may be there.
+    """
+    if given is None:
+        return None
+    path = Path(given).expanduser().absolute()
+    if path.exists() or not may_be_elsewhere:
+        from ..simulation.configured import read_queues
+
+        read_queues(path)
+    return str(path)
 
 
 def _start_for_program(arguments: argparse.Namespace) -> int:

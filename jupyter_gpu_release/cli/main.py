@@ -70,7 +70,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         return runs.attach
     from . import runs
 
-    return {"status": runs.status, "runs": runs.runs, "cancel": runs.cancel}[name]
+    return {"status": runs.status, "queues": runs.queues, "runs": runs.runs, "cancel": runs.cancel}[name]
 
 
 def _explain(error: GpuReleaseError, status: int) -> int:

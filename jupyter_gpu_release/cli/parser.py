@@ -107,6 +107,7 @@ def build() -> tuple[_Parser, dict[str, _Parser]]:
     _add_start(add("start", "start a cluster on this machine, or put the gateway on an existing Ray cluster"))
     add("stop", "end the cluster of this machine and every process that it started")
     _add_json(add("status", "who holds which GPU, who waits and why"))
+    _add_json(add("queues", "the queues: what each is guaranteed, uses and is due, and who waits in it"))
     _add_runs(add("runs", "the runs so far, newest first; `runs show RUN` for one of them"))
     add("cancel", "end a run: interrupt it, keep what it made so far, free its GPUs").add_argument(
         "run", metavar="RUN", help="its id, or `last`: the newest that is not over"
@@ -140,6 +141,7 @@ def _add_start(parser: _Parser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address that the gateway listens on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="port of the gateway (a free one)")
     parser.add_argument("--store", metavar="PATH", help="root of the run folders (JUPYTER_GPU_STORE, else HOME/store)")
+    parser.add_argument("--queues", metavar="FILE", help="queues, and who may use them; read again when it changes")
     parser.add_argument("--progress-json", action="store_true", help=argparse.SUPPRESS)
 
 

@@ -1,4 +1,4 @@
-"""``status``, ``runs``, ``cancel``, ``attach``."""
+"""``status``, ``queues``, ``runs``, ``cancel``, ``attach``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..units import format_seconds
 from .connect import open_gateway as _gateway
 from .connect import reachable_gateway
 from .lineage import lineage_document, print_lineage
-from .tables import output_console, print_run, print_runs, print_status
+from .tables import output_console, print_queues, print_run, print_runs, print_status
 
 #: in place of an id, as in the magics
 _LAST = "last"
@@ -47,6 +47,17 @@ def status(arguments: argparse.Namespace) -> int:
         print_json(document)
     else:
         print_status(output_console(), document)
+    return 0
+
+
+def queues(arguments: argparse.Namespace) -> int:
+    """``jupyter gpu queues``."""
+    with _gateway() as gateway:
+        document = gateway.queues()
+    if arguments.json:
+        print_json(document)
+    else:
+        print_queues(output_console(), document)
     return 0
 
 

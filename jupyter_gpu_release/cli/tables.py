@@ -16,8 +16,8 @@ from rich.text import Text
 
 from ..presentation.wording import gpu_state
 from ..protocol.admin import TokenRow
-from ..protocol.rest import GpuRow, RunRow, StatusDocument
-from ..units import format_bytes, format_seconds
+from ..protocol.rest import GpuRow, QueuesDocument, QueueShare, RunRow, StatusDocument
+from ..units import format_bytes, format_count, format_seconds
 from .checks import BROKEN, NOTE, Finding
 
 _GAP = "  "
@@ -140,6 +140,39 @@ def print_status(console: Console, status: StatusDocument) -> None:
     for node in status.nodes:
         for remark in node.notes:
             console.print(f"  · {node.host}: {remark}", markup=False)
+    for note in status.queue_notes:
+        console.print(f"  · queues: {note}", markup=False)
+
+
+def print_queues(console: Console, document: QueuesDocument) -> None:
+    """The tree of queues, what is odd about it, and where one's own runs may go."""
+    heads = ("queue", "guaranteed", "max", "used", "fair share", "waiting", "who")
+    write_columns(console, heads, [_queue(share) for share in document.queues], {})
+    for note in document.notes:
+        console.print(f"  · {note}", markup=False)
+    usable = [share.name for share in document.queues if share.usable]
+    if len(document.queues) == 1 and usable:
+        console.print("One queue for all: users share it fairly.")
+    elif usable:
+        default = f"; without --queue: {document.default_queue}" if document.default_queue else ""
+        console.print(f"You may use {', '.join(usable)}{default}.", markup=False)
+    else:
+        console.print("No queue names you: ask whoever runs the cluster.")
+
+
+def _queue(share: QueueShare) -> tuple[str, ...]:
+    waiting = f"{format_count(share.waiting_runs, 'run')} ({share.waiting_gpus:g})" if share.waiting_runs else ""
+    who = [f"{user.user} {user.used:g}" for user in share.users if user.used] if share.leaf else []
+    behind = [f"{user.user} {user.waiting_gpus:g}" for user in share.users if user.waiting_runs and share.leaf]
+    return (
+        f"{'  ' * share.depth}{share.name}",
+        "all" if share.guaranteed is None else f"{share.guaranteed:g}",
+        "" if share.max is None else f"{share.max:g}",
+        f"{share.used:g}",
+        f"{share.fair_share:g}",
+        waiting,
+        "; ".join(filter(None, (", ".join(who), "waiting: " + ", ".join(behind) if behind else ""))),
+    )
 
 
 def print_runs(console: Console, runs: Sequence[RunRow]) -> None:

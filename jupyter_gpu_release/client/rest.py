@@ -17,6 +17,7 @@ from ..protocol.rest import (
     Health,
     LeaseExtension,
     NodeChecks,
+    QueuesDocument,
     RunRow,
     RunsDocument,
     StatusDocument,
@@ -105,6 +106,10 @@ class GatewayClient:
     def status(self) -> StatusDocument:
         """The cluster's status: who holds what, who waits and why."""
         return self._get("/v1/status", StatusDocument)
+
+    def queues(self) -> QueuesDocument:
+        """The tree of queues: guarantees, use, fair shares, who waits."""
+        return self._get("/v1/queues", QueuesDocument)
 
     def runs(self, limit: int = 100, *, mine: bool = False, brief: bool = False) -> RunsDocument:
         """The newest runs first, everybody's or the caller's own; ``brief``: without what came out of them."""

@@ -127,7 +127,9 @@ class Gateway(GatewayApi):
 
     async def _start_up(self) -> None:
         started = time.monotonic()
+        await self._service.queue_rules.load()
         remembered = read_ledger(self._service)
+        self._service.on_queues_changed()
         await self._listen()
         restore_sessions(self._service, remembered)
         self._service.nodes.refresh(await self._service.ray_leases.nodes(START_S))
@@ -173,6 +175,7 @@ class Gateway(GatewayApi):
         await self._service.sessions.check_silence()
 
     async def _tidy(self) -> None:
+        self._service.lifecycle.spawn(self._service.queue_rules.look())
         self._service.warm.tidy()
         self._service.audit.write_counts()
         self._warm_workers()

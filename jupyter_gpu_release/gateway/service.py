@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from .._version import __version__
 from ..errors import (
     ClusterError,
@@ -31,6 +33,7 @@ from ..protocol.runs import RunRequest, RunView
 from ..protocol.session import PROTOCOL, Welcome
 from ..protocol.states import RunState, is_run_id
 from ..scheduling.constraints import impossible
+from ..scheduling.queues.admission import Admission, admit
 from ..store.event_log import read_events
 from ..store.layout import RunPaths
 from ..store.threads import StoreThreads
@@ -50,6 +53,7 @@ from .dispatch.gangs import check_gang
 from .dispatch.lifecycle import Lifecycle
 from .dispatch.start import LeaseRecorder
 from .dispatch.warm_leases import WarmLeases
+from .queue_rules import QueueRules
 from .results.gc import ResultCollector
 from .results.holds import ResultHolds
 from .results.lineage import LineageService
@@ -113,6 +117,9 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         self.result_collector = ResultCollector(
             Path(config.store), self.engine, self.ledger, self.runs, self.holds, self.store_threads
         )
+        self.queue_rules = QueueRules(
+            config.queues, config.cluster, self.engine, self.ledger, self.store_threads, self.on_queues_changed
+        )
         self.tokens = TokenBook([])
         self.audit = AuditLog(Path(config.home) / "log" / "audit.jsonl")
         self.usage = UsageAccount(self.engine, self.ledger)
@@ -141,6 +148,16 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         """The status is another."""
         self.status_feed.note_change()
 
+    def on_queues_changed(self) -> None:
+        """Runs of a queue that is gone go to where their user's runs go now, and what waits is decided anew."""
+        for record in self.runs.live():
+            queue = self.queue_rules.file.settle(record.view.queue, record.view.user)
+            if queue != record.view.queue:
+                log.info("run %s: there is no queue %s any more, it is in %s", record.run, record.view.queue, queue)
+                self.runs.change(record, told=NotifyWhen.SOON, queue=queue)
+        self.status_feed.note_change()
+        self.lifecycle.queue.serve()
+
     def on_session_ended(self, session: str) -> None:
         """A kernel's runs end with it, but for detached ones, and nothing is kept for it."""
         self._leave_alone(session, "the notebook's kernel ended", ends_all=True)
@@ -165,13 +182,15 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
         known = self._known(caller, request)
         if known is not None:
             return known
+        admitted = admit(self.queue_rules.file, caller.user, request)
         await self._check(request)
+        request = msgspec.structs.replace(request, timeout_s=admitted.timeout_s, keep_s=admitted.keep_s)
         if request.cache_key:
             await self.lineage.submitted(request)
         known = self._known(caller, request, in_memory=True)
         if known is not None:
             return known
-        record = RunRecord(self._first_view(caller, request), self.runs.next_ordinal(), request)
+        record = RunRecord(self._first_view(caller, request, admitted), self.runs.next_ordinal(), request)
         self.runs.add(record)
         self.runs.record(record)  # committed in a thread; no cell starts before it
         queue = self.lifecycle.queue
@@ -193,11 +212,6 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
     async def _check(self, request: RunRequest) -> None:
         ask = request.ask
         check_gang(ask)
-        if request.priority != "normal" or request.queue != "default":
-            raise OptionError(
-                f"priority {request.priority}, queue {request.queue}: there is one queue, and no priority",
-                hint="leave priority and queue out",
-            )
         if request.on_disconnect not in ("continue", "cancel"):
             raise OptionError(f"on_disconnect {request.on_disconnect!r}", hint="write continue or cancel")
         if not 0 <= request.keep_s < math.inf or (request.keep_s and not request.session):
@@ -219,12 +233,13 @@ class GatewayService(RunListener, LeaseListener, NodeListener, SessionListener):
             why = "; ".join(self.problems()) or "none has answered yet"
             raise ClusterError(f"no node agent is up: {why}", hint="`jupyter gpu doctor`") from None
 
-    def _first_view(self, caller: Caller, request: RunRequest) -> RunView:
+    def _first_view(self, caller: Caller, request: RunRequest, admitted: Admission) -> RunView:
         ask = request.ask
         return RunView(
             run=request.run, user=caller.user, state=RunState.QUEUED.word, seq=1, gpus=ask.gpus, ranks=ask.ranks,
             session=request.session, name=request.name, notebook=request.notebook, cell=request.cell,
-            priority=request.priority, queue=request.queue, simulated=self.config.simulated and ask.gpus > 0,
+            priority=request.priority, priority_value=admitted.priority, queue=admitted.queue,
+            simulated=self.config.simulated and ask.gpus > 0,
             submitted_at=time.time(), detached=request.detach, pinned=request.pin,
             kernel=request.kernel,
         )  # fmt: skip

@@ -129,6 +129,7 @@ class ClusterDaemon:
             port=plan.port,
             cluster=plan.cluster,
             simulated=plan.simulated,
+            queues=plan.queues,
         )
 
     def _connection(self, address: str, deployed: Deployed) -> Connection:

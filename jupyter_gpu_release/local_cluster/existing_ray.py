@@ -34,13 +34,13 @@ _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _ALL = ("0.0.0.0", "::")
 
 
-def attach(address: str, *, home: HomePaths, store: str | None, host: str, port: int, progress: Say) -> Ready:
+def attach(address: str, *, home: HomePaths, asked: StartOptions, progress: Say) -> Ready:
     """Put the gateway on the Ray cluster at ``address`` and remember how to reach it.
 
     Raises
     ------
     OptionError
-        The gateway could not be reached under this ``host`` and ``port``.
+        The gateway could not be reached under this ``host`` and ``port``, or its queues file is malformed.
     ConflictError
         This home has a cluster already, or its gateway there has another host, port or store.
     ClusterError
@@ -52,14 +52,14 @@ def attach(address: str, *, home: HomePaths, store: str | None, host: str, port:
         running = running_connection(home)
         if running is not None:
             if not running.embedded and running.ray_address == address:
-                StartOptions(store=store, host=host, port=port).refuse_another(running)
+                asked.refuse_another(running)
                 return Ready(running, started=False)
             raise ConflictError(_in_the_way(running), hint="run `jupyter gpu stop` first")
         stop_embedded(home)
-        folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+        folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
         store_id = begin_store(home, folder)
         ensure_token(home, progress)
-        config = _config(address, home, folder, host, port, store_id)
+        config = _config(address, home, folder, asked, store_id)
         _check_reachable(address)
         progress(f"putting the gateway on the Ray cluster at {address}")
         deployed = _deploy(home, config, progress)
@@ -107,7 +107,7 @@ def _in_the_way(running: Connection) -> str:
     return f"{what} is in use already"
 
 
-def _config(address: str, home: HomePaths, store: Path, host: str, port: int, store_id: str) -> GatewayConfig:
+def _config(address: str, home: HomePaths, store: Path, asked: StartOptions, store_id: str) -> GatewayConfig:
     ray_host = address.rpartition(":")[0].strip("[]")
     cluster = secrets.token_hex(8)
     return gateway_config(
@@ -116,10 +116,11 @@ def _config(address: str, home: HomePaths, store: Path, host: str, port: int, st
         store=str(store),
         runtime=f"{runtime_root()}/jgr-{cluster[:8]}",
         ray_address=address,
-        host=host,
-        port=port,
+        host=asked.host,
+        port=asked.port,
+        queues=asked.queues or "",
         store_id=store_id,
-        public_url=_public_url(ray_host, host, port),
+        public_url=_public_url(ray_host, asked.host, asked.port),
         cluster=cluster,
         embedded=False,
     )

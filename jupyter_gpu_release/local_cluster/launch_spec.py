@@ -29,6 +29,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     cpus: int = 1
     host: str = "127.0.0.1"
     port: int = 0
+    #: queues file; empty: one queue for all
+    queues: str = ""
     #: what ``store.json`` in the store says
     store_id: str = ""
     #: the daemon's process, written by itself

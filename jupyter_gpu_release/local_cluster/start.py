@@ -56,6 +56,7 @@ class StartOptions:
     store: str | None = None
     host: str = DEFAULT_HOST
     port: int = 0
+    queues: str | None = None
 
     def refuse_another(self, running: Connection) -> None:
         """Raise :class:`ConflictError` when the running cluster is not what was asked for in so many words."""
@@ -86,6 +87,8 @@ class StartOptions:
             yield f"a gateway that listens on {served.host} alone"
         if self.port not in (0, served.port):
             yield f"its gateway at {running.url}"
+        if self.queues not in (None, served.queues):
+            yield f"the queues file {served.queues}" if served.queues else "no queues file"
 
 
 def _settings_of(attached: Connection) -> GatewayConfig:
@@ -120,6 +123,7 @@ def start_embedded(
     store: str | None = None,
     host: str = DEFAULT_HOST,
     port: int = 0,
+    queues: str | None = None,
     home: HomePaths | None = None,
     progress: Say,
 ) -> Ready:
@@ -131,6 +135,8 @@ def start_embedded(
         Number of real GPUs, or of simulated ones. Neither: all real ones, else 4 simulated.
     store
         Root of the store; default ``JUPYTER_GPU_STORE``, else ``<home>/store``.
+    queues
+        Path of the queues file; None: one queue for all.
     progress
         Called with each step in words.
 
@@ -145,13 +151,14 @@ def start_embedded(
     """
     home = home or HomePaths.from_environment()
     home.create()
+    asked = StartOptions(gpus, simulated, store, host, port, queues)
     with start_lock(home, progress) as lock_fd:
         running = running_connection(home)
         if running is not None:
-            StartOptions(gpus, simulated, store, host, port).refuse_another(running)
+            asked.refuse_another(running)
             return Ready(running, started=False)
         _clear_dead(home, progress)
-        plan = _plan(home, gpus, simulated, store, host, port, progress)
+        plan = _plan(home, asked, progress)
         return _launch(plan, lock_fd, progress)
 
 
@@ -188,13 +195,11 @@ def readable_connection(home: HomePaths) -> Connection | None:
         return None
 
 
-def _plan(
-    home: HomePaths, gpus: int | None, simulated: int | None, store: str | None, host: str, port: int, progress: Say
-) -> LaunchSpec:
+def _plan(home: HomePaths, asked: StartOptions, progress: Say) -> LaunchSpec:
     gateway_config(home, store="", runtime="", ray_address="")  # a mistake is said before anything starts
-    check_host(host)
-    count, is_simulated = choose_gpus(gpus, simulated)
-    folder = Path(store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
+    check_host(asked.host)
+    count, is_simulated = choose_gpus(asked.gpus, asked.simulated)
+    folder = Path(asked.store or os.environ.get("JUPYTER_GPU_STORE") or home.store).expanduser().absolute()
     store_id = begin_store(home, folder)
     ensure_token(home, progress)
     write_secret(home.ray_token, secrets.token_urlsafe(32))
@@ -207,8 +212,9 @@ def _plan(
         gpus=count,
         simulated=is_simulated,
         cpus=len(os.sched_getaffinity(0)),
-        host=host,
-        port=port,
+        host=asked.host,
+        port=asked.port,
+        queues=asked.queues or "",
     )
 
 

@@ -132,6 +132,10 @@ class RunOptions:
         ``--rank-timeout`` in seconds, above 0: a rank may stay behind the others for so long (None: without limit).
     is_gang : bool, default False
         ``--ranks`` was given, be it 1.
+    queue : str, default ''
+        ``--queue``: where it waits (empty: the user's default queue).
+    priority : str, default 'normal'
+        ``--priority``: ``low``, ``normal``, ``high`` or a number.
     timeout_s : float, optional
         ``--timeout`` in seconds, above 0: limit on running (None: without limit).
     wait_s : float, optional
@@ -172,6 +176,8 @@ class RunOptions:
     gather: tuple[str, ...] = ()
     rank_timeout_s: float | None = None
     is_gang: bool = False
+    queue: str = ""
+    priority: str = "normal"
     timeout_s: float | None = None
     wait_s: float | None = None
     on_disconnect: str = "continue"
@@ -226,6 +232,8 @@ def build_options(written: Written) -> RunOptions:
         gather=gather,
         rank_timeout_s=rank_timeout_s,
         is_gang="ranks" in written,
+        queue=_text(written, "queue") or "",
+        priority=_priority(written),
         timeout_s=_seconds(written, "timeout", may_be_zero=False),
         wait_s=_seconds(written, "wait", may_be_zero=True),
         on_disconnect=_one_of(written, "on-disconnect"),
@@ -343,6 +351,16 @@ def _keep(written: Written) -> tuple[float, bool]:
     except OptionError as error:
         hint = "write --keep 30s, --keep 10m, --keep auto, or --keep 0 for not at all"
         raise OptionError(error.message, hint=hint) from None
+
+
+def _priority(written: Written) -> str:
+    words = OPTIONS["priority"].values
+    word = (_text(written, "priority") or "normal").lower()
+    if word not in words and not re.fullmatch(r"-?[0-9]{1,6}", word):
+        raise OptionError(
+            f"--priority {word}: not a priority", hint=f"write --priority {', '.join(words)}, or a number"
+        )
+    return word
 
 
 def _one_of(written: Written, name: str) -> str:

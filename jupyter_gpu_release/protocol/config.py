@@ -133,6 +133,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     node_grace_s: float = 60.0
     #: seconds for which GPUs may stay with a kernel after a cell (``--keep``) at most; 0: not at all
     max_keep_s: float = 600.0
+    #: file that the queues are written in, as the gateway sees it; empty: one queue for all
+    queues: str = ""
     #: names under which clients may reach the gateway besides ``host`` and loopback
     allowed_hosts: list[str] = msgspec.field(default_factory=list)
     #: what the gateway removes from the store by itself

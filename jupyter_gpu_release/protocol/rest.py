@@ -73,6 +73,58 @@ class QueueRow(msgspec.Struct, frozen=True):
     position: int | None
     reason: str
     start_estimate_s: float | None = None
+    #: ``priority`` as a number
+    priority_value: int = 50
+
+
+class QueueUser(msgspec.Struct, frozen=True):
+    """Somebody's part in a queue."""
+
+    user: str
+    used: float
+    waiting_runs: int
+    waiting_gpus: float
+
+
+class QueueShare(msgspec.Struct, frozen=True):
+    """A queue; GPUs may be fractions, and those of queues below it count. Only leaves take runs."""
+
+    name: str
+    #: empty at the top
+    parent: str
+    depth: int
+    leaf: bool
+    #: may the caller use it
+    usable: bool
+    #: None: all that there are
+    guaranteed: float | None
+    max: float | None
+    weight: float
+    priority: int
+    used: float
+    #: its part when every queue asks for all that it may have
+    fair_share: float
+    waiting_runs: int
+    waiting_gpus: float
+    users: list[QueueUser] = msgspec.field(default_factory=list)
+    #: the most that a run may ask for, None: no limit
+    priority_ceiling: int = 75
+    max_timeout_s: float | None = None
+    max_keep_s: float | None = None
+    max_gpus_per_user: float | None = None
+
+
+class QueuesDocument(msgspec.Struct, frozen=True):
+    """``queues --json``: each queue behind the one above it."""
+
+    schema_version: int
+    #: GPUs of the cluster
+    gpus: int
+    #: where the caller's runs go without ``--queue``; empty: nowhere
+    default_queue: str
+    queues: list[QueueShare]
+    #: what whoever runs the cluster should know, such as a malformed queues file
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class ActiveRow(msgspec.Struct, frozen=True):
@@ -177,6 +229,10 @@ class StatusDocument(msgspec.Struct, frozen=True):
     #: runs that wait, and the GPUs that they want; ``queue`` (and ``runs``) may leave out others' far behind
     queue_total: int = 0
     queue_gpus: int = 0
+    #: as in ``queues --json``
+    queues: list[QueueShare] = msgspec.field(default_factory=list)
+    queue_notes: list[str] = msgspec.field(default_factory=list)
+    default_queue: str = ""
 
     @property
     def waiting(self) -> int:

@@ -168,8 +168,10 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     name: Name = ""
     notebook: Name = ""
     cell: Name = ""
+    #: ``low``, ``normal``, ``high`` or a number
     priority: Word = "normal"
-    queue: Word = "default"
+    #: empty: the user's default queue
+    queue: Word = ""
     timeout_s: Seconds | None = None
     wait_s: Seconds | None = None
     #: seconds between an interrupt and the kill
@@ -231,6 +233,8 @@ class RunView(msgspec.Struct, frozen=True, omit_defaults=True):
     notebook: str = ""
     cell: str = ""
     priority: str = "normal"
+    #: that word as a number
+    priority_value: int = 50
     queue: str = "default"
     simulated: bool = False
     submitted_at: Finite = 0.0

@@ -18,6 +18,7 @@ from jupyter_gpu_release.client.rest import GatewayClient
 from jupyter_gpu_release.client.session import GatewaySession
 from jupyter_gpu_release.errors import AuthenticationError, ClusterError, ConflictError, OptionError
 from jupyter_gpu_release.local_cluster.existing_ray import _own_addresses, attach
+from jupyter_gpu_release.local_cluster.start import StartOptions
 
 pytestmark = pytest.mark.timeout(480)  # a cluster of its own: 15 s, minutes on a machine that is busy
 Until = Callable[[Callable[[], object], str], None]
@@ -72,7 +73,7 @@ def test_there_and_off_again(
         assert "runs already" in said
         assert "`jupyter gpu stop`, then start it anew" in said
     with pytest.raises(ConflictError, match="is in use already"):
-        attach("127.0.0.1:1", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+        attach("127.0.0.1:1", home=own_home, asked=StartOptions(), progress=_quiet)
     assert main(["stop"]) == 0
     assert "the cluster itself runs on" in capsys.readouterr().out
     assert own_home.read_connection() is None
@@ -116,7 +117,7 @@ def test_without_ray_s_token_it_is_refused_and_said(
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(other))
     monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "2")  # Ray tries 20 times, a second each
     with pytest.raises((AuthenticationError, ClusterError)) as caught:
-        attach(ray_bed.address, home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+        attach(ray_bed.address, home=own_home, asked=StartOptions(), progress=_quiet)
     assert ray_bed.address in caught.value.message
     assert "RAY_AUTH_TOKEN_PATH" in caught.value.hint
     assert own_home.read_connection() is None
@@ -124,7 +125,7 @@ def test_without_ray_s_token_it_is_refused_and_said(
 
 def test_where_no_ray_is(own_home: HomePaths) -> None:
     with pytest.raises(ClusterError) as caught:
-        attach("127.0.0.1:9", home=own_home, store=None, host="127.0.0.1", port=0, progress=_quiet)
+        attach("127.0.0.1:9", home=own_home, asked=StartOptions(), progress=_quiet)
     assert "127.0.0.1:9" in caught.value.message
     assert caught.value.hint
     assert own_home.read_connection() is None
@@ -141,4 +142,4 @@ def test_a_gateway_that_nobody_could_reach(
     address: str, host: str, port: int, message: str, own_home: HomePaths
 ) -> None:
     with pytest.raises(OptionError, match=message):
-        attach(address, home=own_home, store=None, host=host, port=port, progress=_quiet)
+        attach(address, home=own_home, asked=StartOptions(host=host, port=port), progress=_quiet)

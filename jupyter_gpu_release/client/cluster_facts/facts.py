@@ -31,6 +31,15 @@ class ClusterGpus:
 
 
 @dataclass(frozen=True)
+class KnownQueue:
+    """A queue that the user may use."""
+
+    name: str
+    #: in a few words
+    about: str
+
+
+@dataclass(frozen=True)
 class KnownRun:
     """One of the user's own runs."""
 
@@ -43,27 +52,33 @@ class KnownRun:
 
 
 class ClusterFacts:
-    """The cluster's GPUs and the user's newest runs. Called on the thread of who types; ``find`` runs on another.
+    """The cluster's GPUs and queues, and the user's newest runs. Called on the thread of who types.
 
-    ``find``: the gateway, None without one; it may raise errors of ours.
+    ``find``, on another thread: the gateway, None without one; it may raise errors of ours.
     """
 
     def __init__(self, find: Callable[[], Target | None]) -> None:
         runs = f"/v1/runs?mine=true&brief=true&limit={_RUNS}"
         self._gpus = Cached[ClusterGpus](lambda: _gpus_of(_ask(find, "/v1/status")), ClusterGpus())
+        self._queues = Cached[tuple[KnownQueue, ...]](lambda: _queues_of(_ask(find, "/v1/queues")), ())
         self._runs = Cached[tuple[KnownRun, ...]](lambda: _runs_of(_ask(find, runs)), ())
 
     def gpus(self, patience_s: float) -> ClusterGpus:
         """The GPUs; those of a moment ago, or none, where nothing newer is known within ``patience_s``."""
         return self._gpus.get(patience_s)
 
+    def queues(self, patience_s: float) -> tuple[KnownQueue, ...]:
+        """The queues that the user may use; as :meth:`gpus`."""
+        return self._queues.get(patience_s)
+
     def runs(self, patience_s: float) -> tuple[KnownRun, ...]:
         """The user's newest runs, the newest first; as :meth:`gpus`."""
         return self._runs.get(patience_s)
 
     def look_ahead(self) -> None:
-        """Ask for the GPUs without waiting: a value of one of the options is typed next."""
+        """Ask for GPUs and queues without waiting: a value of one of the options is typed next."""
         self._gpus.get(0.0)
+        self._queues.get(0.0)
 
 
 def _ask(find: Callable[[], Target | None], path: str) -> Any:
@@ -102,6 +117,19 @@ def short_type(name: str) -> str:
     """``NVIDIA A100-SXM4-40GB → a100``: what one writes behind ``--gpu-type``."""
     found = re.search(r"\b([A-Z]+)[ -]?([0-9]+[A-Za-z]*)", name)
     return "".join(letter for letter in ("".join(found.groups()) if found else name).lower() if letter.isalnum())
+
+
+def _queues_of(document: dict[str, Any]) -> tuple[KnownQueue, ...]:
+    default = document.get("default_queue", "")
+    return tuple(
+        KnownQueue(
+            row["name"],
+            f"{row['used']:g} of {row['fair_share']:g} GPUs used, {row['waiting_runs']} waiting"
+            + (" (your default)" if row["name"] == default else ""),
+        )
+        for row in document.get("queues", ())
+        if row["usable"]
+    )
 
 
 def _runs_of(document: dict[str, Any]) -> tuple[KnownRun, ...]:

@@ -17,7 +17,16 @@ from ...errors import ClusterError, ConflictError, NoSuchRunError, RequestError
 from ...protocol.admin import GcDocument
 from ...protocol.config import RetentionPolicy
 from ...protocol.lineage import CacheAnswer, CacheQuestion, CacheUse, Lineage
-from ...protocol.rest import DOCUMENT_VERSION, Health, LeaseExtension, NodeCheck, NodeChecks, RunRow, WarmRow
+from ...protocol.rest import (
+    DOCUMENT_VERSION,
+    Health,
+    LeaseExtension,
+    NodeCheck,
+    NodeChecks,
+    QueuesDocument,
+    RunRow,
+    WarmRow,
+)
 from ...protocol.runs import RunRequest, RunView
 from ...protocol.states import LeaseState, RunState, is_run_id
 from ..auth.permissions import Act, Caller, shown_status
@@ -27,7 +36,7 @@ from ..db.rows import WarmLeaseRow
 from ..reconcile.persisting import give_up
 from ..service import GatewayService
 from .imports import import_run
-from .responses import GPUS_AGE_S, record_row, runs_document, status_document, warm_row
+from .responses import GPUS_AGE_S, queues_document, record_row, runs_document, status_document, warm_row
 from .route import body_of, flag, number
 
 
@@ -269,6 +278,11 @@ async def show_status(service: GatewayService, caller: Caller, request: Request)
     )
     headers = {"Server-Timing": f"wait;dur={waited_ms:.1f}"}
     return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
+
+
+async def show_queues(service: GatewayService, caller: Caller, request: Request) -> QueuesDocument:
+    """Queues, who is in them, and which of them the caller may use (``GET /v1/queues``)."""
+    return queues_document(service, caller.user)
 
 
 async def show_health(service: GatewayService, caller: Caller, request: Request) -> Health:

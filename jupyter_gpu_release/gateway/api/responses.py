@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from sqlalchemy.engine import Engine
 
 from ..._version import __version__
+from ...errors import OptionError
 from ...presentation.wording import describe_wait
 from ...protocol.node import GpuInfo
 from ...protocol.rest import (
@@ -20,6 +21,9 @@ from ...protocol.rest import (
     GpuRow,
     NodeRow,
     QueueRow,
+    QueuesDocument,
+    QueueShare,
+    QueueUser,
     RunError,
     RunRow,
     RunsDocument,
@@ -29,6 +33,10 @@ from ...protocol.rest import (
 from ...protocol.runs import RunView
 from ...protocol.states import LeaseState
 from ...protocol.wire import without_gc
+from ...scheduling.queues.overview import Claimed, QueueOverview, as_gpus, overview, remarks
+from ...scheduling.queues.queues_file import QueuesFile
+from ...scheduling.queues.tree import UNLIMITED
+from ...scheduling.workload import GPU
 from ..auth.permissions import Caller, shown_run
 from ..cluster.lease import Lease
 from ..cluster.nodes import Node
@@ -59,6 +67,7 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
     external = min(sum(service.leases.external.get(node.node, 0) for node in nodes), max(0, total - held))
     waiting = service.lifecycle.queue.waiting()
     shown, left_out = _split_queue(waiting, user)
+    queues = queues_document(service, user)
     return StatusDocument(
         schema_version=DOCUMENT_VERSION,
         simulated=service.config.simulated,
@@ -71,6 +80,9 @@ async def status_document(service: GatewayService, user: str, gpus_age_s: float 
         warm=warm,
         queue_total=len(waiting),
         queue_gpus=sum(record.view.gpus for record in waiting),
+        queues=queues.queues,
+        queue_notes=queues.notes,
+        default_queue=queues.default_queue,
     )
 
 
@@ -79,6 +91,52 @@ def _split_queue(waiting: list[RunRecord], user: str) -> tuple[list[RunRecord], 
     head, tail = waiting[:_SHOWN_OF_QUEUE], waiting[_SHOWN_OF_QUEUE:]
     own = [record for record in tail if record.view.user == user][:_SHOWN_OWN]
     return [*head, *own], {record.run for record in tail} - {record.run for record in own}
+
+
+def queues_document(service: GatewayService, user: str) -> QueuesDocument:
+    """``queues --json`` for ``user``."""
+    rules, gpus = service.queue_rules, sum(service.nodes.totals().values())
+    usable = set(rules.file.queues_of(user))
+    rows = [queue_share(one, usable) for one in overview(rules.file, _claims(service), gpus * GPU)]
+    trouble = [f"{rules.trouble}; the queues stay as they were"] if rules.trouble else []
+    notes = [*trouble, *remarks(rules.file, gpus * GPU)]
+    return QueuesDocument(DOCUMENT_VERSION, gpus, _default_queue(rules.file, user), rows, notes)
+
+
+def _default_queue(file: QueuesFile, user: str) -> str:
+    try:
+        return file.queue_for(user)
+    except OptionError:
+        return ""
+
+
+def _claims(service: GatewayService) -> Iterator[Claimed]:
+    for lease in service.leases.all():
+        gpus, record = sum(slot.gpus for slot in lease.slots) * GPU, service.runs.get(lease.run)
+        if lease.kept is not None:
+            yield Claimed(lease.kept.queue, lease.kept.user, gpus)
+        elif record is not None:
+            yield Claimed(record.view.queue, record.view.user, gpus)
+    for record in service.lifecycle.queue.waiting():
+        yield Claimed(record.view.queue, record.view.user, record.view.gpus * GPU, waits=True)
+
+
+def queue_share(one: QueueOverview, usable: set[str]) -> QueueShare:
+    """One queue for ``queues --json``; ``usable``: queues that the reader may use."""
+    queue = one.queue
+    return QueueShare(
+        name=queue.name, parent=queue.parent, depth=one.depth, leaf=one.is_leaf, usable=queue.name in usable,
+        guaranteed=None if queue.guaranteed == UNLIMITED else as_gpus(queue.guaranteed),
+        max=None if queue.max is None else as_gpus(queue.max), weight=queue.weight, priority=queue.priority,
+        used=as_gpus(one.all.used), fair_share=as_gpus(one.fair_share), waiting_runs=one.all.runs,
+        waiting_gpus=as_gpus(one.all.waiting),
+        users=[
+            QueueUser(user, as_gpus(tally.used), tally.runs, as_gpus(tally.waiting))
+            for user, tally in sorted(one.users.items(), key=lambda item: (-item[1].used, item[0]))
+        ],
+        priority_ceiling=queue.priority_ceiling, max_timeout_s=queue.max_timeout_s, max_keep_s=queue.max_keep_s,
+        max_gpus_per_user=None if queue.max_gpus_per_user is None else as_gpus(queue.max_gpus_per_user),
+    )  # fmt: skip
 
 
 def record_row(record: RunRecord, caller: Caller, now_s: float) -> RunRow:
@@ -192,7 +250,10 @@ def warm_row(service: GatewayService, lease: Lease, kept: WarmLeaseRow, state: s
 
 
 def _queue_row(view: RunView) -> QueueRow:
-    return QueueRow(view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason)
+    return QueueRow(
+        view.run, view.user, view.queue, view.priority, view.gpus, view.position, view.reason,
+        priority_value=view.priority_value,
+    )  # fmt: skip
 
 
 def _active_row(record: RunRecord, now_s: float) -> ActiveRow:

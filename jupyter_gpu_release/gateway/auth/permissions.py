@@ -24,7 +24,9 @@ PUBLIC_RUN = frozenset({
     "running_at", "gone_at", "finished_at", "queued_s", "held_s", "position", "hosts", "gpu_ids", "gpu_name",
 })  # fmt: skip
 PUBLIC_ACTIVE = frozenset({"run", "user", "state", "gpus", "queued_s", "held_s", "queue"})
-PUBLIC_QUEUED = frozenset({"run", "user", "queue", "priority", "gpus", "position", "reason", "start_estimate_s"})
+PUBLIC_QUEUED = frozenset(
+    {"run", "user", "queue", "priority", "priority_value", "gpus", "position", "reason", "start_estimate_s"}
+)
 PUBLIC_WARM = frozenset(
     {"lease", "run", "user", "gpus", "since", "until", "auto", "hosts", "gpu_ids", "queue", "state"}
 )

@@ -172,6 +172,11 @@ def _nodes(asked: _Asked) -> Iterator[Candidate]:
         yield Candidate(str(number), f"node{'' if number == 1 else 's'}")
 
 
+def _queues(asked: _Asked) -> Iterator[Candidate]:
+    for queue in asked.facts.queues(PATIENCE_S):
+        yield Candidate(queue.name, queue.about)
+
+
 def _names(asked: _Asked) -> Iterator[Candidate]:
     """The notebook's names; those that the cell has, first. Of ``--out`` and ``--gather`` what the cell binds, too."""
     option, namespace = asked.cursor.option, asked.shell.user_ns
@@ -229,6 +234,7 @@ _VALUES: dict[str, Callable[[_Asked], Iterable[Candidate]]] = {
     "min-gpu-memory": _gpu_memory,
     "ranks": _ranks,
     "nodes": _nodes,
+    "queue": _queues,
     "export": _exported,
     "workdir": _folders,
 }

@@ -101,6 +101,16 @@ class QueuesFile:
         known = "you may not use it" if name in self.tree.leaves() else "there is no such queue"
         raise OptionError(f"--queue {name}: {known}", hint=hint)
 
+    def settle(self, queue: str, user: str) -> str:
+        """The queue itself; where it is gone, that of the user's other runs, else the first that takes runs."""
+        leaves = self.tree.leaves()
+        if queue in leaves:
+            return queue
+        try:
+            return self.queue_for(user)
+        except OptionError:
+            return leaves[0]
+
     def priority_for(self, queue: str, asked: str | int) -> int:
         """The value of ``--priority``; raises :class:`OptionError` above the queue's ceiling."""
         value = priority_value(asked, "--priority")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu_release.client.cluster_facts import cached, facts
-from jupyter_gpu_release.client.cluster_facts.facts import ClusterFacts, ClusterGpus, short_type
+from jupyter_gpu_release.client.cluster_facts.facts import ClusterFacts, ClusterGpus, KnownQueue, short_type
 from jupyter_gpu_release.client.discovery import Target
 from jupyter_gpu_release.errors import GatewayUnavailableError
 from jupyter_gpu_release.protocol.rest import (
@@ -18,6 +18,8 @@ from jupyter_gpu_release.protocol.rest import (
     GpuCounts,
     GpuRow,
     NodeRow,
+    QueuesDocument,
+    QueueShare,
     RunRow,
     RunsDocument,
     StatusDocument,
@@ -71,6 +73,13 @@ def test_the_gateways_own_documents_are_understood():
     (run,) = facts._runs_of(_as_json(RunsDocument(1, [row])))
     assert (run.run, run.is_over, run.failed) == ("r", True, True)
     assert run.about == "b.ipynb · failed · 2 GPUs · 01 Jan"
+    shares = [
+        QueueShare(name, "", 0, leaf=True, usable=usable, guaranteed=1, max=None, weight=1, priority=0, used=2,
+                   fair_share=4, waiting_runs=3, waiting_gpus=5)
+        for name, usable in (("vision", True), ("text", False))
+    ]  # fmt: skip
+    queues = facts._queues_of(_as_json(QueuesDocument(1, 8, "vision", shares)))
+    assert queues == (KnownQueue("vision", "2 of 4 GPUs used, 3 waiting (your default)"),)
 
 
 def test_the_token_does_not_follow_a_redirect_to_another_host():

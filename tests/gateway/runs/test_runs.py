@@ -201,7 +201,7 @@ def test_refusals(gateway: GatewayBed, open_session) -> None:
     assert f"missing_lib, which the cluster's Python ({sys.executable})" in refused(imports=["missing_lib"])[1]
     assert refused(gpus=-1)[0] == "bad_request"
     assert refused(ask=ResourceAsk(gpus=3, ranks=2))[0] == "bad_option"
-    assert refused(priority="high")[0] == "bad_option"
+    assert refused(priority="hihg")[0] == refused(queue="research")[0] == "bad_option"
     assert refused(run="../../etc")[0] == "bad_request"
     code, message = refused(ask=ResourceAsk(gpus=1, gpu_type="A100"))
     assert code == "impossible_ask"

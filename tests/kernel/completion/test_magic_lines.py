@@ -35,8 +35,19 @@ _RUNS = {
 }
 
 
+_QUEUE = {"used": 3, "fair_share": 8, "waiting_runs": 2}
+_QUEUES = {
+    "default_queue": "text",
+    "queues": [
+        _QUEUE | {"name": "research", "usable": False},
+        _QUEUE | {"name": "vision", "usable": True},
+        _QUEUE | {"name": "text", "usable": True},
+    ],
+}
+
+
 class Cluster:
-    """A gateway that answers two questions; ``answers`` is cleared while it hangs."""
+    """A gateway that answers three questions; ``answers`` is cleared while it hangs."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -48,7 +59,8 @@ class Cluster:
             def do_GET(self) -> None:
                 cluster.asked.set()
                 cluster.answers.wait(60)
-                body = json.dumps(_RUNS if self.path.startswith("/v1/runs") else _STATUS).encode()
+                known = {"/v1/runs": _RUNS, "/v1/queues": _QUEUES, "/v1/status": _STATUS}
+                body = json.dumps(known[self.path.partition("?")[0]]).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -119,6 +131,7 @@ def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     assert typist.matches("%%gpu_train --g|") == ["--gpus", "--gpu-type", "--gather"]
     assert "--gpus" not in typist.matches("%%gpu_train --gpus 2 |")
     assert typist.matches("%%gpu_train --on-disconnect |") == ["continue", "cancel"]
+    assert typist.matches("%%gpu_train --priority h|") == ["high"]
     assert typist.matches("%%gpu_train --in model,|") == ["data"]
     assert typist.matches("%gpu_config gpus=2 kee|") == ["keep="]
     assert typist.matches("%gpu_config keep=a|") == ["auto"]
@@ -127,6 +140,7 @@ def test_options_and_their_values(typist: Typist, until: Callable[..., Any]):
     assert content["cursor_start"] == len("%%gpu_train --fresh ")
     # those of the nodes that are up; the first list may come before they are known
     until(lambda: typist.matches("%%gpu_train --gpu-type |") == ["a100", "h100"], "the nodes' types")
+    until(lambda: typist.matches("%%gpu_train --queue |") == ["vision", "text"], "the user's queues")
     assert typist.matches("%%gpu_train --gpus h|") == ["h100:1"]
     assert typist.matches("%%gpu_train --gpus |") == ["1", "2", "3", "a100:1", "h100:1", "0"]
     assert typist.matches("%%gpu_train --min-gpu-memory |") == ["40GiB", "80GiB"]

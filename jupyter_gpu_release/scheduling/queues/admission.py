@@ -1,0 +1,91 @@
+"""Admission of a run: its queue, priority and limits; every refusal says what this user may have instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import ImpossibleAskError, OptionError
+from ...protocol.runs import RunRequest
+from ...units import format_seconds
+from ..reasons import gpus
+from ..workload import GPU
+from .queues_file import QueuesFile
+from .tree import UNLIMITED, Queue
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Terms on which a run was taken in."""
+
+    queue: str
+    #: value of ``--priority``
+    priority: int
+    timeout_s: float | None
+    keep_s: float
+
+
+def admit(file: QueuesFile, user: str, request: RunRequest) -> Admission:
+    """Find the terms of a new run.
+
+    Without ``--timeout`` it may run as long as its queue allows, and ``--keep auto`` is cut to that as well.
+
+    Raises
+    ------
+    OptionError
+        No such queue, or it is not this user's; more than the queue allows.
+    ImpossibleAskError
+        More GPUs than the run could ever have there.
+    """
+    queue = file.queue_for(user, request.queue or None)
+    priority = file.priority_for(queue, request.priority)
+    above = [file.tree.queues[name] for name in file.tree.paths[queue]]
+    _check_gpus(file, user, queue, above, request.ask.gpus)
+    longest_s = min((each.max_timeout_s for each in above if each.max_timeout_s is not None), default=None)
+    _check_time("--timeout", request.timeout_s, longest_s, queue)
+    most_s = min((each.max_keep_s for each in above if each.max_keep_s is not None), default=None)
+    if not request.keep_auto:
+        _check_time("--keep", request.keep_s, most_s, queue)
+    timeout_s = longest_s if request.timeout_s is None else request.timeout_s
+    keep_s = request.keep_s if most_s is None else min(request.keep_s, most_s)
+    return Admission(queue, priority, timeout_s, keep_s)
+
+
+def _check_time(option: str, asked_s: float | None, most_s: float | None, queue: str) -> None:
+    if asked_s is not None and most_s is not None and asked_s > most_s:
+        most = format_seconds(most_s)
+        raise OptionError(
+            f"{option} {format_seconds(asked_s)}: queue {queue} allows at most {most}",
+            hint=f"write {option} {most.replace(' min', 'm').replace(' ', '')}" if most_s else f"leave {option} out",
+        )
+
+
+def _check_gpus(file: QueuesFile, user: str, queue: str, above: list[Queue], asked: int) -> None:
+    """Refuse what no end of other runs would make room for."""
+    limits = list(_limits(file, above))
+    most, why = min(limits, default=(asked * GPU, ""), key=lambda limit: limit[0])
+    if asked * GPU <= most:
+        return
+    others = [name for name in file.queues_of(user) if name != queue and asked * GPU <= most_gpus(file, name)]
+    elsewhere = f", or --queue {' or '.join(others)}" if others else ""
+    fewer = f"ask for --gpus {most // GPU}" if most >= GPU else "ask for --gpus 0 (a CPU stage)"
+    raise ImpossibleAskError(f"asks for {gpus(asked * GPU)}, and {why}", hint=f"{fewer}{elsewhere}")
+
+
+def _limits(file: QueuesFile, above: list[Queue]) -> Iterator[tuple[int, str]]:
+    """The most that one run can have by each rule, in thousandths, and the rule in words."""
+    for queue in above:
+        if queue.max is not None:
+            yield queue.max, f"queue {queue.name} has at most {gpus(queue.max)}"
+        if not file.policy.non_restartable_over_guarantee and queue.guaranteed != UNLIMITED:
+            what = f"queue {queue.name} is guaranteed {gpus(queue.guaranteed)}"
+            yield queue.guaranteed, f"{what}, more than which no run gets that cannot be taken back"
+    own = above[0]
+    if own.max_gpus_per_user is not None:
+        yield own.max_gpus_per_user, f"one user has at most {gpus(own.max_gpus_per_user)} in queue {own.name}"
+
+
+def most_gpus(file: QueuesFile, queue: str) -> float:
+    """The most that one run can have in a queue, in thousandths."""
+    above = [file.tree.queues[name] for name in file.tree.paths[queue]]
+    return min((most for most, _ in _limits(file, above)), default=float("inf"))

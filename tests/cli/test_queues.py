@@ -1,0 +1,54 @@
+"""``jupyter gpu queues``: the table, as docs/scheduling.md shows it."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from jupyter_gpu_release.cli.tables import print_queues
+from jupyter_gpu_release.gateway.api.responses import queue_share
+from jupyter_gpu_release.protocol.rest import QueuesDocument
+from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
+from jupyter_gpu_release.scheduling.workload import GPU
+
+_DOCS = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
+_CLAIMS = (
+    Claimed("protein", "ann", 6 * GPU), Claimed("climate", "eve", 3 * GPU), Claimed("teaching", "dan", GPU),
+    Claimed("climate", "eve", 4 * GPU, waits=True),
+)  # fmt: skip
+
+
+def _document(file: QueuesFile, *claims: Claimed, usable: set[str]) -> QueuesDocument:
+    shares = [queue_share(one, usable) for one in overview(file, claims, 16 * GPU)]
+    return QueuesDocument(1, 16, "teaching" if len(usable) > 1 else "", shares, ["queues.yaml, line 3: name: none"])
+
+
+def _printed(document: QueuesDocument, width: int = 80) -> str:
+    text = io.StringIO()
+    print_queues(Console(file=text, width=width), document)
+    return re.sub(r" +$", "", text.getvalue(), flags=re.MULTILINE)
+
+
+def test_the_table_of_the_docs() -> None:
+    example = next(text for text in re.findall(r"```yaml\n(.*?)```", _DOCS, re.DOTALL) if "protein" in text)
+    file = parse_queues(example, "docs/scheduling.md")
+    document = _document(file, *_CLAIMS, usable={"climate", "teaching"})
+    said = _printed(msgspec.structs.replace(document, notes=[]))
+    assert f"```\n{said}```" in _DOCS, said
+
+
+def test_it_fits_a_narrow_terminal() -> None:
+    names = "schema_version: 1\nqueues:\n  - {name: research-group-a, max: 100, guaranteed: 64}\n"
+    file = parse_queues(names, "queues.yaml")
+    users = [Claimed("research-group-a", f"somebody{n}", 64 * GPU, waits=n % 2 > 0) for n in range(9)]
+    said = _printed(_document(file, *users, usable=set()))
+    assert max(map(len, said.splitlines())) <= 80, said
+    assert all(f"somebody{n} 64" in re.sub(r"\s+", " ", said) for n in range(9)), said
+    assert "queues.yaml, line 3" in said
+    assert "No queue names you" in said
+    assert "users share it fairly" in _printed(_document(QueuesFile(), usable={"default"}))

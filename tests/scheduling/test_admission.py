@@ -1,0 +1,110 @@
+"""Who may have what in which queue, and what everybody sees of the queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_release.errors import GpuReleaseError, ImpossibleAskError, OptionError
+from jupyter_gpu_release.protocol.runs import ResourceAsk, RunRequest
+from jupyter_gpu_release.scheduling.queues.admission import Admission, admit
+from jupyter_gpu_release.scheduling.queues.overview import Claimed, overview, remarks
+from jupyter_gpu_release.scheduling.queues.queues_file import QueuesFile, parse_queues
+from jupyter_gpu_release.scheduling.workload import GPU
+
+FILE = parse_queues(
+    """\
+schema_version: 1
+queues:
+  - {name: research, guaranteed: 6, max: 12}
+  - {name: vision, parent: research, guaranteed: 4, max: 8, users: [ann, "@team"], max_timeout: 90m, max_keep: 2m}
+  - {name: text, parent: research, guaranteed: 2, priority_ceiling: normal, max_gpus_per_user: 2}
+  - {name: rest, guaranteed: 2, max: 2}
+groups: {team: [bob]}
+default_queue: {ann: vision, "*": text}
+""",
+    "queues.yaml",
+)
+
+
+def _asked(gpus: int = 1, **facts: Any) -> RunRequest:
+    return RunRequest("run", "session", ResourceAsk(gpus=gpus), b"", **facts)
+
+
+def test_a_run_gets_its_users_queue_and_that_queues_limits() -> None:
+    assert admit(FILE, "ann", _asked(priority="high")) == Admission("vision", 75, 5400.0, 0.0)
+    assert admit(FILE, "eve", _asked(priority="7", timeout_s=9.0)) == Admission("text", 7, 9.0, 0.0)
+    assert admit(FILE, "bob", _asked(queue="vision", keep_s=300.0, keep_auto=True)).keep_s == 120.0
+    assert admit(QueuesFile(), "ann", _asked(timeout_s=5.0, keep_s=9.0)) == Admission("default", 50, 5.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("user", "request_", "message", "hint"),
+    [
+        ("eve", _asked(queue="vision"), "--queue vision: you may not use it", "you may use: text, rest"),
+        ("ann", _asked(queue="visoin"), "--queue visoin: there is no such queue", "you may use: vision, text, rest"),
+        ("ann", _asked(queue="research"), "there is no such queue", "you may use: vision, text, rest"),
+        ("eve", _asked(priority="high"), "queue text allows at most 50", "low, normal, or a number up to 50"),
+        ("eve", _asked(priority="hihg"), "--priority hihg: not a priority", "low, normal, high"),
+        ("ann", _asked(timeout_s=5401.0), "queue vision allows at most 1 h 30 min", "write --timeout 1h30m"),
+        ("ann", _asked(keep_s=121.0), "--keep 2 min 1 s: queue vision allows at most 2 min", "write --keep 2m"),
+    ],
+)
+def test_what_is_refused_says_what_this_user_may_have(user: str, request_: RunRequest, message: str, hint: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        admit(FILE, user, request_)
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("user", "gpus", "message", "hint"),
+    [
+        ("ann", 9, "asks for 9 GPUs, and queue vision has at most 8 GPUs", "ask for --gpus 8"),
+        ("eve", 3, "one user has at most 2 GPUs in queue text", "ask for --gpus 2"),
+        ("bob", 4, "one user has at most 2 GPUs in queue text", "ask for --gpus 2, or --queue vision"),
+    ],
+)
+def test_a_run_that_its_queue_could_never_take_is_refused_with_the_nearest_that_fits(
+    user: str, gpus: int, message: str, hint: str
+) -> None:
+    with pytest.raises(ImpossibleAskError) as refused:
+        admit(FILE, user, _asked(gpus))
+    assert (message in refused.value.message, refused.value.hint) == (True, hint)
+
+
+def test_where_runs_cannot_be_taken_back_the_guarantee_is_the_most() -> None:
+    strict = parse_queues(
+        "schema_version: 1\nqueues: [{name: a, guaranteed: 2}]\npolicy: {non_restartable_over_guarantee: false}", "f"
+    )
+    with pytest.raises(GpuReleaseError, match="queue a is guaranteed 2 GPUs, more than which no run gets"):
+        admit(strict, "ann", _asked(3))
+
+
+def test_the_overview_counts_whoever_is_in_a_queue_in_those_above_it_too() -> None:
+    claims = [
+        Claimed("vision", "ann", 3 * GPU), Claimed("vision", "bob", 2 * GPU, waits=True), Claimed("text", "eve", GPU),
+        Claimed("gone", "eve", GPU),
+    ]  # fmt: skip
+    found = {one.queue.name: one for one in overview(FILE, claims, 8 * GPU)}
+    assert list(found) == ["research", "vision", "text", "rest"]
+    assert [(one.depth, one.all.used // GPU, one.all.waiting // GPU, one.all.runs) for one in found.values()] == [
+        (0, 5, 2, 1), (1, 3, 2, 1), (1, 2, 0, 0), (0, 0, 0, 0),
+    ]  # fmt: skip
+    assert {user: tally.used // GPU for user, tally in found["vision"].users.items()} == {"ann": 3, "bob": 0}
+    assert {name: one.fair_share // GPU for name, one in found.items()} == {
+        "research": 6, "vision": 4, "text": 2, "rest": 2,
+    }  # fmt: skip
+
+
+def test_it_says_what_is_odd_about_the_file() -> None:
+    said = remarks(FILE, 7 * GPU)
+    assert said[0] == "the guarantees are 8 GPUs in all, and the cluster has 7 GPUs"
+    assert "nobody is asked to step aside yet" in said[-1]
+    assert remarks(QueuesFile(), 0) == []
+    small = parse_queues(
+        "schema_version: 1\nqueues: [{name: a, guaranteed: 2}, {name: b, parent: a, guaranteed: 3}]\n"
+        "policy: {actions: [allocate]}", "f"
+    )  # fmt: skip
+    assert remarks(small, 8 * GPU) == ["queue a is guaranteed 2 GPUs, and the queues in it 3 GPUs"]
